@@ -1,0 +1,14 @@
+.PHONY: help test bench
+
+help:
+	@echo 'make test   format, lints, documentation, examples, all tests, every feature alone, minimum Rust version'
+	@echo 'make bench  the benchmarks'
+	@echo
+	@echo 'Both need a Redis or Valkey server and start it themselves. scripts/redis-server finds it: REDIS_SERVER,'
+	@echo 'then the PATH; root gets it installed.'
+
+test:
+	@scripts/check
+
+bench:
+	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo bench --all-features

@@ -1,0 +1,161 @@
+//! Time, and the only place that reads it.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// A moment in whole microseconds since the Unix epoch.
+///
+/// The range is 1970 to the year 586 524; arithmetic saturates at both ends, so no input can make it panic
+/// or wrap.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::clock::Timestamp;
+///
+/// let noon = Timestamp::from_micros(1_000_000);
+/// assert_eq!(noon.saturating_add(Duration::from_millis(2)).as_micros(), 1_002_000);
+/// assert_eq!(noon.micros_since(Timestamp::from_micros(2_000_000)), 0);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The moment that many microseconds after the Unix epoch.
+    pub const fn from_micros(micros: u64) -> Self {
+        Self(micros)
+    }
+
+    /// Whole microseconds since the Unix epoch.
+    pub const fn as_micros(self) -> u64 {
+        self.0
+    }
+
+    /// The moment `duration` later; parts of a microsecond are dropped.
+    #[must_use]
+    pub fn saturating_add(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(whole_micros(duration)))
+    }
+
+    /// Microseconds from `earlier` to this moment, zero when `earlier` lies in the future.
+    pub const fn micros_since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// Where a store or a guard takes the time from.
+///
+/// [`Clock::system`] is what you want in production. [`Clock::manual`] stands still until it is told to move: use it to
+/// test limits without waiting. Clones of a clock share its time.
+///
+/// The system clock starts at the computer's time and then follows its monotonic clock: it never steps back, whatever
+/// happens to the computer's time afterwards.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::clock::{Clock, Timestamp};
+///
+/// let clock = Clock::manual(Timestamp::from_micros(0));
+/// let shared = clock.clone();
+/// clock.advance(Duration::from_secs(60));
+/// assert_eq!(shared.now(), Timestamp::from_micros(60_000_000));
+/// ```
+#[derive(Clone, Default)]
+pub struct Clock(Source);
+
+#[derive(Clone, Default)]
+enum Source {
+    #[default]
+    System,
+    Manual(Arc<AtomicU64>),
+}
+
+impl Clock {
+    /// The computer's time, monotonic.
+    pub const fn system() -> Self {
+        Self(Source::System)
+    }
+
+    /// A clock that shows `start` until it is moved with [`advance`](Self::advance) or [`set`](Self::set).
+    pub fn manual(start: Timestamp) -> Self {
+        Self(Source::Manual(Arc::new(AtomicU64::new(start.0))))
+    }
+
+    /// The moment that this clock shows.
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Source::System => system_now(),
+            Source::Manual(now) => Timestamp(now.load(Ordering::SeqCst)),
+        }
+    }
+
+    /// Moves a manual clock forward. A system clock is not changed.
+    pub fn advance(&self, duration: Duration) {
+        if let Source::Manual(now) = &self.0 {
+            now.fetch_add(whole_micros(duration), Ordering::SeqCst);
+        }
+    }
+
+    /// Sets a manual clock, backwards too. A system clock is not changed.
+    pub fn set(&self, moment: Timestamp) {
+        if let Source::Manual(now) = &self.0 {
+            now.store(moment.0, Ordering::SeqCst);
+        }
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Source::System => f.write_str("Clock::System"),
+            Source::Manual(now) => write!(f, "Clock::Manual({}µs)", now.load(Ordering::SeqCst)),
+        }
+    }
+}
+
+fn whole_micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the door through which time enters")]
+fn system_now() -> Timestamp {
+    struct Anchor {
+        wall: u64,
+        monotonic: Instant,
+    }
+    static ANCHOR: OnceLock<Anchor> = OnceLock::new();
+
+    let anchor = ANCHOR.get_or_init(|| Anchor {
+        wall: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_micros),
+        monotonic: Instant::now(),
+    });
+    Timestamp(anchor.wall.saturating_add(whole_micros(anchor.monotonic.elapsed())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_shows_the_time_of_this_century_and_never_steps_back() {
+        let clock = Clock::system();
+        let first = clock.now();
+        let second = clock.now();
+        assert!(first.as_micros() > 1_700_000_000_000_000);
+        assert!(second >= first);
+    }
+
+    #[test]
+    fn a_manual_clock_goes_where_it_is_set_also_backwards() {
+        let clock = Clock::manual(Timestamp::from_micros(10));
+        clock.advance(Duration::from_nanos(1_999));
+        assert_eq!(clock.now().as_micros(), 11);
+        clock.set(Timestamp::from_micros(3));
+        assert_eq!(clock.now().as_micros(), 3);
+    }
+}

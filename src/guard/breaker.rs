@@ -1,0 +1,263 @@
+//! Circuit breaker: after failures in a row, nobody waits for the store any more.
+//!
+//! The words are the usual ones: *closed*, calls go through; *open*, none does; *half-open*, one call tries.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{
+    clock::{Clock, Timestamp},
+    decision::Decision,
+    error::StoreError,
+    telemetry,
+};
+
+/// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with each failed try.
+#[derive(Debug, Clone)]
+pub(super) struct Breaker(Arc<Circuit>);
+
+#[derive(Debug)]
+struct Circuit {
+    /// Read by every call; all else is looked at only in trouble.
+    is_open: AtomicBool,
+    failures: AtomicU32,
+    /// Calls that found the circuit open.
+    refused: AtomicU64,
+    trial: Mutex<Trial>,
+    clock: Clock,
+}
+
+/// When the next call may try.
+#[derive(Debug, Default)]
+struct Trial {
+    at: Timestamp,
+    pause: Duration,
+    is_running: bool,
+}
+
+/// How a call may go on.
+#[derive(Debug)]
+pub(super) enum Admission {
+    /// The circuit is closed.
+    Closed,
+    /// The circuit is half-open, and this call is the one that tries.
+    HalfOpen(TrialGuard),
+    /// The circuit is open.
+    Refused,
+}
+
+impl Breaker {
+    const FAILURES: u32 = 5;
+    const FIRST_PAUSE: Duration = Duration::from_millis(100);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+
+    pub(super) fn new(clock: Clock) -> Self {
+        Self(Arc::new(Circuit {
+            is_open: AtomicBool::new(false),
+            failures: AtomicU32::new(0),
+            refused: AtomicU64::new(0),
+            trial: Mutex::default(),
+            clock,
+        }))
+    }
+
+    pub(super) fn admit(&self) -> Admission {
+        let circuit = &self.0;
+        if !circuit.is_open.load(Ordering::Acquire) {
+            return Admission::Closed;
+        }
+        let mut trial = circuit.trial();
+        // Another call may have closed it meanwhile.
+        if !circuit.is_open.load(Ordering::Acquire) {
+            return Admission::Closed;
+        }
+        if trial.is_running || circuit.clock.now() < trial.at {
+            circuit.refused.fetch_add(1, Ordering::Relaxed);
+            return Admission::Refused;
+        }
+        trial.is_running = true;
+        Admission::HalfOpen(TrialGuard(Arc::clone(circuit)))
+    }
+
+    pub(super) fn record(&self, admission: Admission, result: &Result<Decision, StoreError>) {
+        let failure = result.as_ref().err().filter(|error| error.opens_circuit());
+        match (admission, failure) {
+            (Admission::Closed, None) => self.0.succeeded(),
+            (Admission::Closed, Some(error)) => self.0.failed(error),
+            (Admission::HalfOpen(trial), None) => trial.0.close(),
+            // Dropping the trial ends it as failed.
+            (Admission::HalfOpen(_), Some(_)) | (Admission::Refused, _) => {}
+        }
+    }
+}
+
+impl Circuit {
+    fn trial(&self) -> std::sync::MutexGuard<'_, Trial> {
+        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn succeeded(&self) {
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            self.failures.store(0, Ordering::Relaxed);
+        }
+    }
+
+    // ## Closed => (Closed | Open)
+    fn failed(&self, error: &StoreError) {
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 < Breaker::FAILURES {
+            return;
+        }
+        let mut trial = self.trial();
+        // The failures of calls that were under way together open it once.
+        if !self.is_open.load(Ordering::Acquire) {
+            trial.pause = Breaker::FIRST_PAUSE;
+            trial.at = self.clock.now().saturating_add(jittered(trial.pause));
+            self.is_open.store(true, Ordering::Release);
+            telemetry::circuit_opened(error);
+        }
+    }
+
+    // ## Half-open => Closed
+    fn close(&self) {
+        let mut trial = self.trial();
+        trial.is_running = false;
+        self.failures.store(0, Ordering::Relaxed);
+        self.is_open.store(false, Ordering::Release);
+        telemetry::circuit_closed(self.refused.swap(0, Ordering::Relaxed));
+    }
+
+    // ## Half-open => Open
+    fn stay_open(&self) {
+        let mut trial = self.trial();
+        if trial.is_running {
+            trial.is_running = false;
+            trial.pause = (trial.pause * 2).min(Breaker::LONGEST_PAUSE);
+            trial.at = self.clock.now().saturating_add(jittered(trial.pause));
+        }
+    }
+}
+
+/// The one call that tries. Ends the trial as failed unless it was closed before, also when the call is cancelled.
+#[derive(Debug)]
+pub(super) struct TrialGuard(Arc<Circuit>);
+
+impl Drop for TrialGuard {
+    fn drop(&mut self) {
+        self.0.stay_open();
+    }
+}
+
+/// Between half the pause and all of it, so that the instances of a service do not come back in step.
+fn jittered(pause: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+
+    // Each `RandomState` has other keys; that is randomness enough, and no dependency.
+    let random = RandomState::new().hash_one(0_u8) as u32;
+    pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{decision::Outcome, error::StoreErrorKind};
+
+    fn failure() -> Result<Decision, StoreError> {
+        Err(StoreError::new(StoreErrorKind::TimedOut, "test"))
+    }
+
+    fn success() -> Result<Decision, StoreError> {
+        Ok(Decision::unmeasured(Outcome::Unlimited))
+    }
+
+    fn manual() -> (Clock, Breaker) {
+        let clock = Clock::manual(Timestamp::from_micros(0));
+        (clock.clone(), Breaker::new(clock))
+    }
+
+    fn opened() -> (Clock, Breaker) {
+        let (clock, breaker) = manual();
+        for _ in 0..Breaker::FAILURES {
+            breaker.record(breaker.admit(), &failure());
+        }
+        (clock, breaker)
+    }
+
+    #[test]
+    fn it_stays_closed_while_failures_are_not_in_a_row() {
+        let (_, breaker) = manual();
+        for _ in 0..10 {
+            for _ in 1..Breaker::FAILURES {
+                breaker.record(breaker.admit(), &failure());
+            }
+            breaker.record(breaker.admit(), &success());
+        }
+        assert!(matches!(breaker.admit(), Admission::Closed));
+    }
+
+    #[test]
+    fn failures_in_a_row_open_it_and_script_errors_never_do() {
+        let (_, breaker) = opened();
+        assert!(matches!(breaker.admit(), Admission::Refused));
+
+        let (_, breaker) = manual();
+        for _ in 0..100 {
+            breaker.record(breaker.admit(), &Err(StoreError::new(StoreErrorKind::Rejected, "test")));
+        }
+        assert!(matches!(breaker.admit(), Admission::Closed));
+    }
+
+    #[test]
+    fn after_the_pause_one_call_tries_and_the_others_do_not_wait_for_it() {
+        let (clock, breaker) = opened();
+        clock.advance(Breaker::FIRST_PAUSE);
+        let trial = breaker.admit();
+        assert!(matches!(trial, Admission::HalfOpen(_)));
+        assert!(matches!(breaker.admit(), Admission::Refused));
+        breaker.record(trial, &success());
+        assert!(matches!(breaker.admit(), Admission::Closed));
+    }
+
+    #[test]
+    fn a_failed_try_doubles_the_pause_up_to_its_bound() {
+        let (clock, breaker) = opened();
+        let mut pause = Breaker::FIRST_PAUSE;
+        for _ in 0..6 {
+            clock.advance(pause);
+            breaker.record(breaker.admit(), &failure());
+            pause = (pause * 2).min(Breaker::LONGEST_PAUSE);
+            clock.advance(pause / 2 - Duration::from_micros(1));
+            assert!(matches!(breaker.admit(), Admission::Refused), "{pause:?}");
+        }
+        assert_eq!(pause, Breaker::LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn a_cancelled_try_leaves_the_circuit_open_and_lets_another_call_try_later() {
+        let (clock, breaker) = opened();
+        clock.advance(Breaker::FIRST_PAUSE);
+        drop(breaker.admit());
+        assert!(matches!(breaker.admit(), Admission::Refused));
+        clock.advance(Breaker::LONGEST_PAUSE);
+        assert!(matches!(breaker.admit(), Admission::HalfOpen(_)));
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_does_not_panic() {
+        let (clock, breaker) = opened();
+        clock.set(Timestamp::from_micros(0));
+        assert!(matches!(breaker.admit(), Admission::Refused));
+    }
+
+    #[test]
+    fn a_jittered_pause_lies_between_half_of_it_and_all_of_it() {
+        for _ in 0..1_000 {
+            let pause = jittered(Breaker::FIRST_PAUSE);
+            assert!((Breaker::FIRST_PAUSE / 2..=Breaker::FIRST_PAUSE).contains(&pause));
+        }
+    }
+}

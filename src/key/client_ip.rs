@@ -1,0 +1,241 @@
+//! The client's address: the peer's, or what trusted proxies say of it.
+
+mod address;
+mod forwarded;
+mod peer;
+#[cfg(test)]
+mod tests;
+mod x_forwarded_for;
+
+use std::net::IpAddr;
+
+use http::{HeaderValue, request::Parts};
+use ipnet::IpNet;
+
+pub use self::peer::PeerAddress;
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    key::KeyExtractor,
+    partition::{PartitionKey, ToPartitionKey},
+};
+
+/// The client's IP address; IPv6 clients are grouped by their /64 network.
+///
+/// Use it where callers are not known by name, or before they are. By default no header field is believed: the client
+/// is the peer of the connection. The peer's address is looked for in the request's extensions, in this order:
+/// - [`PeerAddress`], which a hyper server sets itself;
+/// - with the feature `axum`, `axum::extract::ConnectInfo<SocketAddr>`, as left by
+///   `into_make_service_with_connect_info::<SocketAddr>()`;
+/// - with the feature `tonic`, `tonic::transport::server::TcpConnectInfo`, which tonic's server sets, with TLS as
+///   without.
+///
+/// A request that has none of them, from a Unix socket for instance, has no key, whatever its header fields say.
+///
+/// Behind a load balancer or gateway every peer is that machine, and all clients would share one quota. Name the
+/// machines as [trusted proxies](ClientIp::trusted_proxies), and the field that they write:
+///
+/// ```
+/// use std::net::SocketAddr;
+/// use tower_quota::key::{self, ForwardingField, KeyExtractor, PeerAddress};
+///
+/// let by_address = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8", "::1"]);
+///
+/// // What the client (203.0.113.9) claims, and what the proxy (10.0.0.1) has appended:
+/// let mut request = http::Request::get("/").header("x-forwarded-for", "192.0.2.66, 203.0.113.9").body(()).unwrap();
+/// request.extensions_mut().insert(PeerAddress(SocketAddr::from(([10, 0, 0, 1], 4711))));
+/// let (mut request, ()) = request.into_parts();
+/// assert_eq!(by_address.resolve(&request), "203.0.113.9".parse().ok());
+///
+/// // The same field from anybody else counts for nothing:
+/// request.extensions.insert(PeerAddress(SocketAddr::from(([198, 51, 100, 7], 4711))));
+/// assert_eq!(by_address.resolve(&request), "198.51.100.7".parse().ok());
+///
+/// // Nor is it believed when nobody knows who has sent it:
+/// request.extensions.remove::<PeerAddress>();
+/// assert!(by_address.extract(&request).is_none());
+/// ```
+pub fn client_ip() -> ClientIp {
+    ClientIp {
+        field: ForwardingField::XForwardedFor,
+        proxies: Ok(Vec::new()),
+        ipv4_prefix: IPV4_BITS,
+        ipv6_prefix: DEFAULT_IPV6_PREFIX,
+    }
+}
+
+/// See [`client_ip`].
+#[derive(Clone, Debug)]
+pub struct ClientIp {
+    field: ForwardingField,
+    /// The networks, or the first one that cannot be read.
+    proxies: Result<Vec<IpNet>, String>,
+    ipv4_prefix: u8,
+    ipv6_prefix: u8,
+}
+
+/// The header field in which proxies write whom they forward for.
+///
+/// Only one is believed, the one that your proxies really write: a proxy that writes `X-Forwarded-For` passes on a
+/// `Forwarded` field just as the client has sent it, and the other way round. To believe both is to believe clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ForwardingField {
+    /// `Forwarded`, of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239): `for=192.0.2.43, for="[2001:db8::17]:4711"`.
+    Forwarded,
+    /// `X-Forwarded-For`, a bare list that most proxies write: `192.0.2.43, 2001:db8::17`.
+    XForwardedFor,
+}
+
+impl ClientIp {
+    /// Believes what these machines write into `field`; a second call replaces the first.
+    ///
+    /// A network is written as `"10.0.0.0/8"`, or as a bare address if it is one machine. None at all is fine, then
+    /// nothing is believed. The hops are walked from the nearest one, at the right end of the last field line,
+    /// towards the client, and the first address outside of these networks is the client. If there is none, it is the
+    /// farthest address reported.
+    ///
+    /// The walk never goes past what it does not understand: an empty or unreadable hop, `unknown`, an obfuscated
+    /// name, a `Forwarded` element with no `for` or two of them. It takes 32 hops at most, and the last 8 KiB of a
+    /// line; a `Forwarded` line that is longer, or has a quoted string without an end, is unreadable altogether. The
+    /// client is then the last address that a trusted machine has reported, at worst the peer's. Callers who send
+    /// such a field do not escape their quota, but share one with the proxy itself: let proxies replace a `Forwarded`
+    /// field from outside rather than append to it.
+    ///
+    /// **Trust no more than you must.** Whoever sends from a trusted network chooses the address that is counted: a
+    /// fresh quota for each request, or somebody else's used up. Name the proxies rather than the network that they
+    /// share with other machines, and never `0.0.0.0/0` or `::/0`. Every one of them has to append to the field or to
+    /// replace it; one that passes it on as it came lets every client choose.
+    ///
+    /// IPv4-mapped addresses such as `::ffff:10.0.0.1` are IPv4 addresses here, in networks as in hops; `::/0`
+    /// contains no IPv4 address.
+    ///
+    /// A network that cannot be read is an error of [`build`](crate::RateLimitLayerBuilder::build).
+    ///
+    /// ```
+    /// use tower_quota::key::{self, ForwardingField, KeyExtractor};
+    ///
+    /// let error = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["10.0.0.0/99"]).check().unwrap_err();
+    /// assert_eq!(error.to_string(), "key: trusted proxy \"10.0.0.0/99\" is not an address or a network");
+    /// ```
+    #[must_use]
+    pub fn trusted_proxies(
+        mut self,
+        field: ForwardingField,
+        networks: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Self {
+        self.field = field;
+        self.proxies = networks
+            .into_iter()
+            .map(|network| address::network(network.as_ref()).ok_or_else(|| network.as_ref().to_owned()))
+            .collect();
+        self
+    }
+
+    /// Groups IPv4 clients by networks of this prefix length, 1 to 32; 32, each address by itself, by default.
+    ///
+    /// Anything else is an error of [`build`](crate::RateLimitLayerBuilder::build).
+    #[must_use]
+    pub fn ipv4_prefix(mut self, length: u8) -> Self {
+        self.ipv4_prefix = length;
+        self
+    }
+
+    /// Groups IPv6 clients by networks of this prefix length, 1 to 128; 64 by default.
+    ///
+    /// One subscriber has at least a /64, often a /56 or a /48. With a longer prefix than theirs, each can take a fresh
+    /// address, and a fresh quota, for every request.
+    ///
+    /// Anything else is an error of [`build`](crate::RateLimitLayerBuilder::build).
+    #[must_use]
+    pub fn ipv6_prefix(mut self, length: u8) -> Self {
+        self.ipv6_prefix = length;
+        self
+    }
+
+    /// The client's address as it is before grouping, for logs: `None` if the request does not show its peer.
+    ///
+    /// IPv4-mapped addresses are returned as IPv4. The address identifies a person in many places; the crate itself
+    /// never logs it.
+    pub fn resolve(&self, request: &Parts) -> Option<IpAddr> {
+        let peer = peer::address(&request.extensions)?.ip().to_canonical();
+        // The nearest proxy has written the right end of the last line.
+        let lines = request
+            .headers
+            .get_all(self.field.name())
+            .iter()
+            .rev()
+            .map(HeaderValue::as_bytes);
+        Some(match self.field {
+            ForwardingField::Forwarded => self.walk(peer, lines.flat_map(forwarded::hops)),
+            ForwardingField::XForwardedFor => self.walk(peer, lines.flat_map(x_forwarded_for::hops)),
+        })
+    }
+
+    /// From the peer to the first address that is not trusted, or as far as hops can be read. Reads no hop that it
+    /// need not.
+    fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
+        let mut hops = hops.take(MAX_HOPS);
+        let mut client = peer;
+        while self.trusts(client) {
+            match hops.next().flatten() {
+                Some(reported) => client = reported,
+                None => break,
+            }
+        }
+        client
+    }
+
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.proxies.iter().flatten().any(|network| network.contains(&address))
+    }
+}
+
+impl KeyExtractor for ClientIp {
+    fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+        let address = self.resolve(request)?;
+        let prefix = if address.is_ipv4() {
+            self.ipv4_prefix
+        } else {
+            self.ipv6_prefix
+        };
+        Some(IpNet::new(address, prefix).ok()?.network().to_partition_key())
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let error = |message| Err(ConfigError::new(ConfigErrorKind::Key, message));
+        if let Err(network) = &self.proxies {
+            return error(format!("key: trusted proxy {network:?} is not an address or a network"));
+        }
+        for (family, prefix, bits) in [
+            ("IPv4", self.ipv4_prefix, IPV4_BITS),
+            ("IPv6", self.ipv6_prefix, IPV6_BITS),
+        ] {
+            if !(1..=bits).contains(&prefix) {
+                return error(format!("key: {family} prefix {prefix} is outside 1..={bits}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl ForwardingField {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Forwarded => "forwarded",
+            Self::XForwardedFor => "x-forwarded-for",
+        }
+    }
+}
+
+/// The hops walked in one request: more than any chain of proxies has, few enough to cost nothing.
+const MAX_HOPS: usize = 32;
+
+/// The bytes of a field line that are looked at.
+const MAX_LINE: usize = 8 * 1024;
+
+const IPV4_BITS: u8 = 32;
+
+const IPV6_BITS: u8 = 128;
+
+/// The smallest network that a subscriber gets, who may use any address in it.
+const DEFAULT_IPV6_PREFIX: u8 = 64;

@@ -1,0 +1,61 @@
+//! Reading addresses: of hops in both header fields, and of trusted networks.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+/// The address of a hop, with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
+///
+/// `None` for anything else: names, `unknown`, zone identifiers, what is not ASCII.
+pub(super) fn hop(text: &[u8]) -> Option<IpAddr> {
+    let text = str::from_utf8(text).ok()?;
+    let address = if let Some(bracketed) = text.strip_prefix('[') {
+        let (address, after) = bracketed.split_once(']')?;
+        IpAddr::from(with_port(address.parse::<Ipv6Addr>().ok()?, after)?)
+    } else if let Ok(address) = text.parse() {
+        address
+    } else {
+        let (address, after) = text.split_at(text.find(':')?);
+        IpAddr::from(with_port(address.parse::<Ipv4Addr>().ok()?, after)?)
+    };
+    Some(address.to_canonical())
+}
+
+/// The address if what follows it is nothing or a port, of up to five digits or, in RFC 7239, obfuscated (`_name`).
+fn with_port<A>(address: A, after: &str) -> Option<A> {
+    let Some(port) = after.strip_prefix(':') else {
+        return after.is_empty().then_some(address);
+    };
+    let readable = match port.strip_prefix('_') {
+        Some(name) => !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)),
+        None => port.len() <= 5 && port.bytes().all(|b| b.is_ascii_digit()) && port.parse::<u16>().is_ok(),
+    };
+    readable.then_some(address)
+}
+
+/// A network, `10.0.0.0/8`, or the network of one address. Bits after the prefix are ignored.
+pub(super) fn network(text: &str) -> Option<IpNet> {
+    // IpNet's own FromStr takes neither bare addresses nor upper-case digits.
+    let (address, prefix) = match text.split_once('/') {
+        Some((address, prefix)) => (address.parse::<IpAddr>().ok()?, Some(prefix)),
+        None => (text.parse().ok()?, None),
+    };
+    let bits = if address.is_ipv4() {
+        super::IPV4_BITS
+    } else {
+        super::IPV6_BITS
+    };
+    let prefix = match prefix {
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok()?,
+        Some(_) => return None,
+        None => bits,
+    };
+    let network = IpNet::new(address, prefix).ok()?.trunc();
+    match (
+        network.addr().to_canonical(),
+        prefix.checked_sub(super::IPV6_BITS - super::IPV4_BITS),
+    ) {
+        (mapped @ IpAddr::V4(_), Some(prefix)) if bits == super::IPV6_BITS => IpNet::new(mapped, prefix).ok(),
+        _ => Some(network),
+    }
+}

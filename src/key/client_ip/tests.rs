@@ -1,0 +1,582 @@
+//! L31: the client's address comes from forwarded fields only for trusted proxies.
+
+use std::net::SocketAddr;
+
+use http::Request;
+use proptest::{collection::vec, prelude::*};
+
+use super::{ForwardingField::*, *};
+
+/// The peer that the tests trust, as are the other addresses of 10.0.0.0/8 and of fd00::/8.
+const PROXY: &str = "10.0.0.1";
+const CLIENT: &str = "203.0.113.9";
+
+/// Separated by bars.
+const GARBAGE_HOPS: [&str; 4] = [
+    "| |unknown|_hidden|localhost|1.2.3|1.2.3.4.5|01.2.3.4|1.2.3.4 5.6.7.8|1.2.3.4:|1.2.3.4:x",
+    "1.2.3.4:65536|1.2.3.4:+80|1.2.3.4:000080|1.2.3.4/32|[1.2.3.4]|[::1|::1]|[::1]80|[::1]:|[]|:80",
+    r#"fe80::1%eth0|[fe80::1%1]:80|fe80::1%25eth0|"1.2.3.4"|for=1.2.3.4|1.2.3.4:_|1.2.3.4:_a!"#,
+    "2001:db8:0:0:0:0:0:1:4711",
+];
+
+/// Separated by bars.
+const GARBAGE_ELEMENTS: [&str; 5] = [
+    r#"| |;|for|for=|for=""|for=unknown|for=_hidden|for="_hidden:80"|proto=https|by=1.2.3.4|1.2.3.4"#,
+    "=1.2.3.4|for = 1.2.3.4|for=1.2.3.4;for=1.2.3.4|for=1.2.3.4;For=_a|for=1.2.3.4;proto",
+    r#"for=1.2.3.4 proto=http|fo r=1;for=1.2.3.4|for="1.2.3.4"x|for=x"1.2.3.4"|for=1.2.3.4"""#,
+    r#"for=""1.2.3.4|for=1.2.3.\4|for=" 1.2.3.4"|for="1.2.3.4, 1.2.3.4"|for="fe80::1%eth0""#,
+    r#"for=1.2.3.4;host=\"""#,
+];
+
+fn trusting(field: ForwardingField) -> ClientIp {
+    client_ip().trusted_proxies(field, ["10.0.0.0/8", "fd00::/8"])
+}
+
+fn request<V: AsRef<[u8]>>(peer: Option<&str>, field: ForwardingField, lines: &[V]) -> Parts {
+    let (mut parts, ()) = Request::new(()).into_parts();
+    for line in lines {
+        parts
+            .headers
+            .append(field.name(), HeaderValue::from_bytes(line.as_ref()).unwrap());
+    }
+    if let Some(peer) = peer {
+        parts.extensions.insert(PeerAddress(SocketAddr::new(ip(peer), 4711)));
+    }
+    parts
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// Whom a request from the trusted peer is taken to be from.
+fn behind_proxy<V: AsRef<[u8]>>(field: ForwardingField, lines: &[V]) -> IpAddr {
+    trusting(field).resolve(&request(Some(PROXY), field, lines)).unwrap()
+}
+
+fn assert_clients(field: ForwardingField, table: &[(&[&str], &str)]) {
+    for (lines, client) in table {
+        assert_eq!(behind_proxy(field, lines), ip(client), "{field:?}: {lines:?}");
+    }
+}
+
+/// The key of a request without fields from this address.
+fn key(extractor: &ClientIp, peer: &str) -> Option<PartitionKey> {
+    extractor.extract(&request::<&str>(Some(peer), XForwardedFor, &[]))
+}
+
+/// L31
+#[test]
+fn by_default_the_client_is_the_peer_whatever_the_fields_say() {
+    for (field, line) in [(XForwardedFor, "192.0.2.66"), (Forwarded, "for=192.0.2.66")] {
+        let request = request(Some(PROXY), field, &[line]);
+        assert_eq!(client_ip().resolve(&request), Some(ip(PROXY)));
+    }
+}
+
+/// L31
+#[test]
+fn an_untrusted_peer_is_the_client_whatever_the_fields_say() {
+    for peer in [CLIENT, "11.0.0.1", "2001:db8::1"] {
+        let spoofed = request(Some(peer), XForwardedFor, &["192.0.2.66, 10.0.0.2", "10.0.0.3"]);
+        assert_eq!(trusting(XForwardedFor).resolve(&spoofed), Some(ip(peer)));
+        let spoofed = request(Some(peer), Forwarded, &["for=192.0.2.66, for=10.0.0.2"]);
+        assert_eq!(trusting(Forwarded).resolve(&spoofed), Some(ip(peer)));
+    }
+}
+
+/// L31
+#[test]
+fn nothing_is_believed_from_an_unknown_peer() {
+    let request = request(None, XForwardedFor, &["192.0.2.66"]);
+    for extractor in [
+        client_ip(),
+        trusting(XForwardedFor),
+        client_ip().trusted_proxies(XForwardedFor, ["0.0.0.0/0"]),
+    ] {
+        assert_eq!(extractor.resolve(&request), None);
+        assert!(extractor.extract(&request).is_none());
+    }
+}
+
+/// L31
+#[test]
+fn the_field_that_proxies_do_not_write_is_not_read() {
+    for (written, other, line) in [
+        (Forwarded, XForwardedFor, "192.0.2.66"),
+        (XForwardedFor, Forwarded, "for=192.0.2.66"),
+    ] {
+        let request = request(Some(PROXY), other, &[line]);
+        assert_eq!(trusting(written).resolve(&request), Some(ip(PROXY)));
+    }
+}
+
+/// L31
+#[test]
+fn x_forwarded_for_is_walked_from_the_right_to_the_first_untrusted_hop() {
+    assert_clients(
+        XForwardedFor,
+        &[
+            (&[], PROXY),
+            (&["203.0.113.9"], CLIENT),
+            (&["192.0.2.66, 203.0.113.9"], CLIENT),
+            (&["192.0.2.66,203.0.113.9,10.0.0.2 ,\t10.0.0.3"], CLIENT),
+            (&["192.0.2.66, 10.9.9.9, 203.0.113.9, fd00::2"], CLIENT),
+            // Several lines are one list.
+            (&["192.0.2.66", "203.0.113.9"], CLIENT),
+            (&["192.0.2.66, 203.0.113.9", "10.0.0.2", "10.0.0.3"], CLIENT),
+            // All hops trusted: the farthest one.
+            (&["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
+        ],
+    );
+}
+
+/// L31
+#[test]
+fn an_unreadable_hop_ends_the_walk_at_the_machine_that_reported_it() {
+    for garbage in GARBAGE_HOPS.iter().flat_map(|row| row.split('|')) {
+        let line = format!("192.0.2.66, {garbage}, 10.0.0.3, 10.0.0.2");
+        assert_eq!(behind_proxy(XForwardedFor, &[line]), ip("10.0.0.3"), "{garbage:?}");
+        assert_eq!(
+            behind_proxy(XForwardedFor, &["192.0.2.66", garbage]),
+            ip(PROXY),
+            "{garbage:?}"
+        );
+    }
+    for garbage in [
+        &b"\xff"[..],
+        b"1.2.3.4\xff",
+        b"\xd9\xa1.2.3.4",
+        "１.2.3.4".as_bytes(),
+        b"\xc2\xa01.2.3.4",
+    ] {
+        let line = [b"192.0.2.66, ", garbage, b", 10.0.0.3"].concat();
+        assert_eq!(behind_proxy(XForwardedFor, &[line]), ip("10.0.0.3"), "{garbage:?}");
+    }
+}
+
+/// L31
+#[test]
+fn bytes_that_are_not_text_do_no_harm_to_what_is_right_of_them() {
+    assert_eq!(behind_proxy(XForwardedFor, &[b"\xff\xfe, 203.0.113.9"]), ip(CLIENT));
+    assert_eq!(behind_proxy(Forwarded, &[b"for=\xff\xfe, for=203.0.113.9"]), ip(CLIENT));
+}
+
+/// L31
+#[test]
+fn addresses_are_understood_with_ports_and_brackets() {
+    for (hop, address) in [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1:567", "192.0.2.1"),
+        ("192.0.2.1:_port", "192.0.2.1"),
+        ("2001:DB8::1", "2001:db8::1"),
+        ("[2001:db8::1]", "2001:db8::1"),
+        ("[2001:db8::1]:80", "2001:db8::1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("[::FFFF:c000:201]:80", "192.0.2.1"),
+    ] {
+        assert_eq!(behind_proxy(XForwardedFor, &[hop]), ip(address), "{hop}");
+        for element in [format!("for=\"{hop}\""), format!("for={hop}")] {
+            assert_eq!(behind_proxy(Forwarded, &[&element]), ip(address), "{element}");
+        }
+    }
+}
+
+/// L31
+#[test]
+fn mapped_addresses_are_trusted_and_counted_as_ipv4() {
+    let lines = ["203.0.113.9, ::ffff:10.0.0.2"];
+    let mapped = request(Some("::ffff:10.0.0.1"), XForwardedFor, &lines);
+    assert_eq!(trusting(XForwardedFor).resolve(&mapped), Some(ip(CLIENT)));
+    for network in ["::ffff:10.0.0.0/104", "::FFFF:0a00:1/104", "::ffff:0:0/96"] {
+        let extractor = client_ip().trusted_proxies(XForwardedFor, [network]);
+        assert_eq!(extractor.resolve(&mapped), Some(ip(CLIENT)), "{network}");
+    }
+    // Of two families, none contains the other.
+    for (network, peer) in [("::/0", PROXY), ("0.0.0.0/0", "fd00::1"), ("::/90", PROXY)] {
+        let request = request(Some(peer), XForwardedFor, &["192.0.2.66"]);
+        assert_eq!(
+            client_ip().trusted_proxies(XForwardedFor, [network]).resolve(&request),
+            Some(ip(peer))
+        );
+    }
+    assert_eq!(key(&client_ip(), "::ffff:192.0.2.1"), key(&client_ip(), "192.0.2.1"));
+}
+
+/// L31
+#[test]
+fn forwarded_is_walked_from_the_right_to_the_first_untrusted_hop() {
+    assert_clients(
+        Forwarded,
+        &[
+            (&["for=203.0.113.9"], CLIENT),
+            (&["For=203.0.113.9;proto=https;by=10.0.0.1"], CLIENT),
+            (&["host=example.com:8080 ; FOR=203.0.113.9 ;"], CLIENT),
+            (&["for=192.0.2.66, for=203.0.113.9,\tfor=10.0.0.2"], CLIENT),
+            (&["for=\"[2001:db8::1]:4711\""], "2001:db8::1"),
+            (&["for=\"203.0.113.\\9\""], CLIENT),
+            // Two lines that disagree: the last one is the nearest proxy's.
+            (&["for=192.0.2.66", "for=203.0.113.9"], CLIENT),
+            (&["for=203.0.113.9", "for=10.0.0.2"], CLIENT),
+            (&["for=10.0.0.3", "for=10.0.0.2"], "10.0.0.3"),
+        ],
+    );
+}
+
+/// L31
+#[test]
+fn commas_semicolons_and_escapes_inside_of_quotes_cut_nothing() {
+    assert_clients(
+        Forwarded,
+        &[
+            (&[r#"for=203.0.113.9;host="a, for=192.0.2.66""#], CLIENT),
+            (&[r#"for=203.0.113.9;host="a\", for=192.0.2.66""#], CLIENT),
+            (&[r#"for=203.0.113.9;host="a\\", for=10.0.0.2"#], CLIENT),
+            (&[r#"host="a;for=192.0.2.66;b";for=203.0.113.9"#], CLIENT),
+            (&[r#"for=192.0.2.66;host="a,, \"b\",", for=203.0.113.9"#], CLIENT),
+            (&[r#"for=203.0.113.9;host="""#], CLIENT),
+        ],
+    );
+}
+
+/// L31
+#[test]
+fn an_unreadable_element_ends_the_walk_at_the_machine_that_reported_it() {
+    for garbage in GARBAGE_ELEMENTS.iter().flat_map(|row| row.split('|')) {
+        let line = format!("for=192.0.2.66, {garbage}, for=10.0.0.3, for=10.0.0.2");
+        assert_eq!(behind_proxy(Forwarded, &[line]), ip("10.0.0.3"), "{garbage:?}");
+        assert_eq!(
+            behind_proxy(Forwarded, &["for=192.0.2.66", garbage]),
+            ip(PROXY),
+            "{garbage:?}"
+        );
+    }
+    let long = format!("for=\"1.2.3.4:_{}\"", "a".repeat(100));
+    assert_eq!(behind_proxy(Forwarded, &[long]), ip(PROXY));
+    assert_eq!(behind_proxy(Forwarded, &[b"for=192.0.2.66;host=\xff"]), ip(PROXY));
+}
+
+/// L31
+#[test]
+fn a_quoted_string_without_an_end_makes_its_line_unreadable_and_no_other() {
+    for open in [
+        r#"for=192.0.2.66;host="a, for=192.0.2.66"#,
+        r#"for=192.0.2.66, for="192.0.2.67"#,
+        r#"for=192.0.2.66;host="\"#,
+        "\"",
+    ] {
+        assert_eq!(behind_proxy(Forwarded, &[open]), ip(PROXY), "{open}");
+        assert_eq!(
+            behind_proxy(Forwarded, &[&format!("{open}, for=203.0.113.9")]),
+            ip(PROXY),
+            "{open}"
+        );
+        assert_eq!(
+            behind_proxy(Forwarded, &[open, "for=203.0.113.9"]),
+            ip(CLIENT),
+            "{open}"
+        );
+        assert_eq!(
+            behind_proxy(Forwarded, &["for=192.0.2.66", open, "for=10.0.0.2"]),
+            ip("10.0.0.2"),
+            "{open}"
+        );
+    }
+}
+
+/// A client that opens a quote turns what the proxy quotes inside out. What it can have put there, as the name of a
+/// host, must not become a hop.
+#[test]
+fn quotes_of_a_client_and_of_a_proxy_make_no_hop_together() {
+    for host in [
+        ", for=192.0.2.66",
+        ", for=192.0.2.66, ",
+        r#", for=192.0.2.66;a=\"#,
+        r#"\", for=192.0.2.66;a=\""#,
+        ";for=192.0.2.66;a=",
+    ] {
+        for proxy in [
+            format!(r#"for=203.0.113.9;host="{host}""#),
+            format!(r#"host="{host}";for="203.0.113.9";by="10.0.0.1""#),
+        ] {
+            let line = format!(r#"for=192.0.2.66;x=", {proxy}"#);
+            assert_eq!(behind_proxy(Forwarded, &[&line]), ip(PROXY), "{line}");
+        }
+    }
+}
+
+#[test]
+fn at_most_32_hops_are_walked() {
+    let trusted = |count: usize| (1..=count).rev().map(|hop| format!("10.0.1.{hop}")).collect::<Vec<_>>();
+    let elements = |count| {
+        trusted(count)
+            .iter()
+            .map(|hop| format!("for={hop}"))
+            .collect::<Vec<_>>()
+    };
+    for (count, client) in [(31, CLIENT), (32, "10.0.1.32"), (33, "10.0.1.32"), (200, "10.0.1.32")] {
+        assert_eq!(
+            behind_proxy(XForwardedFor, &[format!("203.0.113.9, {}", trusted(count).join(","))]),
+            ip(client)
+        );
+        assert_eq!(
+            behind_proxy(Forwarded, &[format!("for=203.0.113.9, {}", elements(count).join(","))]),
+            ip(client)
+        );
+
+        let lines = [vec!["203.0.113.9".to_owned()], trusted(count)].concat();
+        assert_eq!(behind_proxy(XForwardedFor, &lines), ip(client), "in lines of their own");
+        let lines = [vec!["for=203.0.113.9".to_owned()], elements(count)].concat();
+        assert_eq!(behind_proxy(Forwarded, &lines), ip(client), "in lines of their own");
+    }
+}
+
+#[test]
+fn a_thousand_hops_from_a_client_do_not_hide_it() {
+    let line = format!("{}203.0.113.9, 10.0.0.2", "192.0.2.66,".repeat(1000));
+    assert_eq!(behind_proxy(XForwardedFor, &[line]), ip(CLIENT));
+    let line = format!("{}for=203.0.113.9, for=10.0.0.2", "for=1.1.1.1,".repeat(600));
+    assert_eq!(behind_proxy(Forwarded, &[line]), ip(CLIENT));
+    let line = format!("{}for=203.0.113.9", ",".repeat(8000));
+    assert_eq!(behind_proxy(Forwarded, &[line]), ip(CLIENT));
+}
+
+#[test]
+fn of_a_long_line_the_last_8_kib_are_looked_at() {
+    let long = "a".repeat(10_000);
+    assert_eq!(behind_proxy(XForwardedFor, &[&long]), ip(PROXY));
+    assert_eq!(
+        behind_proxy(XForwardedFor, &[format!("{long}, 203.0.113.9")]),
+        ip(CLIENT)
+    );
+    assert_eq!(
+        behind_proxy(Forwarded, &[format!("for={long}, for=203.0.113.9")]),
+        ip(PROXY)
+    );
+    assert_eq!(
+        behind_proxy(Forwarded, &[format!("for={long}"), "for=203.0.113.9".to_owned()]),
+        ip(CLIENT)
+    );
+
+    // Of a hop that is cut in two, the end would be another's address.
+    for (length, client) in [
+        (MAX_LINE, CLIENT),
+        (MAX_LINE + 1, "10.0.0.2"),
+        (MAX_LINE + 2, "10.0.0.2"),
+    ] {
+        let line = format!("{CLIENT}{:>1$}", ",10.0.0.2", length - CLIENT.len());
+        assert_eq!(behind_proxy(XForwardedFor, &[line]), ip(client), "{length} bytes");
+    }
+    for (length, client) in [(MAX_LINE, CLIENT), (MAX_LINE + 1, PROXY)] {
+        let line = format!("{:>length$}", "for=203.0.113.9");
+        assert_eq!(behind_proxy(Forwarded, &[line]), ip(client));
+    }
+}
+
+#[test]
+fn ipv6_clients_are_grouped_by_their_64_and_ipv4_clients_not_at_all() {
+    let by_address = client_ip();
+    assert_eq!(
+        key(&by_address, "2001:db8:0:1::1"),
+        key(&by_address, "2001:db8:0:1:ffff:ffff:ffff:ffff")
+    );
+    assert_ne!(key(&by_address, "2001:db8:0:1::1"), key(&by_address, "2001:db8:0:2::1"));
+    assert_ne!(key(&by_address, "192.0.2.1"), key(&by_address, "192.0.2.2"));
+    assert_eq!(
+        key(&by_address, "192.0.2.1"),
+        Some(PartitionKey::new("address", [192, 0, 2, 1]))
+    );
+    assert_ne!(key(&by_address, "192.0.2.1"), key(&by_address, "::192.0.2.1"));
+}
+
+#[test]
+fn other_prefixes_group_more_or_fewer() {
+    let wide = client_ip().ipv4_prefix(24).ipv6_prefix(48);
+    assert_eq!(key(&wide, "192.0.2.1"), key(&wide, "192.0.2.254"));
+    assert_ne!(key(&wide, "192.0.2.1"), key(&wide, "192.0.3.1"));
+    assert_eq!(key(&wide, "2001:db8:0:1::1"), key(&wide, "2001:db8:0:2::1"));
+    assert_ne!(key(&wide, "2001:db8:0:1::1"), key(&wide, "2001:db8:1:1::1"));
+    let single = client_ip().ipv6_prefix(128);
+    assert_ne!(key(&single, "2001:db8::1"), key(&single, "2001:db8::2"));
+}
+
+#[test]
+fn mistakes_are_found_by_the_check_and_named() {
+    for network in [
+        "10.0.0.0/99",
+        "10.0.0.0/33",
+        "::/129",
+        "10.0.0.0/",
+        "10.0.0.0/+8",
+        "10.0.0.0/8/8",
+        "10.0.0/8",
+        "localhost",
+        "",
+        " ::1",
+        "fe80::1%1",
+        "10.0.0.0/-1",
+    ] {
+        let error = client_ip()
+            .trusted_proxies(XForwardedFor, ["10.0.0.0/8", network, "bad too"])
+            .check()
+            .unwrap_err();
+        assert_eq!(error.kind(), ConfigErrorKind::Key);
+        assert_eq!(
+            error.to_string(),
+            format!("key: trusted proxy {network:?} is not an address or a network")
+        );
+    }
+    for (extractor, message) in [
+        (client_ip().ipv4_prefix(0), "key: IPv4 prefix 0 is outside 1..=32"),
+        (client_ip().ipv4_prefix(33), "key: IPv4 prefix 33 is outside 1..=32"),
+        (client_ip().ipv6_prefix(0), "key: IPv6 prefix 0 is outside 1..=128"),
+        (client_ip().ipv6_prefix(129), "key: IPv6 prefix 129 is outside 1..=128"),
+    ] {
+        let error = extractor.check().unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (ConfigErrorKind::Key, message.to_owned())
+        );
+    }
+}
+
+/// L31
+#[test]
+fn a_list_with_a_mistake_trusts_nobody() {
+    let extractor = client_ip().trusted_proxies(XForwardedFor, ["10.0.0.0/8", "mistake"]);
+    assert_eq!(
+        extractor.resolve(&request(Some(PROXY), XForwardedFor, &["192.0.2.66"])),
+        Some(ip(PROXY))
+    );
+}
+
+#[test]
+fn networks_and_bare_addresses_pass_the_check() {
+    for networks in [
+        &[][..],
+        &[
+            "10.0.0.0/8",
+            "::1",
+            "192.0.2.1",
+            "FD00::/8",
+            "10.1.2.3/8",
+            "0.0.0.0/0",
+            "::ffff:10.0.0.0/104",
+        ],
+    ] {
+        assert!(client_ip().trusted_proxies(Forwarded, networks).check().is_ok());
+    }
+    let lengths = [(1, 1), (32, 128)];
+    assert!(
+        lengths
+            .into_iter()
+            .all(|(v4, v6)| client_ip().ipv4_prefix(v4).ipv6_prefix(v6).check().is_ok())
+    );
+}
+
+#[test]
+fn a_bare_address_trusts_that_machine_alone() {
+    for (trusted, neighbour) in [
+        ("10.0.0.1", "10.0.0.2"),
+        ("fd00::1", "fd00::2"),
+        ("10.0.0.1/32", "10.0.0.0"),
+    ] {
+        let extractor = client_ip().trusted_proxies(XForwardedFor, [trusted]);
+        let resolve = |peer| extractor.resolve(&request(Some(peer), XForwardedFor, &[CLIENT]));
+        assert_eq!(resolve(trusted.trim_end_matches("/32")), Some(ip(CLIENT)));
+        assert_eq!(resolve(neighbour), Some(ip(neighbour)));
+    }
+}
+
+#[test]
+fn a_second_list_of_proxies_replaces_the_first() {
+    let extractor = trusting(Forwarded).trusted_proxies(XForwardedFor, ["192.0.2.0/24"]);
+    assert_eq!(
+        extractor.resolve(&request(Some(PROXY), Forwarded, &["for=203.0.113.9"])),
+        Some(ip(PROXY))
+    );
+    assert_eq!(
+        extractor.resolve(&request(Some("192.0.2.1"), XForwardedFor, &[CLIENT])),
+        Some(ip(CLIENT))
+    );
+}
+
+#[cfg(feature = "axum")]
+#[test]
+fn the_peer_is_taken_from_axum_unless_the_server_has_set_it() {
+    let mut request = request::<&str>(None, XForwardedFor, &[]);
+    request
+        .extensions
+        .insert(axum::extract::ConnectInfo(SocketAddr::new(ip("192.0.2.1"), 1)));
+    assert_eq!(client_ip().resolve(&request), Some(ip("192.0.2.1")));
+    request.extensions.insert(PeerAddress(SocketAddr::new(ip(CLIENT), 1)));
+    assert_eq!(client_ip().resolve(&request), Some(ip(CLIENT)));
+}
+
+#[cfg(feature = "tonic")]
+#[test]
+fn the_peer_is_taken_from_tonic_unless_it_does_not_know_it() {
+    let mut request = request::<&str>(None, XForwardedFor, &[]);
+    for remote_addr in [Some(SocketAddr::new(ip(CLIENT), 1)), None] {
+        request.extensions.insert(tonic::transport::server::TcpConnectInfo {
+            local_addr: None,
+            remote_addr,
+        });
+        assert_eq!(client_ip().resolve(&request), remote_addr.map(|address| address.ip()));
+    }
+}
+
+/// Pieces that mean something in one of the two fields, separated by bars.
+const PIECES: &str = r#"for=|For=|host=|,|, |;|"|\|=| |:80|_a|unknown|10.0.0.2|192.0.2.66|fd00::2|[2001:db8::1]:80"#;
+
+/// What a header field may have: such pieces, and bytes without a meaning.
+fn line() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop::sample::select(PIECES.split('|').collect::<Vec<_>>()).prop_map(|piece| piece.as_bytes().to_vec());
+    let bytes = vec(prop_oneof![Just(b'\t'), b' '..=b'~', 0x80..=0xff_u8], 0..12);
+    vec(prop_oneof![3 => piece, 1 => bytes], 0..40).prop_map(|pieces| pieces.concat())
+}
+
+fn field() -> impl Strategy<Value = ForwardingField> {
+    prop_oneof![Just(Forwarded), Just(XForwardedFor)]
+}
+
+proptest! {
+    /// L31
+    #[test]
+    fn no_field_moves_an_untrusted_peer(field in field(), lines in vec(line(), 0..4)) {
+        let request = request(Some(CLIENT), field, &lines);
+        prop_assert_eq!(trusting(field).resolve(&request), Some(ip(CLIENT)));
+    }
+
+    /// L31
+    #[test]
+    fn any_field_of_a_trusted_peer_gives_some_client(field in field(), lines in vec(line(), 0..4)) {
+        prop_assert!(trusting(field).extract(&request(Some(PROXY), field, &lines)).is_some());
+    }
+
+    /// L31
+    #[test]
+    fn nothing_on_the_left_changes_the_hop_that_a_proxy_wrote(mut lines in vec(line(), 1..4), quoted in any::<bool>()) {
+        let separate = lines.clone();
+        let line = lines.last_mut().unwrap();
+        line.extend(b", 203.0.113.9");
+        prop_assert_eq!(behind_proxy(XForwardedFor, &lines), ip(CLIENT));
+        prop_assert_eq!(behind_proxy(XForwardedFor, &[&separate[..], &[CLIENT.into()]].concat()), ip(CLIENT));
+
+        let hop = if quoted { r#"for="203.0.113.9:4711";by="10.0.0.1""# } else { "for=203.0.113.9" };
+        prop_assert_eq!(behind_proxy(Forwarded, &[&separate[..], &[hop.into()]].concat()), ip(CLIENT));
+    }
+
+    /// In one line with a quote that a client has left open the proxy's hop is lost, but no other takes its place.
+    ///
+    /// L31
+    #[test]
+    fn nothing_on_the_left_takes_the_place_of_a_forwarded_hop(left in line(), quoted in any::<bool>()) {
+        let hop = if quoted { r#"for="203.0.113.9:4711";by="10.0.0.1""# } else { "for=203.0.113.9" };
+        let client = |left: &[u8]| behind_proxy(Forwarded, &[[left, b", ", hop.as_bytes()].concat()]);
+        prop_assert!([ip(CLIENT), ip(PROXY)].contains(&client(&left)));
+
+        let without_quotes: Vec<u8> = left.into_iter().filter(|byte| *byte != b'"').collect();
+        prop_assert_eq!(client(&without_quotes), ip(CLIENT));
+    }
+}

@@ -1,0 +1,205 @@
+//! Configuration of a layer, checked as a whole.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::Response;
+
+use super::{
+    RateLimitLayer,
+    limits::{Limits, NoKey},
+};
+use crate::{
+    clock::Clock,
+    error::{ConfigError, ConfigErrorKind},
+    guard::{FailureMode, Guard},
+    key::KeyExtractor,
+    partition::PartitionDigest,
+    policy::{Policies, Tiers},
+    quota::QuotaPolicy,
+    rejection::{Rejection, Responder},
+    store::Store,
+    telemetry::Once,
+};
+
+/// Settings of a [`RateLimitLayer`]. A scope, a key and at least one policy are needed; all else has a default.
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct RateLimitLayerBuilder {
+    store: Arc<dyn Store>,
+    scope: Option<String>,
+    key: Option<Box<dyn KeyExtractor>>,
+    digest_key: Option<[u8; 32]>,
+    no_key: NoKey,
+    policies: Vec<QuotaPolicy>,
+    tiers: Option<Tiers>,
+    deadline: Duration,
+    failure_mode: FailureMode,
+    fallback: Option<Arc<dyn Store>>,
+    responder: Responder,
+}
+
+impl RateLimitLayerBuilder {
+    const DEADLINES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+
+    pub(super) fn new(store: impl Store) -> Self {
+        Self {
+            store: Arc::new(store),
+            scope: None,
+            key: None,
+            digest_key: None,
+            no_key: NoKey::default(),
+            policies: Vec::new(),
+            tiers: None,
+            deadline: Duration::from_millis(50),
+            failure_mode: FailureMode::default(),
+            fallback: None,
+            responder: Responder::default(),
+        }
+    }
+
+    /// What the limits are about, `"api"` or `"login"`, say. Needed.
+    ///
+    /// Layers with the same scope on the same store share their buckets, in all instances; layers with different scopes
+    /// never do.
+    pub fn scope(mut self, scope: impl Into<String>) -> Self {
+        self.scope = Some(scope.into());
+        self
+    }
+
+    /// Whose quota a request uses; see [`key`](crate::key). Needed.
+    pub fn key(mut self, key: impl KeyExtractor) -> Self {
+        self.key = Some(Box::new(key));
+        self
+    }
+
+    /// A secret that goes into the digests under which stores know callers. Default: none, so that the digest depends on
+    /// the scope alone.
+    ///
+    /// You want it if others can read the store and must not find out, by trying names, who has called. It has to be the
+    /// same in all instances; with another secret, every caller starts with a full quota.
+    pub fn digest_key(mut self, key: [u8; 32]) -> Self {
+        self.digest_key = Some(key);
+        self
+    }
+
+    /// What happens to requests without a key. Default: [`NoKey::Share`].
+    pub fn no_key(mut self, no_key: NoKey) -> Self {
+        self.no_key = no_key;
+        self
+    }
+
+    /// Adds a policy. A request has to fit into all of them, and uses quota of all of them or of none. Up to 16.
+    pub fn policy(mut self, policy: QuotaPolicy) -> Self {
+        self.policies.push(policy);
+        self
+    }
+
+    /// Policies by the tier of the caller, in place of [`policy`](Self::policy).
+    pub fn tiers(mut self, tiers: Tiers) -> Self {
+        self.tiers = Some(tiers);
+        self
+    }
+
+    /// How long a decision may take before the request goes on without it, from 1 ms to 60 s. Default: 50 ms.
+    ///
+    /// After five failures in a row no request waits at all: a circuit breaker opens, and one request at a time tries
+    /// whether the store answers again, after 100 ms at first and every 800 ms later on.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// What happens to a request when the store gives no decision. Default: [`FailureMode::Open`].
+    pub fn failure_mode(mut self, failure_mode: FailureMode) -> Self {
+        self.failure_mode = failure_mode;
+        self
+    }
+
+    /// A store that decides while the first one does not, most often a [`MemoryStore`](crate::MemoryStore). Default: none.
+    ///
+    /// Each instance then enforces the whole quota by itself, so that N instances admit up to N times as much. If the
+    /// fallback fails too, the [`failure_mode`](Self::failure_mode) decides.
+    pub fn fallback(mut self, store: impl Store) -> Self {
+        self.fallback = Some(Arc::new(store));
+        self
+    }
+
+    /// Replaces the response to refused requests. Default: [`Rejection::to_response`].
+    ///
+    /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure returns.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::client_ip())
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .respond_with(|rejection| rejection.to_response().map(|_| "Slow down, please.\n".into()))
+    ///     .build()?;
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    pub fn respond_with<F>(mut self, respond: F) -> Self
+    where
+        F: Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
+    {
+        self.responder = Responder::new(respond);
+        self
+    }
+
+    /// The layer, if the settings are sound.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range. The message
+    /// names the policy or setting, the value and the bound.
+    pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
+        let error = |kind, message: &str| ConfigError::new(kind, message);
+        let scope = self.scope.filter(|scope| !scope.is_empty());
+        let scope = scope.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: it is missing or empty"))?;
+        let key = self
+            .key
+            .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
+        key.check()?;
+        let policies = match self.tiers {
+            Some(_) if !self.policies.is_empty() => {
+                let message = "policies: both `policy` and `tiers` are set; put the policies into the tiers";
+                return Err(error(ConfigErrorKind::Policies, message));
+            }
+            Some(tiers) => Policies::by_tier(tiers)?,
+            None => Policies::same(self.policies)?,
+        };
+        if !Self::DEADLINES.contains(&self.deadline) {
+            let message = format!("deadline {:?} is outside {:?}", self.deadline, Self::DEADLINES);
+            return Err(ConfigError::new(ConfigErrorKind::Deadline, message));
+        }
+        let digest = PartitionDigest::new(&scope, self.digest_key.as_ref());
+        Ok(RateLimitLayer::new(Limits {
+            scope,
+            key,
+            shared_partition: Limits::shared_partition(&digest),
+            digest,
+            no_key: self.no_key,
+            no_key_warning: Once::default(),
+            policies,
+            unknown_tier_warning: Once::default(),
+            guard: Arc::new(Guard::new(
+                self.store,
+                self.fallback,
+                self.failure_mode,
+                self.deadline,
+                Clock::system(),
+            )),
+            responder: self.responder,
+        }))
+    }
+}
+
+impl fmt::Debug for RateLimitLayerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayerBuilder")
+            .field("scope", &self.scope)
+            .field("policies", &self.policies)
+            .field("tiers", &self.tiers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! The layer, and the service that it makes.
+
+mod body;
+mod builder;
+mod future;
+mod limits;
+mod service;
+
+use std::{fmt, sync::Arc};
+
+use tower_layer::Layer;
+
+use self::limits::Limits;
+pub use self::{
+    body::RateLimitBody, builder::RateLimitLayerBuilder, future::ResponseFuture, limits::NoKey, service::RateLimit,
+};
+use crate::store::Store;
+
+/// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
+///
+/// It has no type parameters, so it can be named in signatures, and clones share their limits.
+///
+/// ```
+/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+///
+/// fn login_limits(store: MemoryStore) -> Result<RateLimitLayer, tower_quota::ConfigError> {
+///     RateLimitLayer::builder(store)
+///         .scope("login")
+///         .key(key::client_ip())
+///         .policy(QuotaPolicy::per_minute("minute", 5))
+///         .build()
+/// }
+/// # login_limits(MemoryStore::new()).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct RateLimitLayer(Arc<Limits>);
+
+impl RateLimitLayer {
+    /// A layer that keeps its quota in `store`.
+    pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
+        RateLimitLayerBuilder::new(store)
+    }
+
+    fn new(limits: Limits) -> Self {
+        Self(Arc::new(limits))
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        RateLimit::new(inner, Arc::clone(&self.0))
+    }
+}
+
+impl fmt::Debug for RateLimitLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimitLayer")
+            .field("scope", &self.0.scope)
+            .field("policies", &self.0.policies)
+            .field("guard", &self.0.guard)
+            .finish_non_exhaustive()
+    }
+}

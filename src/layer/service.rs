@@ -1,0 +1,101 @@
+//! The service: decide first, then call the service that was ready.
+
+use std::{
+    fmt, mem,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use super::{
+    RateLimitBody, ResponseFuture,
+    limits::{Limits, Verdict},
+};
+use crate::guard::Deciding;
+
+/// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its policies allow it.
+///
+/// It is ready when `S` is, and a refusal is a response: the error type is that of `S`. Clones share their limits.
+#[derive(Clone)]
+pub struct RateLimit<S> {
+    inner: S,
+    limits: Arc<Limits>,
+}
+
+impl<S> RateLimit<S> {
+    pub(super) fn new(inner: S, limits: Arc<Limits>) -> Self {
+        Self { inner, limits }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for RateLimit<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    R: Body<Data = Bytes>,
+{
+    type Response = Response<RateLimitBody<R>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
+        let limits = Arc::clone(&self.limits);
+        let (parts, body) = request.into_parts();
+        let (deciding, tier) = limits.decide(&parts);
+        match deciding {
+            Deciding::Decided(decision) if decision.outcome().is_pass() => {
+                let future = self.inner.call(Request::from_parts(parts, body));
+                ResponseFuture::calling(limits, future, Verdict { decision, tier })
+            }
+            Deciding::Decided(decision) => {
+                // A service that is ready may hold a place in a queue: it has to be let go, not kept until the next request.
+                drop(self.take_ready());
+                let response = limits.refuse(Verdict { decision, tier }, &parts);
+                ResponseFuture::refused(limits, response)
+            }
+            Deciding::Waiting(decision) => {
+                let service = self.take_ready();
+                ResponseFuture::deciding(limits, decision, tier, service, Request::from_parts(parts, body))
+            }
+        }
+    }
+}
+
+impl<S: Clone> RateLimit<S> {
+    /// The service that was polled ready; a clone, which need not be ready, takes its place.
+    fn take_ready(&mut self) -> S {
+        let clone = self.inner.clone();
+        mem::replace(&mut self.inner, clone)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimit")
+            .field("inner", &self.inner)
+            .field("scope", &self.limits.scope)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,217 @@
+//! Whose quota a request uses: the partition key, and the digest that stores see in its place.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use smallvec::SmallVec;
+
+/// Whose quota a request uses: a user, an API key, an address, or several of these together.
+///
+/// A key is made of parts, each with a kind (`"user"`, `"address"`, …) and a value. Kinds and lengths are part of the
+/// key, so that `user "192.0.2.1"` never shares a bucket with the address `192.0.2.1`, nor `("ab", "c")` with
+/// `("a", "bc")`.
+///
+/// A key may hold what identifies a person. It never leaves the process: stores see a keyed 128-bit digest, and
+/// `Debug` shows nothing of it.
+///
+/// ```
+/// use tower_quota::PartitionKey;
+///
+/// let user = PartitionKey::new("user", "alice");
+/// assert_ne!(user, PartitionKey::new("address", "alice"));
+/// assert_ne!(user.clone().and(PartitionKey::new("route", "a")), PartitionKey::new("route", "a").and(user.clone()));
+/// assert_eq!(format!("{user:?}"), "PartitionKey(..)");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct PartitionKey(SmallVec<[u8; 48]>);
+
+impl PartitionKey {
+    /// A key of one part: a `kind` that says what the value is, and the `value` that tells one caller from another.
+    ///
+    /// Any bytes will do, of any length; the cost of a long value is that of reading it once.
+    pub fn new(kind: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
+        let mut bytes = SmallVec::new();
+        for field in [kind.as_ref(), value.as_ref()] {
+            // A length before each field makes the encoding prefix-free: no two lists of parts give the same bytes.
+            bytes.extend_from_slice(&(field.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(field);
+        }
+        Self(bytes)
+    }
+
+    /// The key of this caller within `other`: both have to be equal for two requests to share a quota.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend_from_slice(&other.0);
+        self
+    }
+}
+
+impl fmt::Debug for PartitionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PartitionKey(..)")
+    }
+}
+
+/// A type that says who a caller is: what an authentication layer leaves in the request's extensions.
+///
+/// Implement it for your own type, with a kind of your own, and pass the type to
+/// [`key::extension`](crate::key::extension). Strings, integers and addresses implement it already.
+///
+/// ```
+/// use tower_quota::{PartitionKey, ToPartitionKey};
+///
+/// #[derive(Clone)]
+/// struct UserId(u64);
+///
+/// impl ToPartitionKey for UserId {
+///     fn to_partition_key(&self) -> PartitionKey {
+///         PartitionKey::new("user", self.0.to_be_bytes())
+///     }
+/// }
+///
+/// assert_eq!(UserId(7).to_partition_key(), UserId(7).to_partition_key());
+/// assert_ne!(UserId(7).to_partition_key(), UserId(8).to_partition_key());
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say who a caller is",
+    note = "implement `tower_quota::ToPartitionKey` for it: one method that returns a `PartitionKey`"
+)]
+pub trait ToPartitionKey {
+    /// The key of the caller that this value stands for.
+    fn to_partition_key(&self) -> PartitionKey;
+}
+
+macro_rules! to_partition_key {
+    ($($kind:literal: $($type:ty),+ => |$value:ident| $bytes:expr;)+) => {$($(
+        impl ToPartitionKey for $type {
+            fn to_partition_key(&self) -> PartitionKey {
+                let $value = self;
+                PartitionKey::new($kind, $bytes)
+            }
+        }
+    )+)+};
+}
+
+to_partition_key! {
+    "text": str, String, &'static str => |value| value.as_bytes();
+    "number": u32, u64, u128 => |value| u128::from(*value).to_be_bytes();
+    "address": Ipv4Addr => |value| value.octets();
+    "address": Ipv6Addr => |value| value.octets();
+}
+
+impl ToPartitionKey for IpAddr {
+    fn to_partition_key(&self) -> PartitionKey {
+        match self {
+            IpAddr::V4(address) => address.to_partition_key(),
+            IpAddr::V6(address) => address.to_partition_key(),
+        }
+    }
+}
+
+/// What a store knows of a partition: a 128-bit digest of its key.
+///
+/// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust, and says
+/// nothing about the caller to those who do not hold the digest key. The chance that any two of 10 million callers
+/// share a digest is below 10⁻²⁴.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PartitionId(u128);
+
+impl PartitionId {
+    /// The digest under which a layer with this scope, and without a digest key, keeps the caller's quota.
+    pub fn new(scope: &str, key: &PartitionKey) -> Self {
+        PartitionDigest::new(scope, None).id(key)
+    }
+
+    /// The digest's sixteen bytes.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_le_bytes()
+    }
+}
+
+impl fmt::Debug for PartitionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PartitionId({:032x})", self.0.swap_bytes())
+    }
+}
+
+/// The secret, or at least private, function from partition keys to what stores see.
+#[derive(Clone)]
+pub(crate) struct PartitionDigest([u8; 32]);
+
+impl PartitionDigest {
+    const CONTEXT: &'static str = "tower-quota 2026-11-21 partition digest of a scope";
+
+    /// The digest of a scope, with the application's own key if it has set one.
+    pub(crate) fn new(scope: &str, key: Option<&[u8; 32]>) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(Self::CONTEXT);
+        if let Some(key) = key {
+            hasher.update(key);
+        }
+        hasher.update(scope.as_bytes());
+        Self(*hasher.finalize().as_bytes())
+    }
+
+    pub(crate) fn id(&self, key: &PartitionKey) -> PartitionId {
+        let hash = blake3::keyed_hash(&self.0, &key.0);
+        let mut half = [0; 16];
+        half.copy_from_slice(&hash.as_bytes()[..16]);
+        PartitionId(u128::from_le_bytes(half))
+    }
+}
+
+impl fmt::Debug for PartitionDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PartitionDigest(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected bytes were computed with another implementation of BLAKE3.
+    #[test]
+    fn a_digest_is_the_same_in_every_process_version_and_architecture() {
+        let digest = PartitionDigest::new("api", None);
+        let id = digest.id(&PartitionKey::new("user", "alice"));
+        assert_eq!(format!("{id:?}"), "PartitionId(2b9742679fc3d12b0b3b07f9e18313f7)");
+    }
+
+    #[test]
+    fn scopes_and_digest_keys_give_digests_of_their_own() {
+        let key = PartitionKey::new("user", "alice");
+        let ids = [
+            PartitionDigest::new("api", None).id(&key),
+            PartitionDigest::new("login", None).id(&key),
+            PartitionDigest::new("api", Some(&[7; 32])).id(&key),
+        ];
+        assert!(ids[0] != ids[1] && ids[0] != ids[2] && ids[1] != ids[2]);
+    }
+
+    /// E8
+    #[test]
+    fn equal_text_split_or_ordered_differently_gives_different_keys() {
+        let part = |value: &str| PartitionKey::new("part", value);
+        assert_ne!(part("ab").and(part("c")), part("a").and(part("bc")));
+        assert_ne!(part("a").and(part("b")), part("b").and(part("a")));
+        assert_ne!(PartitionKey::new("ab", "c"), PartitionKey::new("a", "bc"));
+    }
+
+    /// E5, I5
+    #[test]
+    fn no_formatting_shows_whose_key_it_is() {
+        let key = "alice".to_partition_key();
+        assert!(!format!("{key:?} {:?}", PartitionDigest::new("alice", None)).contains("alice"));
+    }
+
+    #[test]
+    fn values_of_different_kinds_are_different_callers() {
+        assert_ne!("7".to_partition_key(), 7_u64.to_partition_key());
+        assert_eq!(7_u32.to_partition_key(), 7_u128.to_partition_key());
+        let address: IpAddr = Ipv4Addr::LOCALHOST.into();
+        assert_eq!(address.to_partition_key(), Ipv4Addr::LOCALHOST.to_partition_key());
+    }
+}

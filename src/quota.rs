@@ -1,0 +1,391 @@
+//! Quota policies: what a user writes, and the exact amounts that a store computes with.
+
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+use crate::error::{ConfigError, ConfigErrorKind};
+
+/// The largest quota and burst capacity: fifteen digits, the most that a structured field can carry.
+pub(crate) const MAX_QUOTA: u64 = 999_999_999_999_999;
+
+/// The longest window, in seconds: a bit over 31 years.
+pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
+
+/// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
+pub(crate) const EXACT: u64 = 1 << 53;
+
+/// A named limit: so many units per time window, for each partition.
+///
+/// It is enforced as a *token bucket*: a bucket of [`burst_capacity`](Self::burst_capacity) units (by default the quota)
+/// that fills evenly, at `quota` units per `window`. A full bucket may be used up at once; over any longer time no
+/// more than the rate passes. So `per_minute("minute", 60)` lets 60 requests pass at one moment and then one each second.
+///
+/// Nothing is checked here: [`build`](crate::RateLimitLayerBuilder::build) does that, and its error names the policy. A
+/// policy has
+/// - a **name** of printable ASCII, shown to clients in the `RateLimit` field;
+/// - a **quota** from 1 to 999 999 999 999 999;
+/// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds;
+/// - a **burst capacity** in the same range as the quota.
+///
+/// Constructors are named after the window, and the number is how many units it has:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::QuotaPolicy;
+///
+/// const DAILY: QuotaPolicy = QuotaPolicy::per_day("daily", 5_000);
+/// assert_eq!(DAILY.window(), Duration::from_secs(86_400));
+///
+/// // 1 unit a second, 5 at once:
+/// let bursty = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
+/// assert_eq!((bursty.quota(), bursty.burst_capacity()), (1, 5));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaPolicy {
+    name: Cow<'static, str>,
+    quota: u64,
+    window: Duration,
+    burst_capacity: Option<u64>,
+}
+
+impl QuotaPolicy {
+    /// `quota` units in each `window`.
+    pub fn new(name: impl Into<Cow<'static, str>>, quota: u64, window: Duration) -> Self {
+        Self {
+            name: name.into(),
+            quota,
+            window,
+            burst_capacity: None,
+        }
+    }
+
+    /// `quota` units per second.
+    pub const fn per_second(name: &'static str, quota: u64) -> Self {
+        Self::per(name, quota, 1)
+    }
+
+    /// `quota` units per minute.
+    pub const fn per_minute(name: &'static str, quota: u64) -> Self {
+        Self::per(name, quota, 60)
+    }
+
+    /// `quota` units per hour.
+    pub const fn per_hour(name: &'static str, quota: u64) -> Self {
+        Self::per(name, quota, 3_600)
+    }
+
+    /// `quota` units per day of 24 hours. The window slides with each caller; it does not end at midnight.
+    pub const fn per_day(name: &'static str, quota: u64) -> Self {
+        Self::per(name, quota, 86_400)
+    }
+
+    const fn per(name: &'static str, quota: u64, seconds: u64) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            quota,
+            window: Duration::from_secs(seconds),
+            burst_capacity: None,
+        }
+    }
+
+    /// Lets `capacity` units pass at one moment after a pause, more or fewer than the quota. The rate stays the same.
+    #[must_use]
+    pub const fn with_burst_capacity(mut self, capacity: u64) -> Self {
+        self.burst_capacity = Some(capacity);
+        self
+    }
+
+    /// The name, as clients see it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Units per window.
+    pub const fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// The window.
+    pub const fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// The most units that can be used at one moment: the quota unless it was set.
+    pub const fn burst_capacity(&self) -> u64 {
+        match self.burst_capacity {
+            Some(capacity) => capacity,
+            None => self.quota,
+        }
+    }
+}
+
+/// A policy that `build()` has found sound, with the numbers that stores compute with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedPolicy {
+    policy: QuotaPolicy,
+    id: u32,
+    bucket: Bucket,
+}
+
+impl CheckedPolicy {
+    pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
+        check_name(&policy)?;
+        check_window(&policy)?;
+        check_amount(&policy, "quota", policy.quota, ConfigErrorKind::Quota)?;
+        check_amount(
+            &policy,
+            "burst capacity",
+            policy.burst_capacity(),
+            ConfigErrorKind::BurstCapacity,
+        )?;
+        let bucket = Bucket::new(policy.quota, policy.window.as_secs(), policy.burst_capacity())
+            .map_err(|message| policy_error(&policy, ConfigErrorKind::BurstCapacity, &message))?;
+        Ok(Self {
+            id: policy_id(policy.name()),
+            bucket,
+            policy,
+        })
+    }
+
+    /// The policy as it was written.
+    pub fn policy(&self) -> &QuotaPolicy {
+        &self.policy
+    }
+
+    /// What tells this policy's state from that of others under one partition: made from the algorithm and the name, so
+    /// that a policy whose numbers change keeps the units that were used.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    pub(crate) fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+}
+
+/// The policies that one decision holds together, checked as a whole.
+///
+/// [`RateLimitLayerBuilder::build`](crate::RateLimitLayerBuilder::build) makes them for you; you want them yourself to limit something that is not an HTTP
+/// request, with a store alone. Clones share the policies.
+///
+/// ```
+/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 2)])?;
+/// let alice = PartitionId::new("mails", &PartitionKey::new("user", "alice"));
+///
+/// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 2)).await?.outcome(), Outcome::Allowed);
+/// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 1)).await?.outcome(), Outcome::Refused);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedPolicies(Arc<[CheckedPolicy]>);
+
+impl CheckedPolicies {
+    /// Checks the policies one by one and together.
+    ///
+    /// # Errors
+    ///
+    /// If there are none or more than 16, if two have the same name, or if one of them is out of its range.
+    pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
+        let mut checked: Vec<CheckedPolicy> = Vec::new();
+        for policy in policies {
+            let policy = CheckedPolicy::new(policy)?;
+            if let Some(other) = checked.iter().find(|other| other.id == policy.id) {
+                return Err(indistinguishable(policy.policy.name(), other.policy.name()));
+            }
+            checked.push(policy);
+        }
+        match checked.len() {
+            1..=MAX_POLICIES => Ok(Self(checked.into())),
+            count => Err(ConfigError::new(
+                ConfigErrorKind::Policies,
+                format!("policies: their number {count} is outside 1..={MAX_POLICIES}"),
+            )),
+        }
+    }
+
+    /// The policies, in the order in which they were given.
+    pub fn iter(&self) -> std::slice::Iter<'_, CheckedPolicy> {
+        self.0.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a CheckedPolicies {
+    type Item = &'a CheckedPolicy;
+    type IntoIter = std::slice::Iter<'a, CheckedPolicy>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+fn indistinguishable(name: &str, other: &str) -> ConfigError {
+    let message = if name == other {
+        format!("policy {name:?}: the name is used twice; names must be unique")
+    } else {
+        format!("policy {name:?}: stores cannot tell it from policy {other:?}; rename one of them")
+    };
+    ConfigError::new(ConfigErrorKind::DuplicatePolicy, message)
+}
+
+/// How many policies one decision can hold: enough for any sensible set, and a bound on the size of a value in Redis.
+pub(crate) const MAX_POLICIES: usize = 16;
+
+/// A token bucket in exact integers.
+///
+/// With g = gcd(quota, window in µs), one unit *weighs* window / g and each microsecond *drains* quota / g from what
+/// was used. A bucket's state is the weight used so far, an integer: no rate is ever rounded, and no arrival time is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bucket {
+    /// What one unit weighs.
+    pub(crate) weight: u64,
+    /// How much of the used weight goes away each microsecond.
+    pub(crate) drain: u64,
+    /// The weight of a full burst: a charge that would lift the used weight above it is refused.
+    pub(crate) limit: u64,
+    /// The most used weight that is ever believed: the limit and as much again, which a lowered quota may leave behind.
+    pub(crate) bound: u64,
+}
+
+impl Bucket {
+    /// An error says what about the numbers cannot be kept exact.
+    pub(crate) fn new(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
+        let window = window_secs * 1_000_000;
+        let divisor = greatest_common_divisor(quota, window);
+        let (mut weight, mut drain) = (window / divisor, quota / divisor);
+        let most = (EXACT - 1) / 2 / capacity;
+        if weight > most {
+            (drain, weight) = slower_rate(drain, weight, most);
+            // One part in a million is less than the clocks of two computers differ by.
+            let slowed =
+                (u128::from(drain) * u128::from(window) * 1_000_000) < u128::from(quota) * u128::from(weight) * 999_999;
+            if slowed {
+                return Err(format!(
+                    "burst capacity {capacity} with {quota} per {window_secs} s cannot be counted exactly; \
+                     make the capacity or the window smaller, or the quota a rounder number"
+                ));
+            }
+        }
+        let limit = capacity * weight;
+        Ok(Self {
+            weight,
+            drain,
+            limit,
+            bound: limit * 2,
+        })
+    }
+
+    /// The weight of `cost` units; more than any limit when it cannot be told apart from that.
+    pub(crate) fn charge(&self, cost: u64) -> u64 {
+        cost.saturating_mul(self.weight).min(EXACT)
+    }
+
+    pub(crate) fn admits(&self, used: u64, charge: u64) -> bool {
+        used + charge <= self.limit
+    }
+
+    /// Whole units that are left; parts are rounded down.
+    pub(crate) fn remaining(&self, used: u64) -> u64 {
+        self.limit.saturating_sub(used) / self.weight
+    }
+
+    /// Microseconds until a charge passes if nothing else is used, rounded up; `None` if it never does.
+    pub(crate) fn wait(&self, used: u64, charge: u64) -> Option<u64> {
+        (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
+    }
+
+    /// Microseconds in which the rate gives `units` units, rounded up.
+    pub(crate) fn time_for(&self, units: u64) -> u64 {
+        (u128::from(units) * u128::from(self.weight))
+            .div_ceil(u128::from(self.drain))
+            .try_into()
+            .unwrap_or(u64::MAX)
+    }
+}
+
+/// The fraction nearest below `drain / weight` whose weight is at most `most`: the rate is rounded down, never up.
+///
+/// The convergents of the continued fraction approach the rate from both sides; the best fraction from below is one of the
+/// lower ones or lies between a lower one and the upper one after it.
+fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
+    // Stern-Brocot search: the rate lies in [low, high), both as numerator and denominator.
+    let (mut low, mut high) = (
+        (u128::from(drain / weight), 1_u128),
+        (u128::from(drain / weight) + 1, 1_u128),
+    );
+    let (drain, weight, most) = (u128::from(drain), u128::from(weight), u128::from(most.max(1)));
+    loop {
+        // How many steps towards `high` keep the lower end at or below the rate.
+        let surplus = high.0 * weight - drain * high.1;
+        let deficit = drain * low.1 - low.0 * weight;
+        if deficit == 0 {
+            break;
+        }
+        let up = (deficit / surplus).min((most.saturating_sub(low.1)) / high.1);
+        low = (low.0 + up * high.0, low.1 + up * high.1);
+        let deficit = drain * low.1 - low.0 * weight;
+        if deficit == 0 || low.1 + high.1 > most {
+            break;
+        }
+        // How many steps towards `low` keep the upper end above the rate.
+        let down = ((surplus - 1) / deficit).min((most - high.1) / low.1);
+        high = (high.0 + down * low.0, high.1 + down * low.1);
+        if up == 0 && down == 0 {
+            break;
+        }
+    }
+    // Both ends came from `u64` numbers by steps that stay below them.
+    (low.0 as u64, low.1 as u64)
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn policy_id(name: &str) -> u32 {
+    let hash = blake3::derive_key("tower-quota 2026-11-21 policy id of a token bucket", name.as_bytes());
+    u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])
+}
+
+fn policy_error(policy: &QuotaPolicy, kind: ConfigErrorKind, message: &str) -> ConfigError {
+    ConfigError::new(kind, format!("policy {:?}: {message}", policy.name()))
+}
+
+fn check_name(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let error = |message: &str| Err(policy_error(policy, ConfigErrorKind::PolicyName, message));
+    if policy.name().is_empty() {
+        return error("the name is empty");
+    }
+    match policy.name().chars().find(|character| !(' '..='~').contains(character)) {
+        Some(character) => error(&format!(
+            "the name holds {character:?}; only printable ASCII can be sent"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_window(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let window = policy.window;
+    if window.subsec_nanos() == 0 && (1..=MAX_WINDOW).contains(&window.as_secs()) {
+        return Ok(());
+    }
+    let message = format!("window {window:?} is not a whole number of seconds in 1..={MAX_WINDOW}");
+    Err(policy_error(policy, ConfigErrorKind::Window, &message))
+}
+
+fn check_amount(policy: &QuotaPolicy, field: &str, value: u64, kind: ConfigErrorKind) -> Result<(), ConfigError> {
+    if (1..=MAX_QUOTA).contains(&value) {
+        return Ok(());
+    }
+    Err(policy_error(
+        policy,
+        kind,
+        &format!("{field} {value} is outside 1..={MAX_QUOTA}"),
+    ))
+}

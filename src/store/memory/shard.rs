@@ -1,0 +1,96 @@
+//! One part of the partitions, under one lock.
+
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
+
+use crate::{algorithm::PartitionState, clock::Timestamp, decision::Used, partition::PartitionId, plan::Plan};
+
+pub(super) struct Shard {
+    partitions: IndexMap<PartitionId, PartitionState, RandomState>,
+    cap: usize,
+    /// Where the next look for idle partitions begins; it goes round and round.
+    hand: usize,
+}
+
+impl Shard {
+    /// How many partitions a new one looks at to find those that are idle.
+    const SWEEP: usize = 2;
+    /// How many partitions compete for being thrown out when the shard is full.
+    const CANDIDATES: usize = 8;
+
+    pub(super) fn new(cap: usize) -> Self {
+        Self {
+            partitions: IndexMap::default(),
+            cap,
+            hand: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.partitions.len()
+    }
+
+    /// Decides a plan and charges it if all of it fits. Returns what was used before.
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: &Plan) -> Used {
+        let admits = |used: &Used| plan.charges().zip(used).all(|(charge, used)| charge.is_admitted(*used));
+        if let Some(state) = self.partitions.get_mut(&plan.partition()) {
+            let used = state.measure(now, plan);
+            if admits(&used) {
+                state.charge(now, plan, &used);
+            }
+            return used;
+        }
+        let mut state = PartitionState::default();
+        let used = state.measure(now, plan);
+        if admits(&used) {
+            state.charge(now, plan, &used);
+            if state.empty_at() > now {
+                self.insert(now, plan.partition(), state);
+            }
+        }
+        used
+    }
+
+    fn insert(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
+        self.sweep(now);
+        if self.partitions.len() >= self.cap {
+            self.evict();
+        }
+        self.partitions.insert(partition, state);
+    }
+
+    fn sweep(&mut self, now: Timestamp) {
+        for _ in 0..Self::SWEEP {
+            let hand = self.next();
+            match self.partitions.get_index(hand) {
+                Some((_, state)) if state.empty_at() <= now => {
+                    self.partitions.swap_remove_index(hand);
+                }
+                _ => self.hand += 1,
+            }
+        }
+    }
+
+    /// Throws out the partition, among some, that is nearest to being as good as new.
+    fn evict(&mut self) {
+        let mut victim = None;
+        for _ in 0..Self::CANDIDATES {
+            let candidate = self.next();
+            let empty_at = self.partitions.get_index(candidate).map(|(_, state)| state.empty_at());
+            if victim.is_none_or(|(earliest, _)| empty_at < earliest) {
+                victim = Some((empty_at, candidate));
+            }
+            self.hand += 1;
+        }
+        if let Some((_, victim)) = victim {
+            self.partitions.swap_remove_index(victim);
+        }
+    }
+
+    fn next(&mut self) -> usize {
+        if self.hand >= self.partitions.len() {
+            self.hand = 0;
+        }
+        self.hand
+    }
+}
