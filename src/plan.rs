@@ -32,6 +32,11 @@ impl Plan {
         self.partition
     }
 
+    /// Whether it takes anything; a plan that does not only asks.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.cost > 0
+    }
+
     /// The charges, in the order in which the policies were configured.
     pub fn charges(&self) -> impl ExactSizeIterator<Item = Charge<'_>> {
         self.policies.iter().map(|policy| Charge {

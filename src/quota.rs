@@ -246,7 +246,8 @@ pub(crate) struct Bucket {
     pub(crate) drain: u64,
     /// The weight of a full burst: a charge that would lift the used weight above it is refused.
     pub(crate) limit: u64,
-    /// The most used weight that is ever believed: the limit and as much again, which a lowered quota may leave behind.
+    /// The most used weight that is ever believed: the limit and, as far as doubles reach, as much again, which a lowered
+    /// quota may leave behind.
     pub(crate) bound: u64,
 }
 
@@ -256,7 +257,7 @@ impl Bucket {
         let window = window_secs * 1_000_000;
         let divisor = greatest_common_divisor(quota, window);
         let (mut weight, mut drain) = (window / divisor, quota / divisor);
-        let most = (EXACT - 1) / 2 / capacity;
+        let most = (EXACT - 1) / capacity;
         if weight > most {
             (drain, weight) = slower_rate(drain, weight, most);
             // One part in a million is less than the clocks of two computers differ by.
@@ -270,11 +271,12 @@ impl Bucket {
             }
         }
         let limit = capacity * weight;
+        let bound = limit.saturating_mul(2).min(EXACT - 1);
         Ok(Self {
             weight,
             drain,
             limit,
-            bound: limit * 2,
+            bound,
         })
     }
 
@@ -388,4 +390,169 @@ fn check_amount(policy: &QuotaPolicy, field: &str, value: u64, kind: ConfigError
         kind,
         &format!("{field} {value} is outside 1..={MAX_QUOTA}"),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build_error(policy: QuotaPolicy) -> (ConfigErrorKind, String) {
+        let error = CheckedPolicies::new([policy]).unwrap_err();
+        (error.kind(), error.to_string())
+    }
+
+    #[test]
+    fn mistakes_in_a_policy_are_named_with_value_and_bound() {
+        let seconds = Duration::from_secs;
+        let cases = [
+            (
+                QuotaPolicy::per_second("", 1),
+                ConfigErrorKind::PolicyName,
+                r#"policy "": the name is empty"#,
+            ),
+            (
+                QuotaPolicy::per_second("käse", 1),
+                ConfigErrorKind::PolicyName,
+                r#"policy "käse": the name holds 'ä'; only printable ASCII can be sent"#,
+            ),
+            (
+                QuotaPolicy::per_second("a\r\nb", 1),
+                ConfigErrorKind::PolicyName,
+                r#"policy "a\r\nb": the name holds '\r'; only printable ASCII can be sent"#,
+            ),
+            (
+                QuotaPolicy::per_second("p", 0),
+                ConfigErrorKind::Quota,
+                r#"policy "p": quota 0 is outside 1..=999999999999999"#,
+            ),
+            (
+                QuotaPolicy::per_second("p", 1_000_000_000_000_000),
+                ConfigErrorKind::Quota,
+                r#"policy "p": quota 1000000000000000 is outside 1..=999999999999999"#,
+            ),
+            (
+                QuotaPolicy::new("p", 1, seconds(0)),
+                ConfigErrorKind::Window,
+                r#"policy "p": window 0ns is not a whole number of seconds in 1..=1000000000"#,
+            ),
+            (
+                QuotaPolicy::new("p", 1, Duration::from_millis(1_500)),
+                ConfigErrorKind::Window,
+                r#"policy "p": window 1.5s is not a whole number of seconds in 1..=1000000000"#,
+            ),
+            (
+                QuotaPolicy::new("p", 1, seconds(1_000_000_001)),
+                ConfigErrorKind::Window,
+                r#"policy "p": window 1000000001s is not a whole number of seconds in 1..=1000000000"#,
+            ),
+            (
+                QuotaPolicy::per_second("p", 1).with_burst_capacity(0),
+                ConfigErrorKind::BurstCapacity,
+                r#"policy "p": burst capacity 0 is outside 1..=999999999999999"#,
+            ),
+        ];
+        for (policy, kind, message) in cases {
+            assert_eq!(build_error(policy), (kind, message.to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_capacity_far_beyond_its_rate_is_refused_rather_than_counted_wrongly() {
+        let (kind, message) = build_error(QuotaPolicy::per_day("p", 1).with_burst_capacity(MAX_QUOTA));
+        assert_eq!(kind, ConfigErrorKind::BurstCapacity);
+        assert!(
+            message.starts_with(r#"policy "p": burst capacity 999999999999999 with 1 per 86400 s"#),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn names_are_used_once_and_policies_are_between_1_and_16() {
+        let policy = |index: usize| QuotaPolicy::new(format!("policy {index}"), 1, Duration::from_secs(1));
+        let kind = |policies: Vec<QuotaPolicy>| CheckedPolicies::new(policies).map_err(|error| error.kind()).err();
+        assert_eq!(kind(vec![policy(1), policy(1)]), Some(ConfigErrorKind::DuplicatePolicy));
+        assert_eq!(kind(vec![]), Some(ConfigErrorKind::Policies));
+        assert_eq!(kind((0..16).map(policy).collect()), None);
+        assert_eq!(kind((0..17).map(policy).collect()), Some(ConfigErrorKind::Policies));
+    }
+
+    /// The 32 bits of an id are not enough for all names; the search for a pair is the birthday one.
+    #[test]
+    fn names_that_a_store_cannot_tell_apart_are_refused() {
+        let mut seen = std::collections::HashMap::new();
+        let (first, second) = (0..)
+            .find_map(|number: u32| {
+                let name = format!("p{number}");
+                seen.insert(policy_id(&name), name.clone()).map(|other| (other, name))
+            })
+            .unwrap();
+        let policies = [&first, &second].map(|name| QuotaPolicy::new(name.clone(), 1, Duration::from_secs(1)));
+        let error = CheckedPolicies::new(policies).unwrap_err();
+        assert_eq!(error.kind(), ConfigErrorKind::DuplicatePolicy);
+        let expected = format!("policy {second:?}: stores cannot tell it from policy {first:?}; rename one of them");
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn everyday_quotas_are_exact() {
+        for (quota, window) in [
+            (1, 1),
+            (7, 1),
+            (30_000, 1),
+            (100, 60),
+            (5_000, 86_400),
+            (1_000_000, 2_678_400),
+        ] {
+            let bucket = Bucket::new(quota, window, quota).unwrap();
+            assert_eq!(
+                bucket.weight * quota,
+                bucket.drain * window * 1_000_000,
+                "{quota} per {window} s"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rate_is_replaced_by_the_nearest_one_below_that_fits() {
+        for weight in 1..60_u64 {
+            for drain in 1..80_u64 {
+                for most in [1, 2, 3, 5, 8, 13, 21, 34, 59] {
+                    let (slower_drain, slower_weight) = slower_rate(drain, weight, most);
+                    let is_below = |d: u64, w: u64| d * weight <= drain * w;
+                    assert!((1..=most).contains(&slower_weight) && is_below(slower_drain, slower_weight));
+                    let best = (1..=most)
+                        .map(|w| (drain * w / weight, w))
+                        .max_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)))
+                        .unwrap();
+                    assert_eq!(
+                        best.0 * slower_weight,
+                        slower_drain * best.1,
+                        "{drain}/{weight} with {most}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_quota_too_odd_for_doubles_is_slower_by_less_than_a_millionth_and_never_faster() {
+        for (quota, window) in [
+            (5_003, 2_678_400),
+            (104_729, 86_400),
+            (999_999_999_999_989, 1),
+            (999_999_937, 31_536_000),
+        ] {
+            let bucket = Bucket::new(quota, window, quota).unwrap();
+            assert!(
+                bucket.limit < EXACT && bucket.bound < EXACT,
+                "{quota} per {window} s: {bucket:?}"
+            );
+            let exact = u128::from(quota) * u128::from(bucket.weight);
+            let kept = u128::from(bucket.drain) * u128::from(window) * 1_000_000;
+            assert!(
+                kept < exact && exact - kept < exact / 1_000_000,
+                "{quota} per {window} s"
+            );
+        }
+    }
 }

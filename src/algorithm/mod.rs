@@ -21,8 +21,25 @@ pub(crate) struct PartitionState {
 }
 
 impl PartitionState {
+    /// Charges the plan if all of it fits. Returns what had been used before.
+    pub(crate) fn acquire(&mut self, now: Timestamp, plan: &Plan) -> Used {
+        let used = self.measure(now, plan);
+        let fits = plan
+            .charges()
+            .zip(&used)
+            .all(|(charge, used)| charge.is_admitted(*used));
+        if fits && plan.is_charged() {
+            self.charge(now, plan, &used);
+        }
+        used
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.levels.is_empty()
+    }
+
     /// What each policy of the plan has been charged and has not drained by now.
-    pub(crate) fn measure(&self, now: Timestamp, plan: &Plan) -> Used {
+    fn measure(&self, now: Timestamp, plan: &Plan) -> Used {
         let elapsed = now.micros_since(self.at);
         let level_of = |index: usize, id: u32| match self.levels.get(index) {
             // Where the last writer had the same policies, which is nearly always.
@@ -39,7 +56,7 @@ impl PartitionState {
     }
 
     /// Charges a plan that fits on top of what [`measure`](Self::measure) found at the same moment.
-    pub(crate) fn charge(&mut self, now: Timestamp, plan: &Plan, used: &Used) {
+    fn charge(&mut self, now: Timestamp, plan: &Plan, used: &Used) {
         let elapsed = now.micros_since(self.at);
         let mut foreign = std::mem::take(&mut self.levels);
         foreign.retain(|level| {

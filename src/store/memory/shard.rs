@@ -32,23 +32,17 @@ impl Shard {
 
     /// Decides a plan and charges it if all of it fits. Returns what was used before.
     pub(super) fn acquire(&mut self, now: Timestamp, plan: &Plan) -> Used {
-        let admits = |used: &Used| plan.charges().zip(used).all(|(charge, used)| charge.is_admitted(*used));
-        if let Some(state) = self.partitions.get_mut(&plan.partition()) {
-            let used = state.measure(now, plan);
-            if admits(&used) {
-                state.charge(now, plan, &used);
-            }
-            return used;
-        }
-        let mut state = PartitionState::default();
-        let used = state.measure(now, plan);
-        if admits(&used) {
-            state.charge(now, plan, &used);
-            if state.empty_at() > now {
-                self.insert(now, plan.partition(), state);
+        match self.partitions.get_mut(&plan.partition()) {
+            Some(state) => state.acquire(now, plan),
+            None => {
+                let mut state = PartitionState::default();
+                let used = state.acquire(now, plan);
+                if !state.is_empty() {
+                    self.insert(now, plan.partition(), state);
+                }
+                used
             }
         }
-        used
     }
 
     fn insert(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {

@@ -2,7 +2,8 @@
 --
 -- KEYS[1]  the partition
 -- ARGV[1]  the charges: id, weight, drain, limit, bound and the charge itself, for each policy
--- ARGV[2]  the time in microseconds; tests only, else the server's
+-- ARGV[2]  the time in microseconds; tests only, else the server's. A value then stays for an hour longer than it is
+--          needed, because the server's own time goes on while that of a test stands still
 --
 -- Returns the time and what each policy had used before, as doubles.
 --
@@ -17,8 +18,9 @@ local EXACT, NARROW_MAX = 9007199254740992, 4294967295
 local read, floor, ceil = struct.unpack, math.floor, math.ceil
 
 local charges = ARGV[1]
-local now = tonumber(ARGV[2])
+local now, extra_life = tonumber(ARGV[2]), 3600000
 if not now then
+  extra_life = 0
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
 end
@@ -100,6 +102,7 @@ if fits and is_charged then
     level = 'I4I7I7I7'
     for index = count, 1, -1 do table.insert(levels, 3 * index + 3, drains[index]) end
   end
-  redis.call('SET', KEYS[1], struct.pack('<BI7' .. string.rep(level, count), unpack(levels)), 'PX', ceil(longest / 1000))
+  local packed = struct.pack('<BI7' .. string.rep(level, count), unpack(levels))
+  redis.call('SET', KEYS[1], packed, 'PX', ceil(longest / 1000) + extra_life)
 end
 return struct.pack('<' .. string.rep('d', #used + 1), now, unpack(used))
