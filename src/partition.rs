@@ -97,7 +97,8 @@ macro_rules! to_partition_key {
 
 to_partition_key! {
     "text": str, String, &'static str => |value| value.as_bytes();
-    "number": u32, u64, u128 => |value| u128::from(*value).to_be_bytes();
+    "number": u32, u64 => |value| u128::from(*value).to_be_bytes();
+    "number": u128 => |value| value.to_be_bytes();
     "address": Ipv4Addr => |value| value.octets();
     "address": Ipv6Addr => |value| value.octets();
 }

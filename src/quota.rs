@@ -403,56 +403,47 @@ mod tests {
 
     #[test]
     fn mistakes_in_a_policy_are_named_with_value_and_bound() {
+        use ConfigErrorKind::{BurstCapacity, PolicyName, Quota, Window};
+
+        let named = |name: &'static str| QuotaPolicy::per_second(name, 1);
+        let quota = |quota| QuotaPolicy::per_second("p", quota);
+        let window = |window| QuotaPolicy::new("p", 1, window);
         let seconds = Duration::from_secs;
+        let only_ascii = "only printable ASCII can be sent";
         let cases = [
+            (named(""), PolicyName, r#""": the name is empty"#.to_owned()),
             (
-                QuotaPolicy::per_second("", 1),
-                ConfigErrorKind::PolicyName,
-                r#"policy "": the name is empty"#,
+                named("käse"),
+                PolicyName,
+                format!(r#""käse": the name holds 'ä'; {only_ascii}"#),
             ),
             (
-                QuotaPolicy::per_second("käse", 1),
-                ConfigErrorKind::PolicyName,
-                r#"policy "käse": the name holds 'ä'; only printable ASCII can be sent"#,
+                named("a\r\nb"),
+                PolicyName,
+                format!(r#""a\r\nb": the name holds '\r'; {only_ascii}"#),
+            ),
+            (quota(0), Quota, format!(r#""p": quota 0 is outside 1..={MAX_QUOTA}"#)),
+            (
+                quota(MAX_QUOTA + 1),
+                Quota,
+                format!(r#""p": quota {} is outside 1..={MAX_QUOTA}"#, MAX_QUOTA + 1),
             ),
             (
-                QuotaPolicy::per_second("a\r\nb", 1),
-                ConfigErrorKind::PolicyName,
-                r#"policy "a\r\nb": the name holds '\r'; only printable ASCII can be sent"#,
-            ),
-            (
-                QuotaPolicy::per_second("p", 0),
-                ConfigErrorKind::Quota,
-                r#"policy "p": quota 0 is outside 1..=999999999999999"#,
-            ),
-            (
-                QuotaPolicy::per_second("p", 1_000_000_000_000_000),
-                ConfigErrorKind::Quota,
-                r#"policy "p": quota 1000000000000000 is outside 1..=999999999999999"#,
-            ),
-            (
-                QuotaPolicy::new("p", 1, seconds(0)),
-                ConfigErrorKind::Window,
-                r#"policy "p": window 0ns is not a whole number of seconds in 1..=1000000000"#,
-            ),
-            (
-                QuotaPolicy::new("p", 1, Duration::from_millis(1_500)),
-                ConfigErrorKind::Window,
-                r#"policy "p": window 1.5s is not a whole number of seconds in 1..=1000000000"#,
-            ),
-            (
-                QuotaPolicy::new("p", 1, seconds(1_000_000_001)),
-                ConfigErrorKind::Window,
-                r#"policy "p": window 1000000001s is not a whole number of seconds in 1..=1000000000"#,
-            ),
-            (
-                QuotaPolicy::per_second("p", 1).with_burst_capacity(0),
-                ConfigErrorKind::BurstCapacity,
-                r#"policy "p": burst capacity 0 is outside 1..=999999999999999"#,
+                quota(1).with_burst_capacity(0),
+                BurstCapacity,
+                format!(r#""p": burst capacity 0 is outside 1..={MAX_QUOTA}"#),
             ),
         ];
         for (policy, kind, message) in cases {
-            assert_eq!(build_error(policy), (kind, message.to_owned()));
+            assert_eq!(build_error(policy), (kind, format!("policy {message}")));
+        }
+        for (duration, shown) in [
+            (seconds(0), "0ns"),
+            (Duration::from_millis(1_500), "1.5s"),
+            (seconds(MAX_WINDOW + 1), "1000000001s"),
+        ] {
+            let message = format!(r#"policy "p": window {shown} is not a whole number of seconds in 1..={MAX_WINDOW}"#);
+            assert_eq!(build_error(window(duration)), (Window, message));
         }
     }
 

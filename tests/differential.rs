@@ -1,5 +1,7 @@
 //! The script, the Rust step and an independent model give the same numbers, whatever is thrown at them.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 mod support;
 
 use std::{collections::HashMap, future::Future, time::Duration};
@@ -183,7 +185,7 @@ fn is_exact(quota: u64, window: u64, capacity: u64) -> bool {
     let window = window * 1_000_000;
     let divisor = (1..=quota)
         .rev()
-        .find(|divisor| quota % divisor == 0 && window % divisor == 0)
+        .find(|divisor| quota.is_multiple_of(*divisor) && window.is_multiple_of(*divisor))
         .unwrap_or(1);
     u128::from(capacity) * u128::from(window / divisor) < 1 << 53
 }

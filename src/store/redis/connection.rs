@@ -4,7 +4,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
@@ -15,6 +15,7 @@ use ::redis::{
     Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
 use bb8_redis::bb8;
+use tokio::runtime::Handle;
 
 use crate::{
     clock::{Clock, Timestamp},
@@ -110,7 +111,6 @@ impl SharedConnection {
 }
 
 /// Opens connections for the pool and tells it which ones to throw away.
-#[derive(Debug)]
 pub(super) struct Manager {
     client: Client,
     connection_timeout: Duration,
@@ -156,35 +156,55 @@ impl bb8::ManageConnection for Manager {
 }
 
 /// The connections of one store.
-#[derive(Clone, Debug)]
-pub(super) struct Connections(bb8::Pool<Manager>);
+pub(super) struct Connections {
+    /// Opening connections takes a runtime, which need not be there when a store is made.
+    pool: OnceLock<bb8::Pool<Manager>>,
+    client: Client,
+    count: u32,
+    connection_timeout: Duration,
+}
 
 impl Connections {
     pub(super) fn new(url: &str, count: u32, connection_timeout: Duration) -> Result<Self, ConfigError> {
         let client = client(url, connection_timeout)?;
-        let pool = bb8::Pool::builder()
-            .max_size(count)
-            .min_idle(count)
-            // In turn, so that all connections carry the same load.
-            .queue_strategy(bb8::QueueStrategy::Fifo)
-            .connection_timeout(connection_timeout)
-            // One attempt for each request that finds none; the guard's circuit breaker spaces them out.
-            .retry_connection(false)
-            .test_on_check_out(true)
-            // Without lifetimes the pool needs no task of its own, hence no runtime before the first request.
-            .max_lifetime(None)
-            .idle_timeout(None)
-            .error_sink(Box::new(LogErrors))
-            .build_unchecked(Manager {
-                client,
-                connection_timeout,
-            });
-        Ok(Self(pool))
+        let connections = Self {
+            pool: OnceLock::new(),
+            client,
+            count,
+            connection_timeout,
+        };
+        if Handle::try_current().is_ok() {
+            connections.pool();
+        }
+        Ok(connections)
+    }
+
+    fn pool(&self) -> &bb8::Pool<Manager> {
+        let manager = || Manager {
+            client: self.client.clone(),
+            connection_timeout: self.connection_timeout,
+        };
+        self.pool.get_or_init(|| {
+            bb8::Pool::builder()
+                .max_size(self.count)
+                .min_idle(self.count)
+                // In turn, so that all connections carry the same load.
+                .queue_strategy(bb8::QueueStrategy::Fifo)
+                .connection_timeout(self.connection_timeout)
+                // One attempt for each request that finds none; the guard's circuit breaker spaces them out.
+                .retry_connection(false)
+                .test_on_check_out(true)
+                // Nothing is wrong with an old connection, and without lifetimes the pool needs no task of its own.
+                .max_lifetime(None)
+                .idle_timeout(None)
+                .error_sink(Box::new(LogErrors))
+                .build_unchecked(manager())
+        })
     }
 
     /// A connection to share: it goes back to the pool at once.
     pub(super) async fn get(&self) -> Result<SharedConnection, StoreError> {
-        match self.0.get().await {
+        match self.pool().get().await {
             Ok(connection) => Ok(connection.clone()),
             Err(bb8::RunError::User(error)) => Err(store_error(error)),
             Err(bb8::RunError::TimedOut) => Err(StoreError::new(

@@ -1,0 +1,372 @@
+//! The Tower contract: the service that was polled ready is the one that is called, clones stand for themselves, and
+//! nothing is left behind by a future that is dropped.
+//!
+//! `tower_test::mock` panics when a service is called that was not ready.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
+use tower::limit::ConcurrencyLimit;
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, Store,
+    StoreError, StoreErrorKind, key,
+};
+use tower_test::mock;
+
+type Body = Full<Bytes>;
+type Handle = mock::Handle<Request<Body>, Response<Body>>;
+type Service = mock::Spawn<tower_quota::RateLimit<mock::Mock<Request<Body>, Response<Body>>>>;
+
+/// How a store comes to its answer.
+#[derive(Debug)]
+enum Timing {
+    /// At once.
+    Ready,
+    /// Only when polled a second time.
+    Later,
+}
+
+/// A memory store that answers as if it were near or far, and counts the calls that were begun.
+#[derive(Debug)]
+struct TimedStore {
+    store: MemoryStore,
+    timing: Timing,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Store for TimedStore {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let decided = self.store.acquire(plan);
+        match self.timing {
+            Timing::Ready => decided,
+            Timing::Later => AcquireFuture::boxed(async {
+                tokio::task::yield_now().await;
+                decided.await
+            }),
+        }
+    }
+}
+
+/// Fails at once, later, or never answers.
+#[derive(Debug)]
+enum FailingStore {
+    AtOnce,
+    Later,
+    Never,
+}
+
+impl Store for FailingStore {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        let error = || Err(StoreError::new(StoreErrorKind::Unreachable, "test"));
+        match self {
+            Self::AtOnce => AcquireFuture::ready(error()),
+            Self::Later => AcquireFuture::boxed(async move {
+                tokio::task::yield_now().await;
+                error()
+            }),
+            Self::Never => AcquireFuture::boxed(pending()),
+        }
+    }
+}
+
+fn layer(store: impl Store, failure_mode: FailureMode) -> RateLimitLayer {
+    RateLimitLayer::builder(store)
+        .scope("contract")
+        .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))))
+        .policy(QuotaPolicy::per_day("daily", 2))
+        .failure_mode(failure_mode)
+        .build()
+        .unwrap()
+}
+
+fn spawn(store: impl Store) -> (Service, Handle) {
+    mock::spawn_layer(layer(store, FailureMode::Open))
+}
+
+fn stores() -> [TimedStore; 2] {
+    [Timing::Ready, Timing::Later].map(|timing| TimedStore {
+        store: MemoryStore::new(),
+        timing,
+        calls: Arc::default(),
+    })
+}
+
+fn request() -> Request<Body> {
+    Request::new(Full::from("question"))
+}
+
+fn body_of(response: Response<tower_quota::RateLimitBody<Body>>) -> Bytes {
+    let body = task::spawn(response.into_body().collect()).poll();
+    assert_ready!(body).unwrap().to_bytes()
+}
+
+/// Polls until nothing moves any more: a decision that comes later takes two polls.
+macro_rules! settle {
+    ($future:expr) => {
+        match $future.poll() {
+            Poll::Pending => $future.poll(),
+            ready => ready,
+        }
+    };
+}
+
+/// Uses up the quota of two.
+fn exhaust(service: &mut Service, handle: &mut Handle) {
+    handle.allow(2);
+    for _ in 0..2 {
+        assert_ready_ok!(service.poll_ready());
+        let mut response = task::spawn(service.call(request()));
+        assert_pending!(settle!(response));
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        answer.send_response(Response::new(Full::default()));
+        assert_ready_ok!(response.poll());
+    }
+    handle.allow(1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_ready_when_the_inner_service_is() {
+    let (mut service, mut handle) = spawn(MemoryStore::new());
+    handle.allow(0);
+    assert_pending!(service.poll_ready());
+    assert!(!service.is_woken());
+    handle.allow(1);
+    assert!(service.is_woken());
+    assert_ready_ok!(service.poll_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_readiness_is_passed_on() {
+    let (mut service, mut handle) = spawn(MemoryStore::new());
+    handle.send_error("broken");
+    let error = assert_ready!(service.poll_ready()).unwrap_err();
+    assert_eq!(error.to_string(), "broken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allowed_request_reaches_the_service_that_was_ready_and_its_body_comes_back() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let mut response = task::spawn(service.call(request()));
+        assert_pending!(settle!(response));
+        let (request, answer) = assert_ready!(handle.poll_request()).unwrap();
+        let question = assert_ready!(task::spawn(request.into_body().collect()).poll()).unwrap();
+        assert_eq!(question.to_bytes(), "question");
+        answer.send_response(Response::new(Full::from("answer")));
+        let response = assert_ready_ok!(response.poll());
+        assert_eq!(
+            response.extensions().get::<Decision>().unwrap().outcome(),
+            Outcome::Allowed
+        );
+        assert_eq!(body_of(response), "answer");
+    }
+}
+
+/// L28
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_never_reaches_the_inner_service() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        exhaust(&mut service, &mut handle);
+        assert_ready_ok!(service.poll_ready());
+        let mut response = task::spawn(service.call(request()));
+        let response = assert_ready_ok!(settle!(response));
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(
+            response.extensions().get::<Decision>().unwrap().outcome(),
+            Outcome::Refused
+        );
+        assert_pending!(handle.poll_request());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_refusal_the_service_has_to_become_ready_again() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        exhaust(&mut service, &mut handle);
+        assert_ready_ok!(service.poll_ready());
+        drop(service.call(request()));
+        handle.allow(0);
+        assert_pending!(service.poll_ready());
+    }
+}
+
+/// A place in a concurrency limit is taken when a service becomes ready. A refusal that kept it would block everybody
+/// else until the same connection sends its next request.
+#[tokio::test(start_paused = true)]
+async fn a_refused_request_gives_back_the_place_that_readiness_took() {
+    for store in stores() {
+        let (inner, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let inner = ConcurrencyLimit::new(inner, 1);
+        let layer = layer(store, FailureMode::Open);
+        let mut service = mock::Spawn::new(layer.layer(inner));
+        let mut other = mock::Spawn::new(service.get_ref().clone());
+        handle.allow(3);
+        for _ in 0..2 {
+            assert_ready_ok!(service.poll_ready());
+            let mut response = task::spawn(service.call(request()));
+            assert_pending!(settle!(response));
+            let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+            answer.send_response(Response::new(Full::default()));
+            assert_ready_ok!(response.poll());
+        }
+        assert_ready_ok!(service.poll_ready());
+        let mut refusal = task::spawn(service.call(request()));
+        assert_ready_ok!(settle!(refusal));
+        drop(refusal);
+        assert_ready_ok!(
+            other.poll_ready(),
+            "the place is free although `service` is still there"
+        );
+    }
+}
+
+/// Issue tower-rs/tower#764: limits that are kept in the service are those of one connection.
+#[tokio::test(start_paused = true)]
+async fn clones_share_their_limits_but_not_their_readiness() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        let mut clone = mock::Spawn::new(service.get_ref().clone());
+        exhaust(&mut service, &mut handle);
+        assert_ready_ok!(service.poll_ready());
+        handle.allow(0);
+        assert_pending!(clone.poll_ready());
+        handle.allow(1);
+        assert_ready_ok!(clone.poll_ready());
+        let mut response = task::spawn(clone.call(request()));
+        assert_eq!(
+            assert_ready_ok!(settle!(response)).status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_inner_service_is_passed_on_unchanged() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let mut response = task::spawn(service.call(request()));
+        assert_pending!(settle!(response));
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        answer.send_error("handler failed");
+        assert_eq!(
+            assert_ready!(response.poll()).unwrap_err().to_string(),
+            "handler failed"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_dropped_before_its_decision_never_reaches_the_inner_service() {
+    let [_, store] = stores();
+    let calls = Arc::clone(&store.calls);
+    let (mut service, mut handle) = spawn(store);
+    handle.allow(1);
+    assert_ready_ok!(service.poll_ready());
+    let mut response = task::spawn(service.call(request()));
+    assert_pending!(response.poll());
+    drop(response);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_pending!(handle.poll_request());
+    assert_ready_ok!(service.poll_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_dropped_after_its_decision_cancels_the_call_of_the_inner_service() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let mut response = task::spawn(service.call(request()));
+        assert_pending!(settle!(response));
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        drop(response);
+        // The mock's answer goes nowhere, which it accepts in silence; the quota stays charged.
+        answer.send_response(Response::new(Full::default()));
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+    }
+}
+
+/// L9, L10
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_lets_the_request_through_without_fields() {
+    for store in [FailingStore::AtOnce, FailingStore::Later] {
+        let (mut service, mut handle) = spawn(store);
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let mut response = task::spawn(service.call(request()));
+        assert_pending!(settle!(response));
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        answer.send_response(Response::new(Full::from("answer")));
+        let response = assert_ready_ok!(response.poll());
+        assert!(response.headers().is_empty());
+        assert_eq!(
+            response.extensions().get::<Decision>().unwrap().outcome(),
+            Outcome::FailedOpen
+        );
+        assert_eq!(body_of(response), "answer");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers_holds_a_request_until_the_deadline_and_no_longer() {
+    let (mut service, mut handle) = spawn(FailingStore::Never);
+    handle.allow(1);
+    assert_ready_ok!(service.poll_ready());
+    let mut response = task::spawn(service.call(request()));
+    assert_pending!(response.poll());
+    tokio::time::advance(Duration::from_millis(49)).await;
+    assert_pending!(response.poll());
+    assert_pending!(handle.poll_request());
+    tokio::time::advance(Duration::from_millis(2)).await;
+    assert_pending!(response.poll());
+    let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+    answer.send_response(Response::new(Full::default()));
+    assert_ready_ok!(response.poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_dropped_while_the_store_hangs_never_reaches_the_inner_service() {
+    let (mut service, mut handle) = spawn(FailingStore::Never);
+    handle.allow(1);
+    assert_ready_ok!(service.poll_ready());
+    let mut response = task::spawn(service.call(request()));
+    assert_pending!(response.poll());
+    drop(response);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_pending!(handle.poll_request());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_fails_closed_answers_503_without_calling_the_inner_service() {
+    for store in [FailingStore::AtOnce, FailingStore::Later] {
+        let (mut service, mut handle) = mock::spawn_layer(layer(store, FailureMode::Closed));
+        let _: &mut Handle = &mut handle;
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let mut response = task::spawn(service.call(request()));
+        let response = assert_ready_ok!(settle!(response));
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_pending!(handle.poll_request());
+    }
+}
