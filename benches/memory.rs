@@ -1,2 +1,340 @@
-//! To be written.
-fn main() {}
+//! Time and heap allocations per decision of `MemoryStore`, next to governor's keyed limiter.
+//!
+//!     cargo bench --bench memory
+//!
+//! One thread. Governor has its default store (dashmap, with the standard library's hasher) and default clock; three
+//! windows are three limiters asked in a row, which unlike one decision of ours are not charged together.
+//!
+//! - *many keys*, *hot key*: the bare decision. On our side `Plan::new`, `MemoryStore::acquire`, the poll of its future and the
+//!   drop of the `Decision`; on governor's `check_key`. Both are given 16 bytes as the key and hash it for their maps. The
+//!   keys are visited in an order that has nothing to do with the one in which they were stored.
+//! - *refused*: the same for one key whose last window is used up.
+//! - *text key*: the key is a user's name. Governor hashes the text; on our side the digest of the partition is made from it
+//!   by `PartitionId::new`, which makes that of the scope each time. The layer makes that one once.
+//! - *layer*: a whole request through a Tower layer around a ready service: the key from a header, the digest, guard,
+//!   deadline, decision, response and, where the name says so, the fields. The first line is the service without a layer;
+//!   its time, most of it for making the request, is in all of them.
+//!
+//! Criterion measures each alone; the tables at the end have all sides of a group in turns, and only they should be
+//! used for comparisons. The allocator counts, at a cost of some nanoseconds for each allocation.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+mod rounds;
+
+use std::{
+    alloc::System,
+    future::{Ready, ready},
+    hash::Hash,
+    num::NonZeroU32,
+    time::{Duration, Instant},
+};
+
+use axum::body::Body;
+use criterion::Criterion;
+use futures_util::FutureExt;
+use governor::{Quota, RateLimiter, middleware::NoOpMiddleware};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tower::{Layer, Service, service_fn};
+use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
+use tower_quota::{
+    CheckedPolicies, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, Store, key,
+};
+
+use self::rounds::Side;
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const KEYS: usize = 10_000;
+/// Units in each window: more than is ever used here.
+const PLENTY: u32 = 1_000_000_000;
+const DAY: Duration = Duration::from_secs(86_400);
+const USER: HeaderName = HeaderName::from_static("x-user-id");
+
+/// How long a side is measured in one turn of the tables, and how often.
+const TURN: Duration = Duration::from_millis(15);
+const ROUNDS: usize = 21;
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_millis(1_000))
+        .sample_size(20)
+        .configure_from_args();
+    let mut groups = [
+        digests("many keys", KEYS, PLENTY),
+        digests("hot key", 1, PLENTY),
+        digests("refused", 1, 1),
+        text_key(),
+        layer(),
+    ];
+    for group in &mut groups {
+        let mut measured = criterion.benchmark_group(group.name);
+        for case in &mut group.cases {
+            measured.bench_function(case.name, |bencher| bencher.iter_custom(|times| case.time(times)));
+        }
+        measured.finish();
+    }
+    criterion.final_summary();
+    if rounds::is_asked_for() {
+        for group in &mut groups {
+            group.print();
+        }
+    }
+}
+
+struct Group {
+    name: &'static str,
+    cases: Vec<Case>,
+}
+
+struct Case {
+    name: &'static str,
+    /// Makes so many decisions.
+    decide: Box<dyn FnMut(u64)>,
+}
+
+impl Case {
+    fn time(&mut self, times: u64) -> Duration {
+        let start = Instant::now();
+        (self.decide)(times);
+        start.elapsed()
+    }
+
+    /// Allocations and bytes in so many decisions.
+    fn allocations(&mut self, times: u64) -> (usize, usize) {
+        let region = Region::new(ALLOCATOR);
+        (self.decide)(times);
+        let change = region.change();
+        (change.allocations + change.reallocations, change.bytes_allocated)
+    }
+}
+
+impl Group {
+    fn print(&mut self) {
+        println!("\n{}", self.name);
+        println!(
+            "  {:44} {:>8} {:>15} {:>7} {:>12} {:>8}",
+            "per decision", "ns", "least..most", "ratio", "allocations", "bytes"
+        );
+        let allocations: Vec<_> = self.cases.iter_mut().map(|case| case.allocations(100_000)).collect();
+        let mut sides: Vec<_> = self
+            .cases
+            .iter_mut()
+            .map(|case| {
+                let times = (TURN.as_nanos() / (case.time(10_000).as_nanos() / 10_000).max(1)) as u64;
+                Side::new(case.name, move || case.time(times).as_nanos() as f64 / times as f64)
+            })
+            .collect();
+        let values = rounds::measure(ROUNDS, &mut sides);
+        for ((side, own), (count, bytes)) in sides.iter().zip(&values).zip(allocations) {
+            println!(
+                "  {:44} {:8.1} {:>15} {:7.2} {:12.2} {:8.1}",
+                side.name,
+                own.median(),
+                format!("{:.1}..{:.1}", own.least(), own.most()),
+                own.ratio(&values[0]),
+                count as f64 / 100_000.0,
+                bytes as f64 / 100_000.0
+            );
+        }
+    }
+}
+
+/// Decides about each of the keys in turn, in a shuffled order, and checks the answer. All keys are stored before, in
+/// their own order.
+fn case<K: 'static>(
+    name: &'static str,
+    mut keys: Vec<K>,
+    is_allowed: bool,
+    mut decide: impl FnMut(&K) -> bool + 'static,
+) -> Case {
+    for key in &keys {
+        decide(key);
+    }
+    shuffle(&mut keys);
+    let mut next = 0;
+    let decide = Box::new(move |times| {
+        for _ in 0..times {
+            assert_eq!(decide(&keys[next]), is_allowed);
+            next += 1;
+            if next == keys.len() {
+                next = 0;
+            }
+        }
+    });
+    Case { name, decide }
+}
+
+/// The same order every time.
+fn shuffle<K>(keys: &mut [K]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for last in (1..keys.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        keys.swap(last, state as usize % (last + 1));
+    }
+}
+
+fn policies(day: u64) -> [QuotaPolicy; 3] {
+    [
+        QuotaPolicy::per_second("second", PLENTY.into()),
+        QuotaPolicy::per_minute("minute", PLENTY.into()),
+        QuotaPolicy::per_day("day", day),
+    ]
+}
+
+fn quotas(day: u32) -> [Quota; 3] {
+    let [plenty, day] = [PLENTY, day].map(|units| NonZeroU32::new(units).expect("not zero"));
+    let per_day = Quota::with_period(DAY / day.get()).expect("not zero").allow_burst(day);
+    [Quota::per_second(plenty), Quota::per_minute(plenty), per_day]
+}
+
+fn quota<K: 'static>(
+    name: &'static str,
+    policies: &[QuotaPolicy],
+    keys: Vec<K>,
+    is_allowed: bool,
+    partition: impl Fn(&K) -> PartitionId + 'static,
+) -> Case {
+    let policies = CheckedPolicies::new(policies.iter().cloned()).expect("the policies are sound");
+    let store = MemoryStore::new();
+    case(name, keys, is_allowed, move |key| {
+        let plan = Plan::new(policies.clone(), partition(key), 1);
+        let decision = store.acquire(plan).now_or_never().expect("memory never waits");
+        decision.expect("memory never fails").outcome() == Outcome::Allowed
+    })
+}
+
+/// Limiters in a row until one refuses.
+fn governor<K: Hash + Eq + Clone + 'static>(
+    name: &'static str,
+    quotas: &[Quota],
+    keys: Vec<K>,
+    is_allowed: bool,
+) -> Case {
+    let limiters: Vec<_> = quotas.iter().map(|quota| RateLimiter::keyed(*quota)).collect();
+    case(name, keys, is_allowed, move |key| {
+        limiters.iter().all(|limiter| limiter.check_key(key).is_ok())
+    })
+}
+
+fn users(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("user-{number:08}")).collect()
+}
+
+fn partition(user: &str) -> PartitionId {
+    PartitionId::new("bench", &PartitionKey::new("user", user))
+}
+
+fn partitions(count: usize) -> Vec<PartitionId> {
+    users(count).iter().map(|user| partition(user)).collect()
+}
+
+/// The same sixteen bytes for governor.
+fn numbers(count: usize) -> Vec<u128> {
+    let number = |partition: PartitionId| u128::from_le_bytes(partition.to_bytes());
+    partitions(count).into_iter().map(number).collect()
+}
+
+/// With less than plenty for the day, that is the window which refuses, and the one window there is.
+fn digests(name: &'static str, count: usize, day: u32) -> Group {
+    let (policies, quotas, is_allowed) = (policies(day.into()), quotas(day), day == PLENTY);
+    let one = if is_allowed { 0..1 } else { 2..3 };
+    let given = |partition: &PartitionId| *partition;
+    let (ids, numbers) = (|| partitions(count), || numbers(count));
+    Group {
+        name,
+        cases: vec![
+            governor("governor, one window", &quotas[one.clone()], numbers(), is_allowed),
+            governor("governor, three windows in a row", &quotas, numbers(), is_allowed),
+            quota("tower-quota, one window", &policies[one], ids(), is_allowed, given),
+            quota("tower-quota, three windows", &policies, ids(), is_allowed, given),
+        ],
+    }
+}
+
+fn text_key() -> Group {
+    let (policies, quotas) = (policies(PLENTY.into()), quotas(PLENTY));
+    let digest = |user: &String| partition(user);
+    let users = || users(KEYS);
+    Group {
+        name: "text key",
+        cases: vec![
+            governor("governor, one window", &quotas[..1], users(), true),
+            governor("governor, three windows in a row", &quotas, users(), true),
+            quota("tower-quota, one window", &policies[..1], users(), true, digest),
+            quota("tower-quota, three windows", &policies, users(), true, digest),
+        ],
+    }
+}
+
+fn layer() -> Group {
+    let three = policies(PLENTY.into());
+    let quota = |policies: &[QuotaPolicy]| {
+        let builder = RateLimitLayer::builder(MemoryStore::new())
+            .scope("bench")
+            .key(key::header(USER.as_str()));
+        let builder = policies
+            .iter()
+            .cloned()
+            .fold(builder, |builder, policy| builder.policy(policy));
+        builder
+            .build()
+            .expect("the settings are sound")
+            .layer(service_fn(answer))
+    };
+    let mut config = GovernorConfigBuilder::default().key_extractor(User);
+    config.per_nanosecond(1).burst_size(PLENTY);
+    let plain: GovernorLayer<User, NoOpMiddleware<_>, Body> =
+        GovernorLayer::new(config.finish().expect("the settings are sound"));
+    let with_fields: GovernorLayer<User, _, Body> =
+        GovernorLayer::new(config.use_headers().finish().expect("the settings are sound"));
+    Group {
+        name: "layer",
+        cases: vec![
+            requests("no layer", service_fn(answer)),
+            requests("tower_governor, one window, no fields", plain.layer(service_fn(answer))),
+            requests(
+                "tower_governor, one window, fields",
+                with_fields.layer(service_fn(answer)),
+            ),
+            requests("tower-quota, one window, fields", quota(&three[..1])),
+            requests("tower-quota, three windows, fields", quota(&three)),
+        ],
+    }
+}
+
+fn requests<S, B>(name: &'static str, mut service: S) -> Case
+where
+    S: Service<Request<Body>, Response = Response<B>> + 'static,
+{
+    let value = |user| HeaderValue::try_from(user).expect("a name is ASCII");
+    let values = users(KEYS).into_iter().map(value).collect();
+    case(name, values, true, move |user: &HeaderValue| {
+        let mut request = Request::new(Body::empty());
+        request.headers_mut().insert(USER, user.clone());
+        let response = service.call(request).now_or_never().expect("nothing here waits");
+        response.is_ok_and(|response| response.status() == StatusCode::OK)
+    })
+}
+
+fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, GovernorError>> {
+    ready(Ok(Response::new(Body::empty())))
+}
+
+/// The same key as ours, in the way in which tower_governor's own example takes one from a header.
+#[derive(Clone, Debug)]
+struct User;
+
+impl KeyExtractor for User {
+    type Key = String;
+
+    fn extract<T>(&self, request: &Request<T>) -> Result<String, GovernorError> {
+        let value = request.headers().get(USER).and_then(|value| value.to_str().ok());
+        value.map(str::to_owned).ok_or(GovernorError::UnableToExtractKey)
+    }
+}

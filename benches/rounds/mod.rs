@@ -1,0 +1,88 @@
+//! Alternatives measured in turns, so that all of them see the same noise of the machine, and a table of the results.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every benchmark includes this module and uses a part of it"
+)]
+
+use std::{env, fmt, str::FromStr};
+
+/// One of the alternatives: a name and what measures it once.
+pub struct Side<'a> {
+    pub name: String,
+    measure: Box<dyn FnMut() -> f64 + 'a>,
+}
+
+impl fmt::Debug for Side<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Side").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Side<'a> {
+    pub fn new(name: impl Into<String>, measure: impl FnMut() -> f64 + 'a) -> Self {
+        Self {
+            name: name.into(),
+            measure: Box::new(measure),
+        }
+    }
+}
+
+/// What was measured of one side, a value for each round.
+#[derive(Clone, Debug, Default)]
+pub struct Values(Vec<f64>);
+
+impl Values {
+    pub fn median(&self) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        if sorted.len() % 2 == 1 {
+            sorted[middle]
+        } else {
+            (sorted[middle - 1] + sorted[middle]) / 2.0
+        }
+    }
+
+    pub fn least(&self) -> f64 {
+        self.0.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    pub fn most(&self) -> f64 {
+        self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// How many times `other` this is: the median over the rounds, each compared within itself.
+    pub fn ratio(&self, other: &Self) -> f64 {
+        Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect()).median()
+    }
+}
+
+/// Measures all sides once in each round. Every round begins with another side.
+pub fn measure(rounds: usize, sides: &mut [Side<'_>]) -> Vec<Values> {
+    let mut values = vec![Values::default(); sides.len()];
+    for round in 0..rounds {
+        for turn in 0..sides.len() {
+            let index = (round + turn) % sides.len();
+            values[index].0.push((sides[index].measure)());
+        }
+    }
+    values
+}
+
+/// Whether `cargo bench` runs this program; `cargo test --benches` runs it too, to see that it starts.
+pub fn is_asked_for() -> bool {
+    env::args().any(|argument| argument == "--bench")
+}
+
+/// A setting from the environment.
+pub fn setting<T: FromStr>(name: &str, default: T) -> T {
+    match env::var(name) {
+        Ok(value) => match value.parse() {
+            Ok(value) => value,
+            Err(_) => panic!("{name}: {value:?} is not a number that can be used here"),
+        },
+        Err(_) => default,
+    }
+}

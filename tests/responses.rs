@@ -1,0 +1,414 @@
+//! What a client is told, by the letter, and whom the layer counts.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::{convert::Infallible, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    ConfigErrorKind, Decision, MemoryStore, NoKey, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Tiers,
+    clock::{Clock, Timestamp},
+    key::{self, KeyExtractor},
+};
+
+/// A response with its body read.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    decision: Decision,
+    body: Bytes,
+}
+
+impl Answer {
+    fn field(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+async fn send(layer: &RateLimitLayer, request: Request<()>) -> Answer {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+    let (parts, body) = layer.layer(handler).oneshot(request).await.unwrap().into_parts();
+    Answer {
+        status: parts.status,
+        decision: parts.extensions.get::<Decision>().unwrap().clone(),
+        headers: parts.headers,
+        body: body.collect().await.unwrap().to_bytes(),
+    }
+}
+
+fn request_of(user: &str) -> Request<()> {
+    Request::builder().header("x-user-id", user).body(()).unwrap()
+}
+
+fn manual_store() -> (Clock, MemoryStore) {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    (clock.clone(), MemoryStore::builder().clock(clock).build().unwrap())
+}
+
+fn builder(store: MemoryStore) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("responses")
+        .key(key::header("x-user-id"))
+}
+
+/// L2, L4, L22, L23, L27, A3, B1, B2, D1, D2, D4
+#[tokio::test]
+async fn three_windows_are_held_at_once_and_shown_in_one_list() {
+    let (clock, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_second("second", 2))
+        .policy(QuotaPolicy::per_minute("minute", 3))
+        .policy(QuotaPolicy::per_day("day", 1_000))
+        .build()
+        .unwrap();
+
+    let first = send(&layer, request_of("alice")).await;
+    assert_eq!(first.status, StatusCode::OK);
+    assert_eq!(first.body, "hello");
+    assert_eq!(
+        first.field("ratelimit-policy"),
+        r#""second";q=2;w=1, "minute";q=3;w=60, "day";q=1000;w=86400"#
+    );
+    assert_eq!(
+        first.field("ratelimit"),
+        r#""second";r=1;t=1, "minute";r=2;t=40, "day";r=999;t=86314"#
+    );
+    assert_eq!(first.field("retry-after"), "");
+
+    send(&layer, request_of("alice")).await;
+    let third = send(&layer, request_of("alice")).await;
+    assert_eq!(third.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        third.field("ratelimit"),
+        r#""second";r=0;t=1, "minute";r=1;t=20, "day";r=998;t=86228"#
+    );
+    assert_eq!(third.field("ratelimit-policy"), first.field("ratelimit-policy"));
+    assert_eq!(third.field("retry-after"), "1");
+    assert_eq!(third.json()["violated-policies"], json!(["second"]));
+
+    // The refusal has taken nothing, neither of the minute nor of the day.
+    clock.advance(Duration::from_secs(1));
+    let fourth = send(&layer, request_of("alice")).await;
+    assert_eq!(
+        fourth.field("ratelimit"),
+        r#""second";r=1;t=1, "minute";r=0;t=19, "day";r=997;t=86141"#
+    );
+    let fifth = send(&layer, request_of("alice")).await;
+    assert_eq!(fifth.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(fifth.json()["violated-policies"], json!(["minute"]));
+    assert_eq!(fifth.field("retry-after"), "19");
+}
+
+/// C1, C2, C3, C4, C5, C9, C10, L3
+#[tokio::test]
+async fn a_refusal_is_a_problem_with_all_violated_policies_and_no_others() {
+    let (_, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_minute(r#"with "quotes""#, 1))
+        .policy(QuotaPolicy::per_hour("hour", 2))
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    send(&layer, request_of("alice")).await;
+    let refused = send(&layer, request_of("alice")).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.field("content-type"), "application/problem+json");
+    assert_eq!(
+        refused.json(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Request cannot be satisfied as assigned quota has been exceeded",
+            "status": 429,
+            "violated-policies": [r#"with "quotes""#, "day"],
+        })
+    );
+    // The longest wait of the two.
+    assert_eq!(refused.field("retry-after"), "86400");
+    assert_eq!(refused.decision.retry_after(), Some(Duration::from_secs(86_400)));
+}
+
+/// A21
+#[tokio::test]
+async fn the_policy_field_stays_the_same_over_a_hundred_responses() {
+    let (_, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_hour("hour", 50))
+        .build()
+        .unwrap();
+    for _ in 0..100 {
+        assert_eq!(
+            send(&layer, request_of("alice")).await.field("ratelimit-policy"),
+            r#""hour";q=50;w=3600"#
+        );
+    }
+}
+
+/// L6
+#[tokio::test]
+async fn a_burst_capacity_above_the_rate_passes_at_once_and_then_the_rate_holds() {
+    let (clock, store) = manual_store();
+    let policy = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
+    let layer = builder(store).policy(policy).build().unwrap();
+    for _ in 0..5 {
+        assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    }
+    let sixth = send(&layer, request_of("alice")).await;
+    assert_eq!(
+        (sixth.status, sixth.field("retry-after")),
+        (StatusCode::TOO_MANY_REQUESTS, "1")
+    );
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    assert_eq!(
+        send(&layer, request_of("alice")).await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
+}
+
+/// E2
+#[tokio::test]
+async fn one_caller_at_the_limit_leaves_the_others_alone() {
+    let (_, store) = manual_store();
+    let layer = builder(store).policy(QuotaPolicy::per_day("day", 1)).build().unwrap();
+    send(&layer, request_of("alice")).await;
+    assert_eq!(
+        send(&layer, request_of("alice")).await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
+    assert_eq!(send(&layer, request_of("bob")).await.status, StatusCode::OK);
+}
+
+/// C11, C12
+#[tokio::test]
+async fn a_custom_response_keeps_the_fields_and_the_wait() {
+    let (_, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .respond_with(|rejection| {
+            assert_eq!(rejection.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(rejection.request().headers["x-user-id"], "alice");
+            assert_eq!(rejection.retry_after(), Some(Duration::from_secs(60)));
+            let mut response = Response::new("go away".into());
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            // Neither can be taken away or made smaller.
+            response.headers_mut().insert(header::RETRY_AFTER, "1".parse().unwrap());
+            response
+        })
+        .build()
+        .unwrap();
+    send(&layer, request_of("alice")).await;
+    let refused = send(&layer, request_of("alice")).await;
+    assert_eq!(
+        (refused.status, refused.body.as_ref()),
+        (StatusCode::FORBIDDEN, b"go away".as_slice())
+    );
+    assert_eq!(refused.field("ratelimit"), r#""minute";r=0;t=60"#);
+    assert_eq!(refused.field("ratelimit-policy"), r#""minute";q=1;w=60"#);
+    assert_eq!(refused.field("retry-after"), "60");
+    assert_eq!(refused.decision.outcome(), Outcome::Refused);
+}
+
+/// G2: two field lines are one list.
+#[tokio::test]
+async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {
+    let (_, store) = manual_store();
+    let layer = |scope: &str, policy| {
+        let builder = RateLimitLayer::builder(store.clone())
+            .scope(scope)
+            .key(key::header("x-user-id"));
+        builder.policy(policy).build().unwrap()
+    };
+    let inner = layer("inner", QuotaPolicy::per_minute("inner", 9));
+    let outer = layer("outer", QuotaPolicy::per_minute("outer", 9));
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let response = outer
+        .layer(inner.layer(handler))
+        .oneshot(request_of("alice"))
+        .await
+        .unwrap();
+    let lines: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
+    assert_eq!(lines, [r#""inner";r=8;t=54"#, r#""outer";r=8;t=54"#]);
+}
+
+/// L5
+#[tokio::test]
+async fn tiers_have_limits_of_their_own_and_an_unlimited_one_has_none() {
+    let (_, store) = manual_store();
+    let tiers = Tiers::by(|request| request.headers.get("x-tier").and_then(|tier| tier.to_str().ok()))
+        .tier("free", [QuotaPolicy::per_minute("minute", 1)])
+        .tier("premium", [QuotaPolicy::per_minute("minute", 3)])
+        .unlimited("admin");
+    let layer = builder(store).tiers(tiers).build().unwrap();
+    let request = |user, tier: &str| {
+        Request::builder()
+            .header("x-user-id", user)
+            .header("x-tier", tier)
+            .body(())
+            .unwrap()
+    };
+    let passes = async |user: &'static str, tier: &str| {
+        let mut passed = 0;
+        for _ in 0..10 {
+            passed += u32::from(send(&layer, request(user, tier)).await.status == StatusCode::OK);
+        }
+        passed
+    };
+    assert_eq!(passes("free user", "free").await, 1);
+    assert_eq!(passes("premium user", "premium").await, 3);
+    assert_eq!(passes("admin", "admin").await, 10);
+    assert_eq!(
+        passes("stranger", "platinum").await,
+        1,
+        "an unknown tier is the first one"
+    );
+    assert_eq!(
+        send(&layer, request_of("nobody")).await.field("ratelimit-policy"),
+        r#""minute";q=1;w=60"#
+    );
+    let unlimited = send(&layer, request("admin", "admin")).await;
+    assert_eq!(unlimited.decision.outcome(), Outcome::Unlimited);
+    assert_eq!(unlimited.field("ratelimit"), "");
+    // Who climbs to another tier keeps what was used.
+    assert_eq!(passes("free user", "premium").await, 2);
+}
+
+#[tokio::test]
+async fn requests_without_a_key_share_one_partition_pass_or_are_refused_as_it_is_set() {
+    let layer = |no_key| {
+        builder(manual_store().1)
+            .policy(QuotaPolicy::per_minute("minute", 1))
+            .no_key(no_key)
+            .build()
+            .unwrap()
+    };
+    let anonymous = || Request::new(());
+
+    let share = layer(NoKey::Share);
+    assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Allowed);
+    assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Refused);
+    assert_eq!(
+        send(&share, request_of("alice")).await.decision.outcome(),
+        Outcome::Allowed
+    );
+
+    let allow = layer(NoKey::Allow);
+    for _ in 0..5 {
+        assert_eq!(send(&allow, anonymous()).await.decision.outcome(), Outcome::Unlimited);
+    }
+
+    let refused = send(&layer(NoKey::Refuse), anonymous()).await;
+    assert_eq!(
+        (refused.status, refused.decision.outcome()),
+        (StatusCode::FORBIDDEN, Outcome::Unattributed)
+    );
+    assert_eq!(refused.json()["type"], "about:blank");
+    assert_eq!((refused.field("ratelimit"), refused.field("retry-after")), ("", ""));
+}
+
+/// A client that sends the header of a gateway twice must not be counted as either of the two.
+#[tokio::test]
+async fn a_header_that_is_sent_twice_names_nobody() {
+    let layer = builder(manual_store().1)
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    let mut twice = request_of("mallory");
+    twice.headers_mut().append("x-user-id", "alice".parse().unwrap());
+    send(&layer, twice).await;
+    assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    assert_eq!(send(&layer, request_of("mallory")).await.status, StatusCode::OK);
+}
+
+/// E3, E8
+#[tokio::test]
+async fn keys_together_count_each_pair_by_itself() {
+    let (_, store) = manual_store();
+    let method = key::from_fn(|request| Some(tower_quota::PartitionKey::new("method", request.method.as_str())));
+    let layer = RateLimitLayer::builder(store)
+        .scope("pairs")
+        .key(key::header("x-user-id").and(method))
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    for method in ["GET", "POST"] {
+        for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+            let mut request = request_of("alice");
+            *request.method_mut() = method.parse().unwrap();
+            assert_eq!(send(&layer, request).await.status, status, "{method}");
+        }
+    }
+}
+
+#[test]
+fn mistakes_in_a_layer_are_found_by_build_and_named() {
+    let policy = || QuotaPolicy::per_second("p", 1);
+    let empty = || RateLimitLayer::builder(MemoryStore::new());
+    let with_key = |key| empty().scope("s").key(key).policy(policy());
+    let ready = || with_key(key::header("x-user-id"));
+    let tiers = || Tiers::by(|_| None);
+    let error = |builder: RateLimitLayerBuilder| {
+        let error = builder.build().unwrap_err();
+        (error.kind(), error.to_string())
+    };
+    use ConfigErrorKind as Kind;
+    let cases = [
+        (
+            empty().key(key::client_ip()).policy(policy()),
+            Kind::Scope,
+            "scope: it is missing or empty",
+        ),
+        (ready().scope(""), Kind::Scope, "scope: it is missing or empty"),
+        (empty().scope("s").policy(policy()), Kind::Key, "key: it is missing"),
+        (
+            with_key(key::header("no header")),
+            Kind::Key,
+            r#"key: "no header" is not the name of a header"#,
+        ),
+        (
+            ready().policy(policy()),
+            Kind::DuplicatePolicy,
+            r#"policy "p": the name is used twice; names must be unique"#,
+        ),
+        (
+            empty().scope("s").key(key::client_ip()),
+            Kind::Policies,
+            "policies: their number 0 is outside 1..=16",
+        ),
+        (
+            ready().tiers(tiers().unlimited("t")),
+            Kind::Policies,
+            "policies: both `policy` and `tiers` are set; put the policies into the tiers",
+        ),
+        (
+            ready().deadline(Duration::ZERO),
+            Kind::Deadline,
+            "deadline 0ns is outside 1ms..=60s",
+        ),
+    ];
+    for (builder, kind, message) in cases {
+        assert_eq!(error(builder), (kind, message.to_owned()));
+    }
+    let tiered = |tiers| error(empty().scope("s").key(key::client_ip()).tiers(tiers));
+    assert_eq!(tiered(tiers()).1, "tiers: there is none; at least one is needed");
+    assert_eq!(
+        tiered(tiers().unlimited("t").tier("t", [policy()])).1,
+        r#"tier "t": the name is used twice; names must be unique"#
+    );
+    assert_eq!(
+        tiered(tiers().tier("t", [])).1,
+        r#"tier "t": policies: their number 0 is outside 1..=16"#
+    );
+    assert_eq!(
+        tiered(tiers().tier("t", [QuotaPolicy::per_second("p", 0)])).1,
+        r#"tier "t": policy "p": quota 0 is outside 1..=999999999999999"#
+    );
+}
