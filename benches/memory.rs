@@ -15,8 +15,9 @@
 //!   deadline, decision, response and, where the name says so, the fields. The first line is the service without a layer;
 //!   its time, most of it for making the request, is in all of them.
 //!
-//! Criterion measures each alone; the tables at the end have all sides of a group in turns, and only they should be
-//! used for comparisons. The allocator counts, at a cost of some nanoseconds for each allocation.
+//! Criterion measures each alone; the tables at the end, which a filter or an option leaves out, have all sides of a group
+//! in turns, and only they should be used for comparisons. The bytes are those of all allocations together. The
+//! allocator counts, at a cost of some nanoseconds for each allocation.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -113,33 +114,19 @@ impl Case {
 }
 
 impl Group {
+    /// Measures the cases in turns.
     fn print(&mut self) {
-        println!("\n{}", self.name);
-        println!(
-            "  {:44} {:>8} {:>15} {:>7} {:>12} {:>8}",
-            "per decision", "ns", "least..most", "ratio", "allocations", "bytes"
-        );
-        let allocations: Vec<_> = self.cases.iter_mut().map(|case| case.allocations(100_000)).collect();
-        let mut sides: Vec<_> = self
-            .cases
-            .iter_mut()
-            .map(|case| {
-                let times = (TURN.as_nanos() / (case.time(10_000).as_nanos() / 10_000).max(1)) as u64;
-                Side::new(case.name, move || case.time(times).as_nanos() as f64 / times as f64)
-            })
-            .collect();
-        let values = rounds::measure(ROUNDS, &mut sides);
-        for ((side, own), (count, bytes)) in sides.iter().zip(&values).zip(allocations) {
-            println!(
-                "  {:44} {:8.1} {:>15} {:7.2} {:12.2} {:8.1}",
-                side.name,
-                own.median(),
-                format!("{:.1}..{:.1}", own.least(), own.most()),
-                own.ratio(&values[0]),
-                count as f64 / 100_000.0,
-                bytes as f64 / 100_000.0
-            );
+        let mut sides = Vec::new();
+        for case in &mut self.cases {
+            let (count, bytes) = case.allocations(100_000);
+            let note = format!("{:.2} allocations, {:.0} bytes", count as f64 / 1e5, bytes as f64 / 1e5);
+            let times = (TURN.as_nanos() / (case.time(10_000).as_nanos() / 10_000).max(1)) as u64;
+            let mut side = Side::new(case.name, move || case.time(times).as_nanos() as f64 / times as f64);
+            side.note = note;
+            sides.push(side);
         }
+        let values = rounds::measure(ROUNDS, &mut sides);
+        rounds::print(self.name, "ns", &sides, &values);
     }
 }
 

@@ -1,2 +1,385 @@
-//! To be written.
-fn main() {}
+//! Decisions per second on one Redis server: through `RedisStore` alone and through the whole layer, next to
+//! `redis-benchmark` with the same script.
+//!
+//!     cargo bench --bench redis
+//!
+//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`, and needs `redis-benchmark` beside
+//! it or on the `PATH`. Three windows (10 per second, 100 per minute, 5000 per day) and users at random out of 250 000.
+//! Every side begins with an empty server. They are measured in turns, `ROUNDS` (5) times for `SECONDS` (1) each; the
+//! table shows medians.
+//!
+//! - *redis-benchmark*: one thread, 50 connections, pipelines of 16, that is 800 decisions under way; random keys as long
+//!   as ours. It finds the place for the random part of a key with `strstr`, so no zero byte may stand in a request: the
+//!   charges are not sent with each request but stand as a constant at the head of the script. That spares the server 140 of
+//!   about 250 bytes for each request and so favours `redis-benchmark` a little. It reads nothing of the replies but their
+//!   length.
+//! - *RedisStore*: `acquire` with default settings (two connections) for a digest that was made before, and the outcome of
+//!   its `Decision`. No deadline, no circuit breaker, no fields.
+//! - *whole layer*: a request with a user id in its extensions through `RateLimit` around a service that answers at
+//!   once: the key and its digest, the plan, guard with breaker and the default deadline, decision, fields and response.
+//!
+//! Both run on a Tokio runtime with as many threads as there are cores, which the server has to share with them. Only
+//! decisions that were made count; requests that ran into the deadline are shown, and too many of them or anything else
+//! ends the run.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+mod rounds;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::{
+    cell::Cell,
+    convert::Infallible,
+    env,
+    fmt::Write as _,
+    future::{Future, Ready, ready},
+    io::{BufRead, BufReader, Write as _},
+    net::{Ipv4Addr, TcpStream},
+    path::PathBuf,
+    process::{self, Command},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use http::{Request, Response};
+use tokio::{runtime::Runtime, task::JoinSet};
+use tower::{Layer, ServiceExt, service_fn, util::ServiceFn};
+use tower_quota::{
+    CheckedPolicies, Decision, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimit, RateLimitLayer,
+    RedisStore, Store, ToPartitionKey, key,
+};
+
+use self::{rounds::Side, support::RedisServer};
+
+const SOURCE: &str = include_str!("../src/store/redis/acquire.lua");
+const SCOPE: &str = "bench";
+const USERS: usize = 250_000;
+const TASKS: [usize; 3] = [1, 64, 512];
+const POLICIES: [QuotaPolicy; 3] = [
+    QuotaPolicy::per_second("second", 10),
+    QuotaPolicy::per_minute("minute", 100),
+    QuotaPolicy::per_day("day", 5_000),
+];
+
+fn main() {
+    if !rounds::is_asked_for() {
+        return;
+    }
+    let program = find_redis_benchmark().unwrap_or_else(|| {
+        eprintln!("redis-benchmark was found neither beside $REDIS_SERVER nor on the PATH; it comes with Redis");
+        process::exit(1);
+    });
+    let bench = Bench {
+        server: RedisServer::start(),
+        runtime: Runtime::new().expect("the runtime starts"),
+        length: Duration::from_secs_f64(rounds::setting("SECONDS", 1.0)),
+        undecided: Cell::default(),
+    };
+    let redis_benchmark = RedisBenchmark::prepare(program, &bench);
+    let requests = (redis_benchmark.measure(50_000) * bench.length.as_secs_f64()) as u64;
+    let (store, layer) = (StoreAlone::new(&bench.server), WholeLayer::new(&bench.server));
+    let mut sides = vec![Side::new("redis-benchmark -P 16 -c 50", || {
+        bench.flush();
+        redis_benchmark.measure(requests)
+    })];
+    for tasks in TASKS {
+        let (bench, store) = (&bench, &store);
+        let name = format!("RedisStore alone, tasks: {tasks}");
+        sides.push(Side::new(name, move || bench.measure(store, tasks)));
+    }
+    for tasks in TASKS {
+        let (bench, layer) = (&bench, &layer);
+        let name = format!("whole layer, tasks: {tasks}");
+        sides.push(Side::new(name, move || bench.measure(layer, tasks)));
+    }
+    // A round that opens the connections and does not count.
+    rounds::measure(1, &mut sides);
+    bench.undecided.set(0);
+    let rounds = rounds::setting("ROUNDS", 5);
+    let values = rounds::measure(rounds, &mut sides);
+    let title = format!("{rounds} rounds of {:?}", bench.length);
+    rounds::print(&title, "decisions/s", &sides, &values);
+    println!("undecided within the deadline: {}", bench.undecided.get());
+}
+
+/// Beside the server or on the `PATH`.
+fn find_redis_benchmark() -> Option<PathBuf> {
+    let server = env::var_os("REDIS_SERVER").map(PathBuf::from).unwrap_or_default();
+    let beside = server.parent().map(PathBuf::from);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let directories = beside.into_iter().chain(env::split_paths(&path));
+    directories
+        .flat_map(|directory| ["redis-benchmark", "valkey-benchmark"].map(|name| directory.join(name)))
+        .find(|program| program.is_file())
+}
+
+struct Bench {
+    server: RedisServer,
+    runtime: Runtime,
+    /// Of one turn of one side.
+    length: Duration,
+    /// Requests that were passed on because the decision had not come within the deadline.
+    undecided: Cell<u64>,
+}
+
+impl Bench {
+    fn flush(&self) {
+        assert_eq!(self.server.command(&["FLUSHALL"]), "OK");
+    }
+
+    /// Decisions per second.
+    fn measure(&self, decide: &impl Decide, tasks: usize) -> f64 {
+        self.flush();
+        let start = Instant::now();
+        let (decided, undecided) = self.runtime.block_on(self.decide(decide, tasks));
+        let rate = decided as f64 / start.elapsed().as_secs_f64();
+        self.undecided.set(self.undecided.get() + undecided);
+        assert!(
+            undecided * 100 <= decided,
+            "{undecided} of {decided} ran into the deadline"
+        );
+        rate
+    }
+
+    /// As many decisions, and requests without one, as so many tasks come to.
+    async fn decide(&self, decide: &impl Decide, tasks: usize) -> (u64, u64) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut running = JoinSet::new();
+        for seed in 1..=tasks as u64 {
+            let (decide, is_over) = (decide.clone(), Arc::clone(&is_over));
+            running.spawn(async move {
+                let (mut decided, mut undecided, mut random) = (0, 0, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                while !is_over.load(Ordering::Relaxed) {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    match decide.decide(random as usize % USERS).await {
+                        Outcome::Allowed => decided += 1,
+                        Outcome::FailedOpen => undecided += 1,
+                        outcome => panic!("{outcome:?}"),
+                    }
+                }
+                (decided, undecided)
+            });
+        }
+        tokio::time::sleep(self.length).await;
+        is_over.store(true, Ordering::Relaxed);
+        let counts = running.join_all().await;
+        counts
+            .iter()
+            .fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1))
+    }
+}
+
+/// Asks for one decision about a user.
+trait Decide: Clone + Send + 'static {
+    fn decide(&self, user: usize) -> impl Future<Output = Outcome> + Send;
+}
+
+#[derive(Clone)]
+struct StoreAlone {
+    store: RedisStore,
+    policies: CheckedPolicies,
+    partitions: Arc<[PartitionId]>,
+}
+
+impl StoreAlone {
+    fn new(server: &RedisServer) -> Self {
+        Self {
+            store: RedisStore::new(server.url()).expect("the URL is sound"),
+            policies: CheckedPolicies::new(POLICIES).expect("the policies are sound"),
+            partitions: (0..USERS)
+                .map(|user| PartitionId::new(SCOPE, &UserId(user).to_partition_key()))
+                .collect(),
+        }
+    }
+}
+
+impl Decide for StoreAlone {
+    async fn decide(&self, user: usize) -> Outcome {
+        let plan = Plan::new(self.policies.clone(), self.partitions[user], 1);
+        let decision = self.store.acquire(plan).await;
+        decision.expect("the server answers").outcome()
+    }
+}
+
+type Answer = fn(Request<String>) -> Ready<Result<Response<String>, Infallible>>;
+
+#[derive(Clone)]
+struct WholeLayer(RateLimit<ServiceFn<Answer>>);
+
+impl WholeLayer {
+    fn new(server: &RedisServer) -> Self {
+        let store = RedisStore::new(server.url()).expect("the URL is sound");
+        let builder = RateLimitLayer::builder(store)
+            .scope(SCOPE)
+            .key(key::extension::<UserId>());
+        let builder = POLICIES
+            .into_iter()
+            .fold(builder, |builder, policy| builder.policy(policy));
+        let answer: Answer = |_| ready(Ok(Response::default()));
+        Self(
+            builder
+                .build()
+                .expect("the settings are sound")
+                .layer(service_fn(answer)),
+        )
+    }
+}
+
+impl Decide for WholeLayer {
+    async fn decide(&self, user: usize) -> Outcome {
+        let mut request = Request::default();
+        request.extensions_mut().insert(UserId(user));
+        let Ok(response) = self.0.clone().oneshot(request).await;
+        let decision = response.extensions().get::<Decision>();
+        let outcome = decision.expect("each response has its decision").outcome();
+        assert_eq!(
+            response.headers().contains_key("ratelimit"),
+            outcome == Outcome::Allowed
+        );
+        outcome
+    }
+}
+
+#[derive(Clone)]
+struct UserId(usize);
+
+impl ToPartitionKey for UserId {
+    fn to_partition_key(&self) -> PartitionKey {
+        PartitionKey::new("user", self.0.to_le_bytes())
+    }
+}
+
+/// `redis-benchmark` with the script as it is, except for where it finds the charges.
+struct RedisBenchmark {
+    program: PathBuf,
+    port: u16,
+    hash: String,
+    /// With a part that is replaced by random digits.
+    key: String,
+}
+
+impl RedisBenchmark {
+    /// Looks at what the store sends for a decision, and sees to it that this comes to the same.
+    fn prepare(program: PathBuf, bench: &Bench) -> Self {
+        let server = &bench.server;
+        let [verb, hash, keys, key, charges] = sent_by_the_store(bench);
+        let load = |source: &str| server.command(&["SCRIPT", "LOAD", source]);
+        assert_eq!((verb.as_slice(), keys.as_slice()), (&b"EVALSHA"[..], &b"1"[..]));
+        assert_eq!(
+            load(SOURCE).as_bytes(),
+            hash,
+            "this is not the script that the store uses"
+        );
+
+        let mut source = "local ARGV = {\"".to_owned();
+        for byte in &charges {
+            let _ = write!(source, "\\{byte:03}");
+        }
+        let baked = load(&(source + "\"}\n" + SOURCE));
+        let reply = |arguments: &[&[u8]]| {
+            bench.flush();
+            let reply = server.command_bytes(&[&[&b"EVALSHA"[..]], arguments].concat());
+            let (_, decision) = reply
+                .split_at_checked(b"$32\r\n".len() + 8)
+                .expect("a time and three numbers");
+            let value = server.command_bytes(&[b"GET", &key]);
+            let (_, levels) = value
+                .split_at_checked(b"$44\r\n".len() + 8)
+                .expect("a time and three levels");
+            (decision.to_vec(), levels.to_vec())
+        };
+        assert_eq!(
+            reply(&[baked.as_bytes(), b"1", &key]),
+            reply(&[&hash, b"1", &key, &charges])
+        );
+
+        let mut key = String::from_utf8(key).expect("a key is text");
+        let place = key.len() - "__rand_int__}".len();
+        key.replace_range(place.., "__rand_int__}");
+        Self {
+            program,
+            port: server.port(),
+            hash: baked,
+            key,
+        }
+    }
+
+    /// Decisions per second.
+    fn measure(&self, requests: u64) -> f64 {
+        let output = Command::new(&self.program)
+            .args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .args([
+                "-P",
+                "16",
+                "-c",
+                "50",
+                "-q",
+                "-r",
+                &USERS.to_string(),
+                "-n",
+                &requests.to_string(),
+            ])
+            .args(["EVALSHA", &self.hash, "1", &self.key])
+            .output()
+            .expect("redis-benchmark starts");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let before = printed.rsplit_once(" requests per second").map(|(before, _)| before);
+        let rate = before.and_then(|before| before.rsplit(' ').next()?.parse().ok());
+        rate.unwrap_or_else(|| panic!("redis-benchmark: {output:?}"))
+    }
+}
+
+/// The words of the request for one decision.
+fn sent_by_the_store(bench: &Bench) -> [Vec<u8>; 5] {
+    let mut monitor = TcpStream::connect((Ipv4Addr::LOCALHOST, bench.server.port())).expect("the server listens");
+    monitor.write_all(b"MONITOR\r\n").expect("the server reads");
+    let mut lines = BufReader::new(monitor)
+        .split(b'\n')
+        .map(|line| line.expect("the server writes"));
+    assert_eq!(lines.next().as_deref(), Some(&b"+OK\r"[..]));
+    let asked = bench.runtime.block_on(StoreAlone::new(&bench.server).decide(0));
+    assert_eq!(asked, Outcome::Allowed);
+    // The first request is answered with NOSCRIPT, and the store sends the script itself.
+    let words = lines
+        .map(|line| quoted_words(&line))
+        .find(|words| words.len() == 5 && words[0] == b"EVALSHA");
+    words
+        .and_then(|words| words.try_into().ok())
+        .expect("the store asks the server")
+}
+
+/// The words of a line of MONITOR, which are in quotation marks.
+fn quoted_words(line: &[u8]) -> Vec<Vec<u8>> {
+    let (mut words, mut word) = (Vec::new(), None);
+    let mut bytes = line.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match (byte, &mut word) {
+            (b'"', None) => word = Some(Vec::new()),
+            (b'"', Some(_)) => words.extend(word.take()),
+            (b'\\', Some(word)) => word.push(match bytes.next() {
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b't') => b'\t',
+                Some(b'a') => 7,
+                Some(b'b') => 8,
+                Some(b'x') => {
+                    let digits =
+                        [bytes.next(), bytes.next()].map(|digit| char::from(digit.unwrap_or(b'?')).to_digit(16));
+                    digits
+                        .iter()
+                        .fold(0, |value, digit| value * 16 + digit.expect("a hexadecimal digit") as u8)
+                }
+                other => other.expect("something after a backslash"),
+            }),
+            (byte, Some(word)) => word.push(byte),
+            (_, None) => {}
+        }
+    }
+    words
+}

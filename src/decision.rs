@@ -56,6 +56,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Whether the request is passed on to the inner service.
+    #[inline]
     pub fn is_pass(self) -> bool {
         match self {
             Self::Allowed | Self::FailedOpen | Self::Unlimited => true,
@@ -66,6 +67,7 @@ impl Outcome {
 
 impl Decision {
     /// The outcome follows from what had been used: every charge has to fit.
+    #[inline]
     pub(crate) fn measured(plan: Plan, used: Used) -> Self {
         debug_assert_eq!(plan.charges().len(), used.len());
         let admitted = plan
@@ -87,6 +89,7 @@ impl Decision {
     }
 
     /// What happens to the request.
+    #[inline]
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }

@@ -2,6 +2,7 @@
 
 use std::{
     fmt,
+    hash::{Hash, Hasher},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
@@ -117,8 +118,8 @@ impl ToPartitionKey for IpAddr {
 /// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust, and says
 /// nothing about the caller to those who do not hold the digest key. The chance that any two of 10 million callers
 /// share a digest is below 10⁻²⁴.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PartitionId(u128);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PartitionId([u8; 16]);
 
 impl PartitionId {
     /// The digest under which a layer with this scope, and without a digest key, keeps the caller's quota.
@@ -128,13 +129,20 @@ impl PartitionId {
 
     /// The digest's sixteen bytes.
     pub fn to_bytes(self) -> [u8; 16] {
-        self.0.to_le_bytes()
+        self.0
+    }
+}
+
+impl Hash for PartitionId {
+    /// As one number: hashers are slower with the length and the bytes of an array.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u128(u128::from_ne_bytes(self.0));
     }
 }
 
 impl fmt::Debug for PartitionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PartitionId({:032x})", self.0.swap_bytes())
+        write!(f, "PartitionId({:032x})", u128::from_be_bytes(self.0))
     }
 }
 
@@ -159,7 +167,7 @@ impl PartitionDigest {
         let hash = blake3::keyed_hash(&self.0, &key.0);
         let mut half = [0; 16];
         half.copy_from_slice(&hash.as_bytes()[..16]);
-        PartitionId(u128::from_le_bytes(half))
+        PartitionId(half)
     }
 }
 

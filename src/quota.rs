@@ -153,10 +153,12 @@ impl CheckedPolicy {
 
     /// What tells this policy's state from that of others under one partition: made from the algorithm and the name, so
     /// that a policy whose numbers change keeps the units that were used.
+    #[inline]
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
+    #[inline]
     pub(crate) fn bucket(&self) -> &Bucket {
         &self.bucket
     }
@@ -207,7 +209,14 @@ impl CheckedPolicies {
         }
     }
 
+    /// Whether these are clones of each other.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The policies, in the order in which they were given.
+    #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, CheckedPolicy> {
         self.0.iter()
     }
@@ -281,10 +290,12 @@ impl Bucket {
     }
 
     /// The weight of `cost` units; more than any limit when it cannot be told apart from that.
+    #[inline]
     pub(crate) fn charge(&self, cost: u64) -> u64 {
         cost.saturating_mul(self.weight).min(EXACT)
     }
 
+    #[inline]
     pub(crate) fn admits(&self, used: u64, charge: u64) -> bool {
         used + charge <= self.limit
     }

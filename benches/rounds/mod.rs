@@ -10,7 +10,9 @@ use std::{env, fmt, str::FromStr};
 
 /// One of the alternatives: a name and what measures it once.
 pub struct Side<'a> {
-    pub name: String,
+    name: String,
+    /// What else the table is to say about it.
+    pub note: String,
     measure: Box<dyn FnMut() -> f64 + 'a>,
 }
 
@@ -24,6 +26,7 @@ impl<'a> Side<'a> {
     pub fn new(name: impl Into<String>, measure: impl FnMut() -> f64 + 'a) -> Self {
         Self {
             name: name.into(),
+            note: String::new(),
             measure: Box::new(measure),
         }
     }
@@ -34,7 +37,7 @@ impl<'a> Side<'a> {
 pub struct Values(Vec<f64>);
 
 impl Values {
-    pub fn median(&self) -> f64 {
+    fn median(&self) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -45,16 +48,16 @@ impl Values {
         }
     }
 
-    pub fn least(&self) -> f64 {
+    fn least(&self) -> f64 {
         self.0.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    pub fn most(&self) -> f64 {
+    fn most(&self) -> f64 {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// How many times `other` this is: the median over the rounds, each compared within itself.
-    pub fn ratio(&self, other: &Self) -> f64 {
+    fn ratio(&self, other: &Self) -> f64 {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect()).median()
     }
 }
@@ -71,9 +74,27 @@ pub fn measure(rounds: usize, sides: &mut [Side<'_>]) -> Vec<Values> {
     values
 }
 
-/// Whether `cargo bench` runs this program; `cargo test --benches` runs it too, to see that it starts.
+/// A table of the medians, with ratios to the first side.
+pub fn print(title: &str, unit: &str, sides: &[Side<'_>], values: &[Values]) {
+    println!("\n{title:44} {unit:>12} {:>19} {:>7}", "least..most", "ratio");
+    for (side, own) in sides.iter().zip(values) {
+        let decimals = usize::from(own.median() < 10_000.0);
+        let range = format!("{:.decimals$}..{:.decimals$}", own.least(), own.most());
+        let line = format!(
+            "  {:42} {:12.decimals$} {range:>19} {:7.2}  {}",
+            side.name,
+            own.median(),
+            own.ratio(&values[0]),
+            side.note
+        );
+        println!("{}", line.trim_end());
+    }
+}
+
+/// Whether `cargo bench` runs this program, and without a filter or an option of Criterion. `cargo test --benches` runs
+/// it too, to see that it starts.
 pub fn is_asked_for() -> bool {
-    env::args().any(|argument| argument == "--bench")
+    env::args().skip(1).eq(["--bench"])
 }
 
 /// A setting from the environment.

@@ -5,18 +5,24 @@
 
 use crate::quota::{Bucket, CheckedPolicy, EXACT};
 
-/// How much of one bucket is used, in a form that explains itself: whoever reads it can drain it and convert it, also
-/// without knowing the policy.
+/// What is still used of a weight `elapsed` microseconds later.
+#[inline]
+pub(super) fn drained(used: u64, drain: u64, elapsed: u64) -> u64 {
+    used.saturating_sub(elapsed.saturating_mul(drain))
+}
+
+/// How much of one bucket is used, in a form that explains itself: whoever has it can drain it and convert it, also without
+/// the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Level {
-    pub(crate) id: u32,
+pub(super) struct Level {
+    id: u32,
     weight: u64,
     drain: u64,
-    pub(crate) used: u64,
+    used: u64,
 }
 
 impl Level {
-    pub(crate) fn new(policy: &CheckedPolicy, used: u64) -> Self {
+    pub(super) fn new(policy: &CheckedPolicy, used: u64) -> Self {
         let &Bucket { weight, drain, .. } = policy.bucket();
         Self {
             id: policy.id(),
@@ -26,21 +32,33 @@ impl Level {
         }
     }
 
-    /// What is still used `elapsed` microseconds later.
-    pub(crate) fn drained(&self, elapsed: u64) -> u64 {
-        self.used.saturating_sub(elapsed.saturating_mul(self.drain))
+    pub(super) fn is_of(&self, policy: &CheckedPolicy) -> bool {
+        self.id == policy.id()
     }
 
-    /// What is still used `elapsed` microseconds later, in the weight of `bucket` and never more than it believes.
-    pub(crate) fn used_by(&self, bucket: &Bucket, elapsed: u64) -> u64 {
-        let mut used = self.drained(elapsed);
-        if self.weight != bucket.weight {
-            used = convert(used, self.weight, bucket.weight);
+    pub(super) fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// The level `elapsed` microseconds later.
+    pub(super) fn after(self, elapsed: u64) -> Self {
+        Self {
+            used: drained(self.used, self.drain, elapsed),
+            ..self
         }
+    }
+
+    /// What is used in the weight of `bucket`, and never more than it believes.
+    pub(super) fn used_by(&self, bucket: &Bucket) -> u64 {
+        let used = if self.weight == bucket.weight {
+            self.used
+        } else {
+            convert(self.used, self.weight, bucket.weight)
+        };
         used.min(bucket.bound)
     }
 
-    pub(crate) fn micros_to_drain(&self) -> u64 {
+    pub(super) fn micros_to_drain(&self) -> u64 {
         self.used.div_ceil(self.drain)
     }
 }
@@ -78,10 +96,10 @@ mod tests {
             drain: 3,
             used: 10,
         };
-        assert_eq!(level.drained(0), 10);
-        assert_eq!(level.drained(3), 1);
-        assert_eq!(level.drained(4), 0);
-        assert_eq!(level.drained(u64::MAX), 0);
+        assert_eq!(level.after(0).used, 10);
+        assert_eq!(level.after(3).used, 1);
+        assert!(level.after(4).is_empty());
+        assert!(level.after(u64::MAX).is_empty());
         assert_eq!(level.micros_to_drain(), 4);
     }
 }

@@ -65,6 +65,7 @@ enum State {
 
 impl AcquireFuture {
     /// A result that is known already.
+    #[inline]
     pub fn ready(result: AcquireResult) -> Self {
         Self(State::Ready(Some(result)))
     }
@@ -75,6 +76,7 @@ impl AcquireFuture {
     }
 
     /// The result if there is nothing to wait for, else the future back.
+    #[inline]
     pub(crate) fn into_ready(self) -> Result<AcquireResult, Self> {
         match self.0 {
             State::Ready(Some(result)) => Ok(result),
@@ -86,6 +88,7 @@ impl AcquireFuture {
 impl Future for AcquireFuture {
     type Output = AcquireResult;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             State::Boxed(future) => future.as_mut().poll(cx),

@@ -112,13 +112,14 @@ async fn a_thousand_forwarded_hops_do_not_lead_to_somebody_else() {
     let one_line = format!("x-forwarded-for: 192.0.2.1{}", ", 10.0.0.1".repeat(999));
     assert_eq!(status(&server.answer_to(&get_with(&[one_line.as_bytes()])).await), 200);
 
-    let mut lines: Vec<&[u8]> = vec![b"x-forwarded-for: 10.0.0.1"; 1000];
-    lines[0] = b"x-forwarded-for: 192.0.2.1";
-    let answer = server.answer_to(&get_with(&lines)).await;
-    // hyper itself takes no more than a hundred lines.
-    assert_eq!(status(&answer), 431);
-    let answer = server.answer_to(&get_with(&lines[..90])).await;
-    assert_eq!(status(&answer), 200);
+    // hyper takes no more than a hundred lines.
+    let mut lines = vec!["x-forwarded-for: 192.0.2.1".to_owned()];
+    lines.extend(vec![
+        format!("x-forwarded-for: 10.0.0.1{}", ", 10.0.0.1".repeat(19));
+        50
+    ]);
+    let lines: Vec<_> = lines.iter().map(String::as_bytes).collect();
+    assert_eq!(status(&server.answer_to(&get_with(&lines)).await), 200);
 
     assert_eq!(left_to(&server, "x-forwarded-for", "192.0.2.1").await, 8);
 }

@@ -32,17 +32,15 @@ impl Shard {
 
     /// Decides a plan and charges it if all of it fits. Returns what was used before.
     pub(super) fn acquire(&mut self, now: Timestamp, plan: &Plan) -> Used {
-        match self.partitions.get_mut(&plan.partition()) {
-            Some(state) => state.acquire(now, plan),
-            None => {
-                let mut state = PartitionState::default();
-                let used = state.acquire(now, plan);
-                if !state.is_empty() {
-                    self.insert(now, plan.partition(), state);
-                }
-                used
-            }
+        if let Some(state) = self.partitions.get_mut(&plan.partition()) {
+            return state.acquire(now, plan);
         }
+        let mut state = PartitionState::new(now, plan);
+        let used = state.acquire(now, plan);
+        if state.empty_at() > now {
+            self.insert(now, plan.partition(), state);
+        }
+        used
     }
 
     fn insert(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
