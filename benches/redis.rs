@@ -5,7 +5,7 @@
 //!
 //! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`, and needs `redis-benchmark` beside
 //! it or on the `PATH`. Three windows (10 per second, 100 per minute, 5000 per day) and users at random out of 250 000.
-//! Every side begins with an empty server. They are measured in turns, `ROUNDS` (5) times for `SECONDS` (1) each; the
+//! Every side begins with an empty server. They are measured in turns, `ROUNDS` (11) times for `SECONDS` (0.5) each; the
 //! table shows medians.
 //!
 //! - *redis-benchmark*: one thread, 50 connections, pipelines of 16, that is 800 decisions under way; random keys as long
@@ -76,14 +76,14 @@ fn main() {
     let bench = Bench {
         server: RedisServer::start(),
         runtime: Runtime::new().expect("the runtime starts"),
-        length: Duration::from_secs_f64(rounds::setting("SECONDS", 1.0)),
+        length: Duration::from_secs_f64(rounds::setting("SECONDS", 0.5)),
         undecided: Cell::default(),
     };
     let redis_benchmark = RedisBenchmark::prepare(program, &bench);
+    // It is told not how long to run but how many requests to send.
     let requests = (redis_benchmark.measure(50_000) * bench.length.as_secs_f64()) as u64;
     let (store, layer) = (StoreAlone::new(&bench.server), WholeLayer::new(&bench.server));
     let mut sides = vec![Side::new("redis-benchmark -P 16 -c 50", || {
-        bench.flush();
         redis_benchmark.measure(requests)
     })];
     for tasks in TASKS {
@@ -99,7 +99,7 @@ fn main() {
     // A round that opens the connections and does not count.
     rounds::measure(1, &mut sides);
     bench.undecided.set(0);
-    let rounds = rounds::setting("ROUNDS", 5);
+    let rounds = rounds::setting("ROUNDS", 11);
     let values = rounds::measure(rounds, &mut sides);
     let title = format!("{rounds} rounds of {:?}", bench.length);
     rounds::print(&title, "decisions/s", &sides, &values);
@@ -256,17 +256,17 @@ impl ToPartitionKey for UserId {
 }
 
 /// `redis-benchmark` with the script as it is, except for where it finds the charges.
-struct RedisBenchmark {
+struct RedisBenchmark<'a> {
     program: PathBuf,
-    port: u16,
+    bench: &'a Bench,
     hash: String,
     /// With a part that is replaced by random digits.
     key: String,
 }
 
-impl RedisBenchmark {
+impl<'a> RedisBenchmark<'a> {
     /// Looks at what the store sends for a decision, and sees to it that this comes to the same.
-    fn prepare(program: PathBuf, bench: &Bench) -> Self {
+    fn prepare(program: PathBuf, bench: &'a Bench) -> Self {
         let server = &bench.server;
         let [verb, hash, keys, key, charges] = sent_by_the_store(bench);
         let load = |source: &str| server.command(&["SCRIPT", "LOAD", source]);
@@ -304,7 +304,7 @@ impl RedisBenchmark {
         key.replace_range(place.., "__rand_int__}");
         Self {
             program,
-            port: server.port(),
+            bench,
             hash: baked,
             key,
         }
@@ -312,8 +312,10 @@ impl RedisBenchmark {
 
     /// Decisions per second.
     fn measure(&self, requests: u64) -> f64 {
+        self.bench.flush();
+        let server = &self.bench.server;
         let output = Command::new(&self.program)
-            .args(["-h", "127.0.0.1", "-p", &self.port.to_string()])
+            .args(["-h", "127.0.0.1", "-p", &server.port().to_string()])
             .args([
                 "-P",
                 "16",
@@ -331,6 +333,11 @@ impl RedisBenchmark {
         let printed = String::from_utf8_lossy(&output.stdout);
         let before = printed.rsplit_once(" requests per second").map(|(before, _)| before);
         let rate = before.and_then(|before| before.rsplit(' ').next()?.parse().ok());
+        let keys = server.command(&["DBSIZE"]).parse().unwrap_or(0);
+        assert!(
+            requests.min(USERS as u64) / 4 < keys,
+            "{keys} keys after {requests} requests"
+        );
         rate.unwrap_or_else(|| panic!("redis-benchmark: {output:?}"))
     }
 }

@@ -441,6 +441,32 @@ async fn a_fallback_keeps_the_limit_while_redis_is_down() {
     assert_limits_hold(&layer, 1).await;
 }
 
+/// Found by a user of the `redis` example: the pool let requests wait for their whole deadline although the connection had
+/// been refused at once.
+#[tokio::test]
+async fn a_refused_connection_is_told_at_once_and_with_its_reason() {
+    let server = RedisServer::start();
+    server.kill();
+    let store = RedisStore::builder(server.url())
+        .connection_timeout(HANG * 2)
+        .build()
+        .unwrap();
+    let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 5)]).unwrap();
+    for _ in 0..3 {
+        let plan = Plan::new(
+            policies.clone(),
+            PartitionId::new("refused", &PartitionKey::new("user", "x")),
+            1,
+        );
+        let error = timeout(HANG, store.acquire(plan))
+            .await
+            .expect("it does not wait")
+            .unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unreachable);
+        assert!(error.to_string().contains("refused"), "{error}");
+    }
+}
+
 /// The errors of a store say what is the matter.
 #[tokio::test]
 async fn errors_are_told_apart() {

@@ -239,6 +239,27 @@ async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {
     assert_eq!(lines, [r#""inner";r=8;t=54"#, r#""outer";r=8;t=54"#]);
 }
 
+#[tokio::test]
+async fn a_refusal_of_a_layer_inside_another_stays_the_decision_of_the_response() {
+    let (_, store) = manual_store();
+    let layer = |scope: &str, quota| {
+        let builder = RateLimitLayer::builder(store.clone())
+            .scope(scope)
+            .key(key::header("x-user-id"));
+        builder
+            .policy(QuotaPolicy::per_minute("minute", quota))
+            .build()
+            .unwrap()
+    };
+    let (inner, outer) = (layer("inner", 1), layer("outer", 9));
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let service = outer.layer(inner.layer(handler));
+    for expected in [Outcome::Allowed, Outcome::Refused] {
+        let response = service.clone().oneshot(request_of("alice")).await.unwrap();
+        assert_eq!(response.extensions().get::<Decision>().unwrap().outcome(), expected);
+    }
+}
+
 /// L5
 #[tokio::test]
 async fn tiers_have_limits_of_their_own_and_an_unlimited_one_has_none() {

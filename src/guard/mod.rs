@@ -125,3 +125,150 @@ impl Guard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::{
+        MemoryStore,
+        clock::Timestamp,
+        partition::{PartitionId, PartitionKey},
+        quota::{CheckedPolicies, QuotaPolicy},
+    };
+
+    /// A store that is there or not, and counts the calls.
+    #[derive(Debug, Default)]
+    struct Moody {
+        is_away: AtomicBool,
+        calls: AtomicUsize,
+        store: MemoryStore,
+    }
+
+    impl Store for Moody {
+        fn acquire(&self, plan: Plan) -> AcquireFuture {
+            self.calls.fetch_add(1, Ordering::SeqCst);
+            if self.is_away.load(Ordering::SeqCst) {
+                return AcquireFuture::boxed(std::future::pending());
+            }
+            self.store.acquire(plan)
+        }
+    }
+
+    struct Scene {
+        store: Arc<Moody>,
+        guard: Arc<Guard>,
+        clock: Clock,
+    }
+
+    impl Scene {
+        fn new(failure_mode: FailureMode, fallback: Option<Arc<dyn Store>>) -> Self {
+            let (store, clock) = (Arc::new(Moody::default()), Clock::manual(Timestamp::from_micros(1)));
+            let deadline = Duration::from_millis(50);
+            let guard = Guard::new(
+                Arc::new(Arc::clone(&store)),
+                fallback,
+                failure_mode,
+                deadline,
+                clock.clone(),
+            );
+            Self {
+                store,
+                guard: Arc::new(guard),
+                clock,
+            }
+        }
+
+        async fn decide(&self) -> Outcome {
+            let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
+            let plan = Plan::new(
+                policies,
+                PartitionId::new("guard", &PartitionKey::new("user", "alice")),
+                1,
+            );
+            match self.guard.decide(plan) {
+                Deciding::Decided(decision) => decision.outcome(),
+                Deciding::Waiting(decision) => decision.await.outcome(),
+            }
+        }
+
+        fn calls(&self) -> usize {
+            self.store.calls.load(Ordering::SeqCst)
+        }
+    }
+
+    /// L9, L10
+    #[tokio::test(start_paused = true)]
+    async fn after_five_missed_deadlines_nobody_waits_and_the_store_is_left_alone() {
+        let scene = Scene::new(FailureMode::Open, None);
+        scene.store.is_away.store(true, Ordering::SeqCst);
+        let start = tokio::time::Instant::now();
+        for _ in 0..5 {
+            assert_eq!(scene.decide().await, Outcome::FailedOpen);
+        }
+        let waited = start.elapsed();
+        assert!(waited >= Duration::from_millis(250));
+        for _ in 0..1_000 {
+            assert_eq!(scene.decide().await, Outcome::FailedOpen);
+        }
+        assert_eq!((start.elapsed(), scene.calls()), (waited, 5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn once_the_store_is_back_the_next_try_closes_the_circuit_and_limits_hold() {
+        let scene = Scene::new(FailureMode::Open, None);
+        scene.store.is_away.store(true, Ordering::SeqCst);
+        for _ in 0..5 {
+            scene.decide().await;
+        }
+        scene.store.is_away.store(false, Ordering::SeqCst);
+        assert_eq!(scene.decide().await, Outcome::FailedOpen);
+        scene.clock.advance(Duration::from_millis(100));
+        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
+            assert_eq!(scene.decide().await, expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_were_under_way_together_open_the_circuit_once() {
+        let scene = Scene::new(FailureMode::Open, None);
+        scene.store.is_away.store(true, Ordering::SeqCst);
+        let outcomes = futures_util::future::join_all((0..50).map(|_| scene.decide())).await;
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::FailedOpen));
+        assert_eq!(scene.decide().await, Outcome::FailedOpen);
+        assert_eq!(scene.calls(), 50);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failing_closed_refuses() {
+        let scene = Scene::new(FailureMode::Closed, None);
+        scene.store.is_away.store(true, Ordering::SeqCst);
+        for _ in 0..10 {
+            assert_eq!(scene.decide().await, Outcome::FailedClosed);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fallback_decides_while_the_store_does_not_whether_the_circuit_is_open_or_not() {
+        let scene = Scene::new(FailureMode::Open, Some(Arc::new(MemoryStore::new())));
+        scene.store.is_away.store(true, Ordering::SeqCst);
+        for number in 0..10 {
+            let expected = if number < 3 { Outcome::Allowed } else { Outcome::Refused };
+            assert_eq!(scene.decide().await, expected);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fallback_that_fails_too_leaves_it_to_the_failure_mode() {
+        let hanging = Moody {
+            is_away: AtomicBool::new(true),
+            ..Moody::default()
+        };
+        let scene = Scene::new(FailureMode::Closed, Some(Arc::new(hanging)));
+        scene.store.is_away.store(true, Ordering::SeqCst);
+        for _ in 0..10 {
+            assert_eq!(scene.decide().await, Outcome::FailedClosed);
+        }
+    }
+}

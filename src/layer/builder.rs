@@ -130,11 +130,17 @@ impl RateLimitLayerBuilder {
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// use http::Response;
+    ///
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::client_ip())
     ///     .policy(QuotaPolicy::per_minute("minute", 60))
-    ///     .respond_with(|rejection| rejection.to_response().map(|_| "Slow down, please.\n".into()))
+    ///     .respond_with(|rejection| {
+    ///         let mut response = Response::new("Slow down, please.\n".into());
+    ///         *response.status_mut() = rejection.status();
+    ///         response
+    ///     })
     ///     .build()?;
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```

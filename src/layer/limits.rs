@@ -97,6 +97,13 @@ impl Limits {
                 headers.append(RATELIMIT_POLICY, policies);
             }
         }
-        response.extensions_mut().insert(decision);
+        // A layer of ours inside of this one may have refused what this one has allowed.
+        let is_refused_inside = response
+            .extensions()
+            .get::<Decision>()
+            .is_some_and(|inner| !inner.outcome().is_pass());
+        if !is_refused_inside {
+            response.extensions_mut().insert(decision);
+        }
     }
 }

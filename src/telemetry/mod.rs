@@ -5,10 +5,7 @@
 #[macro_use]
 mod macros;
 
-use std::{
-    fmt::Display,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::{
     clock::Timestamp,
@@ -24,7 +21,7 @@ pub(crate) fn circuit_closed(undecided: u64) {
 }
 
 #[cfg(feature = "redis")]
-pub(crate) fn connection_failed(error: &dyn Display) {
+pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
     event!(DEBUG, error = %error, "a connection to Redis failed");
 }
 

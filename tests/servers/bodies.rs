@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, Empty, StreamBody};
 use hyper::{body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::{net::TcpStream, sync::mpsc};
-use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower::{ServiceBuilder, ServiceExt};
 use tower_quota::RateLimitLayer;
 
 use crate::{Server, limits_of_both_kinds};

@@ -158,3 +158,95 @@ impl MemoryStoreBuilder {
         Ok(MemoryStore::of(self.max_partitions, self.clock))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        Outcome,
+        clock::Timestamp,
+        partition::PartitionKey,
+        quota::{CheckedPolicies, QuotaPolicy},
+    };
+
+    fn store(max_partitions: usize) -> (Clock, MemoryStore) {
+        let clock = Clock::manual(Timestamp::from_micros(1_000_000));
+        (
+            clock.clone(),
+            MemoryStore::builder()
+                .max_partitions(max_partitions)
+                .clock(clock)
+                .build()
+                .unwrap(),
+        )
+    }
+
+    fn acquire(store: &MemoryStore, policy: QuotaPolicy, user: u64, cost: u64) -> Outcome {
+        let id = PartitionId::new("memory", &PartitionKey::new("user", user.to_be_bytes()));
+        let plan = Plan::new(CheckedPolicies::new([policy]).unwrap(), id, cost);
+        store.acquire(plan).into_ready().unwrap().unwrap().outcome()
+    }
+
+    const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 60);
+
+    #[test]
+    fn a_cap_of_zero_is_refused() {
+        let error = MemoryStore::builder().max_partitions(0).build().unwrap_err();
+        assert_eq!(error.to_string(), "memory store: max_partitions 0 is below 1");
+    }
+
+    /// L14
+    #[test]
+    fn a_flood_of_keys_never_exceeds_the_cap() {
+        for cap in [1, 7, 1_000, 5_000] {
+            let (_, store) = store(cap);
+            for user in 0..20_000 {
+                assert_eq!(acquire(&store, MINUTE, user, 1), Outcome::Allowed);
+            }
+            assert!(
+                (cap / 2..=cap).contains(&store.partitions()),
+                "{} of {cap}",
+                store.partitions()
+            );
+        }
+    }
+
+    /// L21: a partition is cleared away by those that come later, and no task is needed for it.
+    #[test]
+    fn idle_partitions_make_room_for_new_ones() {
+        let (clock, store) = store(100_000);
+        for user in 0..1_000 {
+            acquire(&store, MINUTE, user, 1);
+        }
+        clock.advance(Duration::from_secs(2));
+        for user in 1_000..2_000 {
+            acquire(&store, MINUTE, user, 1);
+        }
+        assert!(store.partitions() < 1_500, "{}", store.partitions());
+    }
+
+    /// A flood must not wash away those who have used the most.
+    #[test]
+    fn a_full_shard_throws_out_who_is_nearest_to_a_full_quota() {
+        let (_, store) = store(100);
+        for user in 0..5 {
+            assert_eq!(acquire(&store, MINUTE, user, 60), Outcome::Allowed);
+        }
+        for user in 1_000..1_500 {
+            acquire(&store, MINUTE, user, 1);
+        }
+        for user in 0..5 {
+            assert_eq!(acquire(&store, MINUTE, user, 1), Outcome::Refused, "user {user}");
+        }
+    }
+
+    #[test]
+    fn requests_that_take_nothing_or_are_refused_keep_nothing() {
+        let (_, store) = store(100);
+        acquire(&store, MINUTE, 1, 0);
+        acquire(&store, MINUTE, 2, 61);
+        assert_eq!(store.partitions(), 0);
+    }
+}

@@ -1,29 +1,16 @@
-//! Connections: few, shared by all requests, and replaced when they are broken.
-//!
-//! This is the only module in which types of the `redis` crate meet those of the pool.
+//! A connection that all requests share, and what they have seen of it.
 
-use std::{
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, ServerErrorKind,
-    Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
-};
-use bb8_redis::bb8;
-use tokio::runtime::Handle;
+use ::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
 
 use crate::{
     clock::{Clock, Timestamp},
-    error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
+    error::{StoreError, StoreErrorKind},
 };
-
-/// How many requests may wait for the writer of one connection; beyond it they wait for a place, inside their deadline.
-const WRITE_QUEUE: usize = 4096;
 
 /// A connection that many requests use at the same time, each waiting for its own reply.
 #[derive(Clone)]
@@ -86,6 +73,17 @@ impl Drop for InFlight<'_> {
 }
 
 impl SharedConnection {
+    pub(super) fn new(connection: MultiplexedConnection) -> Self {
+        Self {
+            connection,
+            health: Arc::default(),
+        }
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.health.is_broken.load(Ordering::Relaxed)
+    }
+
     /// Sends a command and waits for its reply; marks the connection if that shows it to be broken.
     pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let in_flight = InFlight {
@@ -108,154 +106,6 @@ impl SharedConnection {
         }
         reply
     }
-}
-
-/// Opens connections for the pool and tells it which ones to throw away.
-pub(super) struct Manager {
-    client: Client,
-    connection_timeout: Duration,
-}
-
-impl Manager {
-    fn config(&self) -> AsyncConnectionConfig {
-        AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connection_timeout))
-            // The guard's deadline covers the whole decision; a second timer for each call would only cost.
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(WRITE_QUEUE)
-    }
-}
-
-impl bb8::ManageConnection for Manager {
-    type Connection = SharedConnection;
-    type Error = RedisError;
-
-    async fn connect(&self) -> Result<SharedConnection, RedisError> {
-        let config = self.config();
-        let connection = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        Ok(SharedConnection {
-            connection,
-            health: Arc::default(),
-        })
-    }
-
-    /// Without a round trip: the requests that use a connection are the ones that find out.
-    async fn is_valid(&self, connection: &mut SharedConnection) -> Result<(), RedisError> {
-        if self.has_broken(connection) {
-            return Err((ErrorKind::Io, "the connection was found broken").into());
-        }
-        Ok(())
-    }
-
-    fn has_broken(&self, connection: &mut SharedConnection) -> bool {
-        connection.health.is_broken.load(Ordering::Relaxed)
-    }
-}
-
-/// The connections of one store.
-pub(super) struct Connections {
-    /// Opening connections takes a runtime, which need not be there when a store is made.
-    pool: OnceLock<bb8::Pool<Manager>>,
-    client: Client,
-    count: u32,
-    connection_timeout: Duration,
-}
-
-impl Connections {
-    pub(super) fn new(url: &str, count: u32, connection_timeout: Duration) -> Result<Self, ConfigError> {
-        let client = client(url, connection_timeout)?;
-        let connections = Self {
-            pool: OnceLock::new(),
-            client,
-            count,
-            connection_timeout,
-        };
-        if Handle::try_current().is_ok() {
-            connections.pool();
-        }
-        Ok(connections)
-    }
-
-    fn pool(&self) -> &bb8::Pool<Manager> {
-        let manager = || Manager {
-            client: self.client.clone(),
-            connection_timeout: self.connection_timeout,
-        };
-        self.pool.get_or_init(|| {
-            bb8::Pool::builder()
-                .max_size(self.count)
-                .min_idle(self.count)
-                // In turn, so that all connections carry the same load.
-                .queue_strategy(bb8::QueueStrategy::Fifo)
-                .connection_timeout(self.connection_timeout)
-                // One attempt for each request that finds none; the guard's circuit breaker spaces them out.
-                .retry_connection(false)
-                .test_on_check_out(true)
-                // Nothing is wrong with an old connection, and without lifetimes the pool needs no task of its own.
-                .max_lifetime(None)
-                .idle_timeout(None)
-                .error_sink(Box::new(LogErrors))
-                .build_unchecked(manager())
-        })
-    }
-
-    /// A connection to share: it goes back to the pool at once.
-    pub(super) async fn get(&self) -> Result<SharedConnection, StoreError> {
-        match self.pool().get().await {
-            Ok(connection) => Ok(connection.clone()),
-            Err(bb8::RunError::User(error)) => Err(store_error(error)),
-            Err(bb8::RunError::TimedOut) => Err(StoreError::new(
-                StoreErrorKind::Unreachable,
-                "no connection to Redis could be opened in time",
-            )),
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-struct LogErrors;
-
-impl bb8::ErrorSink<RedisError> for LogErrors {
-    fn sink(&self, error: RedisError) {
-        crate::telemetry::connection_failed(&error);
-    }
-
-    fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<RedisError>> {
-        Box::new(self.clone())
-    }
-}
-
-fn client(url: &str, connection_timeout: Duration) -> Result<Client, ConfigError> {
-    let error = |message: String| ConfigError::new(ConfigErrorKind::Store, format!("redis store: {message}"));
-    let info = url
-        .into_connection_info()
-        .map_err(|cause| error(format!("the URL is not understood: {cause}")))?;
-    check_tls(&info)?;
-    // Data that is not acknowledged within this time ends a connection whose other side has silently gone.
-    let tcp = TcpSettings::default().set_nodelay(true);
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    let tcp = tcp.set_user_timeout(connection_timeout);
-    Client::open(info.set_tcp_settings(tcp)).map_err(|cause| error(cause.to_string()))
-}
-
-#[cfg(not(feature = "redis-rustls"))]
-fn check_tls(_: &ConnectionInfo) -> Result<(), ConfigError> {
-    Ok(())
-}
-
-/// rustls panics at the first connection if it has no provider or cannot choose between two.
-#[cfg(feature = "redis-rustls")]
-fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
-    let is_tls = matches!(info.addr(), ::redis::ConnectionAddr::TcpTls { .. });
-    if is_tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-        let message = "redis store: TLS needs a rustls crypto provider; install one first, for example with \
-                       rustls::crypto::ring::default_provider().install_default()";
-        return Err(ConfigError::new(ConfigErrorKind::Store, message));
-    }
-    Ok(())
 }
 
 /// What an error of the `redis` crate means for the next call.

@@ -1,14 +1,16 @@
 //! Quota kept in Redis, shared by all instances of a service.
 
+mod client;
 mod connection;
 mod keyspace;
+mod pool;
 mod script;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use ::redis::{ErrorKind, ServerErrorKind, Value};
 
-use self::connection::{Connections, store_error};
+use self::{connection::store_error, pool::Connections};
 use super::{AcquireFuture, Store};
 use crate::{
     clock::Clock,

@@ -1,0 +1,132 @@
+//! What operators read: a line when something changes, however many requests there are, and never who the caller is.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::{
+    convert::Infallible,
+    io,
+    sync::{Arc, Mutex},
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind, Tiers, key,
+};
+use tracing::Level;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Collects what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+/// Sends `requests` requests of a user through the layer and returns the lines that were logged meanwhile.
+fn lines_of(layer: &RateLimitLayer, requests: usize) -> Vec<String> {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(Level::TRACE)
+        .with_ansi(false)
+        .without_time()
+        .with_writer(log.clone())
+        .finish();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let _default = tracing::subscriber::set_default(subscriber);
+    runtime.block_on(async {
+        for _ in 0..requests {
+            let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
+            let request = Request::builder()
+                .header("x-user-id", "alice")
+                .header("x-tier", "gold")
+                .body(())
+                .unwrap();
+            layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
+        }
+    });
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    log.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+#[derive(Debug)]
+struct Failing(StoreErrorKind);
+
+impl Store for Failing {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        AcquireFuture::ready(Err(StoreError::new(self.0, "test")))
+    }
+}
+
+fn layer(store: impl Store) -> RateLimitLayer {
+    let builder = RateLimitLayer::builder(store)
+        .scope("log")
+        .key(key::header("x-user-id"));
+    builder.policy(QuotaPolicy::per_day("daily", 1)).build().unwrap()
+}
+
+#[test]
+fn allowed_and_refused_requests_are_not_logged() {
+    assert_eq!(lines_of(&layer(MemoryStore::new()), 100), Vec::<String>::new());
+}
+
+#[test]
+fn an_outage_is_told_once_however_many_requests_it_meets() {
+    let lines = lines_of(&layer(Failing(StoreErrorKind::Unreachable)), 10_000);
+    let expected = [
+        "WARN tower_quota: the quota store gave no decision error=store unreachable: test suppressed=0",
+        "ERROR tower_quota: the quota store does not answer; the circuit is open error=store unreachable: test",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn errors_that_leave_the_circuit_closed_are_told_once_in_ten_seconds() {
+    let lines = lines_of(&layer(Failing(StoreErrorKind::Rejected)), 10_000);
+    assert_eq!(
+        lines,
+        ["WARN tower_quota: the quota store gave no decision error=store rejected: test suppressed=0"]
+    );
+}
+
+/// Decision 13: a missing peer address must not throttle a whole site in silence.
+#[test]
+fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
+    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log");
+    let tiers = Tiers::by(|request| request.headers.get("x-tier").and_then(|tier| tier.to_str().ok()));
+    let layer = builder
+        .key(key::client_ip())
+        .tiers(tiers.tier("free", [QuotaPolicy::per_day("daily", 1)]))
+        .build()
+        .unwrap();
+    let expected = [
+        "WARN tower_quota: a request is of a tier that is not configured; the first tier is used scope=log",
+        "WARN tower_quota: a request could not be attributed to a caller; \
+         is the peer address or the user id missing from its extensions? scope=log",
+    ];
+    assert_eq!(lines_of(&layer, 100), expected);
+    assert_eq!(lines_of(&layer, 100), Vec::<String>::new());
+}
