@@ -1,4 +1,86 @@
-//! tower-quota
+//! Distributed rate limiting as a Tower layer, for services on Axum, Hyper and Tonic.
+//!
+//! [`RateLimitLayer`] wraps any Tower service. It finds out [whose](key) quota a request uses, checks several windows
+//! (second, minute, day …) in one atomic step, [in this process](MemoryStore) or in a Redis that all instances share
+//! (`RedisStore`), and tells the client in `RateLimit` and `RateLimit-Policy` fields what is left, or answers 429 with
+//! `Retry-After` and `application/problem+json`. When the store is away, requests pass.
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//! # use tower::ServiceExt;
+//!
+//! # tokio_test::block_on(async {
+//! let limits = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("api")
+//!     .key(key::header("x-user-id"))
+//!     .policy(QuotaPolicy::per_second("burst", 2))
+//!     .policy(QuotaPolicy::per_day("daily", 5_000))
+//!     .build()?;
+//!
+//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(limits);
+//!
+//! let request = || http::Request::get("/").header("x-user-id", "alice").body(String::new()).unwrap();
+//! let response = app.clone().oneshot(request()).await?;
+//! assert_eq!(response.status(), 200);
+//! assert_eq!(response.headers()["ratelimit"], r#""burst";r=1;t=1, "daily";r=4999;t=86383"#);
+//! assert_eq!(response.headers()["ratelimit-policy"], r#""burst";q=2;w=1, "daily";q=5000;w=86400"#);
+//!
+//! app.clone().oneshot(request()).await?;
+//! let refused = app.oneshot(request()).await?;
+//! assert_eq!(refused.status(), 429);
+//! assert_eq!(refused.headers()["retry-after"], "1");
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # What to choose
+//!
+//! | you need | take |
+//! |---|---|
+//! | one limit over all instances | `RedisStore`: one script call per decision, by the server's clock |
+//! | one process, or tests | [`MemoryStore`]: bounded, no server, no background task |
+//! | users where you know them, else addresses | [`key::extension`]`.or_else(`[`key::client_ip`]`())` |
+//! | limits by plan: free, premium, admin | [`Tiers`] |
+//! | uncounted requests rather than failed ones while the store is away | nothing, it is the default: [`FailureMode::Open`] |
+//! | failed requests rather than uncounted ones (logins, payments) | [`FailureMode::Closed`] |
+//! | a limit per instance while Redis is away | [`fallback`](RateLimitLayerBuilder::fallback) with a [`MemoryStore`] |
+//! | a response of your own | [`respond_with`](RateLimitLayerBuilder::respond_with) |
+//! | to limit something that is not a request | a [`Store`] and a [`Plan`], without the layer |
+//!
+//! # Order of layers
+//!
+//! Put authentication *outside* of a layer that counts users: what is charged has to be verified, or anybody could use up
+//! somebody else's quota. Put the layer outside of a response cache, so that cached responses carry current numbers, and
+//! inside of what writes logs and CORS fields, so that refusals get them too.
+//!
+//! # What happens on failure
+//!
+//! Each decision has a [deadline](RateLimitLayerBuilder::deadline) of 50 ms, and none is repeated. After five failures in a
+//! row a circuit breaker opens: from then on no request waits for the store, and one at a time tries whether it answers
+//! again, at most every 50 to 800 ms. A response that was not decided on carries no fields; its [`Decision`] and a
+//! `tracing` event say so.
+//!
+//! # What is not promised
+//!
+//! - A decision says what was left when it was made. Other requests of the same caller may be faster than the next one.
+//! - A call to Redis that was not answered in time may have been carried out; its units are then used up.
+//! - Redis replicates asynchronously: a fail-over forgets what the new primary had not received.
+//! - With [`MemoryStore`], as the store or the fallback, N processes admit N times the quota.
+//! - Requests wait for nothing but the decision: there is no queue, and concurrent requests are not limited.
+//! - Redis Cluster and Sentinel have no constructors yet; each caller's state is one key, with a hash tag.
+//!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `redis` | yes | `RedisStore` |
+//! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
+//! | `tracing` | yes | events for failures, at most one line in ten seconds for each kind |
+//! | `axum` | | the peer address from axum's `ConnectInfo` |
+//! | `tonic` | | the peer address from tonic's connection information |
+//!
+//! Features only add. Without any, the crate has the layer and [`MemoryStore`].
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     test,
@@ -40,3 +122,8 @@ pub use self::{
         memory::{MemoryStore, MemoryStoreBuilder},
     },
 };
+
+/// The programs of the README have to compile.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -30,6 +30,8 @@ type Body = Full<Bytes>;
 type Handle = mock::Handle<Request<Body>, Response<Body>>;
 type Service = mock::Spawn<tower_quota::RateLimit<mock::Mock<Request<Body>, Response<Body>>>>;
 
+type Call = task::Spawn<tower_quota::ResponseFuture<mock::Mock<Request<Body>, Response<Body>>, Body>>;
+
 /// How a store comes to its answer.
 #[derive(Debug)]
 enum Timing {
@@ -124,14 +126,25 @@ macro_rules! settle {
     };
 }
 
+/// Sends a request through a service that has to be ready.
+fn call(service: &mut Service) -> Call {
+    assert_ready_ok!(service.poll_ready());
+    task::spawn(service.call(request()))
+}
+
+/// Lets the request come to the inner service, which may then answer it.
+fn arrive(call: &mut Call, handle: &mut Handle) -> mock::SendResponse<Response<Body>> {
+    assert_pending!(settle!(call));
+    let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+    answer
+}
+
 /// Uses up the quota of two.
 fn exhaust(service: &mut Service, handle: &mut Handle) {
     handle.allow(2);
     for _ in 0..2 {
-        assert_ready_ok!(service.poll_ready());
-        let mut response = task::spawn(service.call(request()));
-        assert_pending!(settle!(response));
-        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        let mut response = call(service);
+        let answer = arrive(&mut response, handle);
         answer.send_response(Response::new(Full::default()));
         assert_ready_ok!(response.poll());
     }
@@ -162,8 +175,7 @@ async fn an_allowed_request_reaches_the_service_that_was_ready_and_its_body_come
     for store in stores() {
         let (mut service, mut handle) = spawn(store);
         handle.allow(1);
-        assert_ready_ok!(service.poll_ready());
-        let mut response = task::spawn(service.call(request()));
+        let mut response = call(&mut service);
         assert_pending!(settle!(response));
         let (request, answer) = assert_ready!(handle.poll_request()).unwrap();
         let question = assert_ready!(task::spawn(request.into_body().collect()).poll()).unwrap();
@@ -184,8 +196,7 @@ async fn a_refused_request_never_reaches_the_inner_service() {
     for store in stores() {
         let (mut service, mut handle) = spawn(store);
         exhaust(&mut service, &mut handle);
-        assert_ready_ok!(service.poll_ready());
-        let mut response = task::spawn(service.call(request()));
+        let mut response = call(&mut service);
         let response = assert_ready_ok!(settle!(response));
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(
@@ -249,8 +260,7 @@ async fn clones_share_their_limits_but_not_their_readiness() {
         handle.allow(0);
         assert_pending!(clone.poll_ready());
         handle.allow(1);
-        assert_ready_ok!(clone.poll_ready());
-        let mut response = task::spawn(clone.call(request()));
+        let mut response = call(&mut clone);
         assert_eq!(
             assert_ready_ok!(settle!(response)).status(),
             StatusCode::TOO_MANY_REQUESTS
@@ -263,10 +273,8 @@ async fn an_error_of_the_inner_service_is_passed_on_unchanged() {
     for store in stores() {
         let (mut service, mut handle) = spawn(store);
         handle.allow(1);
-        assert_ready_ok!(service.poll_ready());
-        let mut response = task::spawn(service.call(request()));
-        assert_pending!(settle!(response));
-        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        let mut response = call(&mut service);
+        let answer = arrive(&mut response, &mut handle);
         answer.send_error("handler failed");
         assert_eq!(
             assert_ready!(response.poll()).unwrap_err().to_string(),
@@ -281,8 +289,7 @@ async fn a_request_dropped_before_its_decision_never_reaches_the_inner_service()
     let calls = Arc::clone(&store.calls);
     let (mut service, mut handle) = spawn(store);
     handle.allow(1);
-    assert_ready_ok!(service.poll_ready());
-    let mut response = task::spawn(service.call(request()));
+    let mut response = call(&mut service);
     assert_pending!(response.poll());
     drop(response);
     assert_eq!(calls.load(Ordering::SeqCst), 1);
@@ -295,10 +302,8 @@ async fn a_request_dropped_after_its_decision_cancels_the_call_of_the_inner_serv
     for store in stores() {
         let (mut service, mut handle) = spawn(store);
         handle.allow(1);
-        assert_ready_ok!(service.poll_ready());
-        let mut response = task::spawn(service.call(request()));
-        assert_pending!(settle!(response));
-        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        let mut response = call(&mut service);
+        let answer = arrive(&mut response, &mut handle);
         drop(response);
         // The mock's answer goes nowhere, which it accepts in silence; the quota stays charged.
         answer.send_response(Response::new(Full::default()));
@@ -313,10 +318,8 @@ async fn a_store_that_fails_lets_the_request_through_without_fields() {
     for store in [FailingStore::AtOnce, FailingStore::Later] {
         let (mut service, mut handle) = spawn(store);
         handle.allow(1);
-        assert_ready_ok!(service.poll_ready());
-        let mut response = task::spawn(service.call(request()));
-        assert_pending!(settle!(response));
-        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        let mut response = call(&mut service);
+        let answer = arrive(&mut response, &mut handle);
         answer.send_response(Response::new(Full::from("answer")));
         let response = assert_ready_ok!(response.poll());
         assert!(response.headers().is_empty());
@@ -332,8 +335,7 @@ async fn a_store_that_fails_lets_the_request_through_without_fields() {
 async fn a_store_that_never_answers_holds_a_request_until_the_deadline_and_no_longer() {
     let (mut service, mut handle) = spawn(FailingStore::Never);
     handle.allow(1);
-    assert_ready_ok!(service.poll_ready());
-    let mut response = task::spawn(service.call(request()));
+    let mut response = call(&mut service);
     assert_pending!(response.poll());
     tokio::time::advance(Duration::from_millis(49)).await;
     assert_pending!(response.poll());
@@ -349,8 +351,7 @@ async fn a_store_that_never_answers_holds_a_request_until_the_deadline_and_no_lo
 async fn a_request_dropped_while_the_store_hangs_never_reaches_the_inner_service() {
     let (mut service, mut handle) = spawn(FailingStore::Never);
     handle.allow(1);
-    assert_ready_ok!(service.poll_ready());
-    let mut response = task::spawn(service.call(request()));
+    let mut response = call(&mut service);
     assert_pending!(response.poll());
     drop(response);
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -363,8 +364,7 @@ async fn a_layer_that_fails_closed_answers_503_without_calling_the_inner_service
         let (mut service, mut handle) = mock::spawn_layer(layer(store, FailureMode::Closed));
         let _: &mut Handle = &mut handle;
         handle.allow(1);
-        assert_ready_ok!(service.poll_ready());
-        let mut response = task::spawn(service.call(request()));
+        let mut response = call(&mut service);
         let response = assert_ready_ok!(settle!(response));
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_pending!(handle.poll_request());

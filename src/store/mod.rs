@@ -16,7 +16,7 @@ use crate::{decision::Decision, error::StoreError, plan::Plan};
 
 /// Where quota is kept. Decides a whole [`Plan`] at once: every policy is charged, or none.
 ///
-/// The crate brings [`MemoryStore`](crate::MemoryStore) for one process and [`RedisStore`](crate::RedisStore) for many. Implement
+/// The crate brings [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement
 /// the trait to wrap one of them: to count calls, to inject faults, to route partitions to different servers. A
 /// store of another kind cannot be written yet, since only the crate's own stores can make a measured [`Decision`].
 ///

@@ -23,7 +23,7 @@ use crate::{
 /// Keeps quota in this process: the embedded default, exact and without a server.
 ///
 /// You want it for a service with one instance, for tests, and as the fallback of a
-/// [`RedisStore`](crate::RedisStore). It does *not* share anything with other processes: N instances admit N times the quota.
+/// `RedisStore`. It does *not* share anything with other processes: N instances admit N times the quota.
 ///
 /// Clones share their state. Memory is bounded by a hard cap on the number of partitions, by default 262 144, about 40 MB with
 /// up to three policies. There is no background task: each new partition clears away up to two that have not been used

@@ -1,0 +1,90 @@
+//! What the documents say is what the crate is.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::{fs, path::Path};
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// Names on the left side of a section of the manifest.
+fn names(section: &str) -> Vec<String> {
+    let manifest = read("Cargo.toml");
+    let section = manifest
+        .split(&format!("\n[{section}]\n"))
+        .nth(1)
+        .unwrap()
+        .split("\n[")
+        .next()
+        .unwrap();
+    section
+        .lines()
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
+#[test]
+fn the_readme_names_this_version_and_this_minimum_of_rust() {
+    let readme = read("README.md");
+    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    assert!(
+        readme.contains(&format!("tower-quota = {{ version = \"{version}\"")),
+        "{version}"
+    );
+    let rust = env!("CARGO_PKG_RUST_VERSION");
+    assert!(
+        readme.contains(&format!("minimum supported Rust version is {rust}")),
+        "{rust}"
+    );
+}
+
+#[test]
+fn every_feature_is_explained_in_the_readme_and_in_the_documentation() {
+    for document in [read("README.md"), read("src/lib.rs")] {
+        for feature in names("features").iter().filter(|feature| *feature != "default") {
+            assert!(document.contains(&format!("| `{feature}` |")), "{feature}");
+        }
+    }
+}
+
+/// Features only add: what a function does must not depend on them, so `cfg` stands where names are brought in or in
+/// functions that do nothing else.
+#[test]
+fn conditional_compilation_stays_at_the_edges() {
+    let allowed = [
+        "src/key/client_ip/peer.rs",
+        "src/lib.rs",
+        "src/store/mod.rs",
+        "src/store/redis/client.rs",
+        "src/telemetry/macros.rs",
+        "src/telemetry/mod.rs",
+    ];
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_str().unwrap();
+            let source = fs::read_to_string(&path).unwrap();
+            let is_test = name.ends_with("/tests.rs");
+            assert!(
+                is_test || !source.contains("cfg(feature") || allowed.contains(&name),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn continuous_integration_runs_what_a_developer_runs() {
+    assert!(
+        read(".ci/run").lines().any(|line| line == "exec make test"),
+        "{}",
+        read(".ci/run")
+    );
+}
