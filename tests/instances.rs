@@ -7,8 +7,8 @@ mod support;
 use std::{
     convert::Infallible,
     env,
-    io::{Read, Write},
-    process::{ChildStdout, Command, Stdio},
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
 };
 
 use bytes::Bytes;
@@ -47,32 +47,26 @@ fn four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass(
             .unwrap()
     };
     let mut children: Vec<_> = (0..PROCESSES).map(|_| start()).collect();
+    let mut outputs: Vec<_> = children
+        .iter_mut()
+        .map(|child| BufReader::new(child.stdout.take().unwrap()).lines())
+        .collect();
     // All are connected before any of them begins.
-    for child in &mut children {
-        assert_eq!(line(child.stdout.as_mut().unwrap()), "ready");
+    for output in &mut outputs {
+        assert_eq!(output.next().unwrap().unwrap(), "ready");
     }
     for child in &mut children {
         child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     }
-    let admitted: Vec<u64> = children
-        .into_iter()
-        .map(|child| {
-            let output = child.wait_with_output().unwrap();
-            assert!(output.status.success(), "an instance failed");
-            String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
-        })
+    let admitted: Vec<u64> = outputs
+        .iter_mut()
+        .map(|output| output.next().unwrap().unwrap().parse().unwrap())
         .collect();
+    for child in &mut children {
+        assert!(child.wait().unwrap().success(), "an instance failed");
+    }
     assert_eq!(admitted.iter().sum::<u64>(), LIMIT, "{admitted:?}");
     println!("test four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass ... ok {admitted:?}");
-}
-
-/// Byte by byte, so that nothing behind the line is taken.
-fn line(output: &mut ChildStdout) -> String {
-    output
-        .bytes()
-        .map(|byte| char::from(byte.unwrap()))
-        .take_while(|character| *character != '\n')
-        .collect()
 }
 
 #[tokio::main]

@@ -369,67 +369,85 @@ async fn keys_together_count_each_pair_by_itself() {
     }
 }
 
+fn empty() -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(MemoryStore::new())
+}
+
+fn second() -> QuotaPolicy {
+    QuotaPolicy::per_second("p", 1)
+}
+
 #[test]
 fn mistakes_in_a_layer_are_found_by_build_and_named() {
-    let policy = || QuotaPolicy::per_second("p", 1);
-    let empty = || RateLimitLayer::builder(MemoryStore::new());
-    let with_key = |key| empty().scope("s").key(key).policy(policy());
-    let ready = || with_key(key::header("x-user-id"));
-    let tiers = || Tiers::by(|_| None);
-    let error = |builder: RateLimitLayerBuilder| {
-        let error = builder.build().unwrap_err();
-        (error.kind(), error.to_string())
-    };
     use ConfigErrorKind as Kind;
+
+    let with_key = |key| empty().scope("s").key(key).policy(second());
+    let sound = || with_key(key::header("x-user-id"));
+    let without_key = || empty().scope("s").policy(second());
+    let without_policies = || empty().scope("s").key(key::client_ip());
+    let both = || sound().tiers(Tiers::by(|_| None).unlimited("t"));
     let cases = [
-        (
-            empty().key(key::client_ip()).policy(policy()),
-            Kind::Scope,
-            "scope: it is missing or empty",
-        ),
-        (ready().scope(""), Kind::Scope, "scope: it is missing or empty"),
-        (empty().scope("s").policy(policy()), Kind::Key, "key: it is missing"),
+        (empty().policy(second()), Kind::Scope, "scope: it is missing or empty"),
+        (sound().scope(""), Kind::Scope, "scope: it is missing or empty"),
+        (without_key(), Kind::Key, "key: it is missing"),
         (
             with_key(key::header("no header")),
             Kind::Key,
             r#"key: "no header" is not the name of a header"#,
         ),
         (
-            ready().policy(policy()),
+            sound().policy(second()),
             Kind::DuplicatePolicy,
             r#"policy "p": the name is used twice; names must be unique"#,
         ),
         (
-            empty().scope("s").key(key::client_ip()),
+            without_policies(),
             Kind::Policies,
             "policies: their number 0 is outside 1..=16",
         ),
         (
-            ready().tiers(tiers().unlimited("t")),
+            both(),
             Kind::Policies,
             "policies: both `policy` and `tiers` are set; put the policies into the tiers",
         ),
         (
-            ready().deadline(Duration::ZERO),
+            sound().deadline(Duration::ZERO),
             Kind::Deadline,
             "deadline 0ns is outside 1ms..=60s",
         ),
     ];
     for (builder, kind, message) in cases {
-        assert_eq!(error(builder), (kind, message.to_owned()));
+        let error = builder.build().unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (kind, message.to_owned()));
     }
-    let tiered = |tiers| error(empty().scope("s").key(key::client_ip()).tiers(tiers));
-    assert_eq!(tiered(tiers()).1, "tiers: there is none; at least one is needed");
-    assert_eq!(
-        tiered(tiers().unlimited("t").tier("t", [policy()])).1,
-        r#"tier "t": the name is used twice; names must be unique"#
-    );
-    assert_eq!(
-        tiered(tiers().tier("t", [])).1,
-        r#"tier "t": policies: their number 0 is outside 1..=16"#
-    );
-    assert_eq!(
-        tiered(tiers().tier("t", [QuotaPolicy::per_second("p", 0)])).1,
-        r#"tier "t": policy "p": quota 0 is outside 1..=999999999999999"#
-    );
+    assert!(sound().build().is_ok());
+}
+
+#[test]
+fn mistakes_in_tiers_are_found_by_build_and_named() {
+    let none = || Tiers::by(|_| None);
+    let cases = [
+        (none(), "tiers: there is none; at least one is needed"),
+        (
+            none().unlimited("t").tier("t", [second()]),
+            r#"tier "t": the name is used twice; names must be unique"#,
+        ),
+        (
+            none().tier("t", []),
+            r#"tier "t": policies: their number 0 is outside 1..=16"#,
+        ),
+        (
+            none().tier("t", [QuotaPolicy::per_second("p", 0)]),
+            r#"tier "t": policy "p": quota 0 is outside 1..=999999999999999"#,
+        ),
+    ];
+    for (tiers, message) in cases {
+        let error = empty()
+            .scope("s")
+            .key(key::client_ip())
+            .tiers(tiers)
+            .build()
+            .unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
 }
