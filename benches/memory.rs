@@ -49,9 +49,8 @@ use self::rounds::Side;
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const KEYS: usize = 10_000;
-/// Units in each window: more than is ever used here.
-const PLENTY: u32 = 1_000_000_000;
-const DAY: Duration = Duration::from_secs(86_400);
+/// Units that may be used at one moment: more than are ever used here.
+const PLENTY: u32 = 500_000_000;
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 
 /// How long a side is measured in one turn of the tables, and how often.
@@ -65,9 +64,9 @@ fn main() {
         .sample_size(20)
         .configure_from_args();
     let mut groups = [
-        digests("many keys", KEYS, PLENTY),
-        digests("hot key", 1, PLENTY),
-        digests("refused", 1, 1),
+        digests("many keys", KEYS, true),
+        digests("hot key", 1, true),
+        digests("refused", 1, false),
         text_key(),
         layer(),
     ];
@@ -166,18 +165,28 @@ fn shuffle<K>(keys: &mut [K]) {
     }
 }
 
-fn policies(day: u64) -> [QuotaPolicy; 3] {
+/// Rates of a usual service, so that what is kept about a key does not go away between two visits, but a burst capacity
+/// that is never used up, or one unit a day, which is used up when a key is stored.
+fn policies(is_allowed: bool) -> [QuotaPolicy; 3] {
     [
-        QuotaPolicy::per_second("second", PLENTY.into()),
-        QuotaPolicy::per_minute("minute", PLENTY.into()),
-        QuotaPolicy::per_day("day", day),
+        QuotaPolicy::per_second("second", 10).with_burst_capacity(PLENTY.into()),
+        QuotaPolicy::per_minute("minute", 100).with_burst_capacity(PLENTY.into()),
+        if is_allowed {
+            QuotaPolicy::per_day("day", 5_000).with_burst_capacity(PLENTY.into())
+        } else {
+            QuotaPolicy::per_day("day", 1)
+        },
     ]
 }
 
-fn quotas(day: u32) -> [Quota; 3] {
-    let [plenty, day] = [PLENTY, day].map(|units| NonZeroU32::new(units).expect("not zero"));
-    let per_day = Quota::with_period(DAY / day.get()).expect("not zero").allow_burst(day);
-    [Quota::per_second(plenty), Quota::per_minute(plenty), per_day]
+/// The same for governor.
+fn quotas(is_allowed: bool) -> [Quota; 3] {
+    policies(is_allowed).map(|policy| {
+        let burst = u32::try_from(policy.burst_capacity()).ok().and_then(NonZeroU32::new);
+        let quota = Quota::with_period(policy.window() / policy.quota() as u32);
+        let quota = quota.map(|quota| quota.allow_burst(burst.expect("governor's range is enough")));
+        quota.expect("the period is not zero")
+    })
 }
 
 fn quota<K: 'static>(
@@ -227,9 +236,9 @@ fn numbers(count: usize) -> Vec<u128> {
     partitions(count).into_iter().map(number).collect()
 }
 
-/// With less than plenty for the day, that is the window which refuses, and the one window there is.
-fn digests(name: &'static str, count: usize, day: u32) -> Group {
-    let (policies, quotas, is_allowed) = (policies(day.into()), quotas(day), day == PLENTY);
+/// It is the day that refuses, alone or with the others.
+fn digests(name: &'static str, count: usize, is_allowed: bool) -> Group {
+    let (policies, quotas) = (policies(is_allowed), quotas(is_allowed));
     let one = if is_allowed { 0..1 } else { 2..3 };
     let given = |partition: &PartitionId| *partition;
     let (ids, numbers) = (|| partitions(count), || numbers(count));
@@ -245,7 +254,7 @@ fn digests(name: &'static str, count: usize, day: u32) -> Group {
 }
 
 fn text_key() -> Group {
-    let (policies, quotas) = (policies(PLENTY.into()), quotas(PLENTY));
+    let (policies, quotas) = (policies(true), quotas(true));
     let digest = |user: &String| partition(user);
     let users = || users(KEYS);
     Group {
@@ -260,7 +269,7 @@ fn text_key() -> Group {
 }
 
 fn layer() -> Group {
-    let three = policies(PLENTY.into());
+    let three = policies(true);
     let quota = |policies: &[QuotaPolicy]| {
         let builder = RateLimitLayer::builder(MemoryStore::new())
             .scope("bench")
@@ -275,7 +284,7 @@ fn layer() -> Group {
             .layer(service_fn(answer))
     };
     let mut config = GovernorConfigBuilder::default().key_extractor(User);
-    config.per_nanosecond(1).burst_size(PLENTY);
+    config.per_millisecond(100).burst_size(PLENTY);
     let plain: GovernorLayer<User, NoOpMiddleware<_>, Body> =
         GovernorLayer::new(config.finish().expect("the settings are sound"));
     let with_fields: GovernorLayer<User, _, Body> =

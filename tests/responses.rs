@@ -349,6 +349,20 @@ async fn a_header_that_is_sent_twice_names_nobody() {
     assert_eq!(send(&layer, request_of("mallory")).await.status, StatusCode::OK);
 }
 
+/// Gateways send an empty header for callers that they do not know.
+#[tokio::test]
+async fn an_empty_header_names_nobody() {
+    let layer = builder(manual_store().1)
+        .policy(QuotaPolicy::per_day("day", 1))
+        .no_key(NoKey::Refuse)
+        .build()
+        .unwrap();
+    assert_eq!(
+        send(&layer, request_of("")).await.decision.outcome(),
+        Outcome::Unattributed
+    );
+}
+
 /// E3, E8
 #[tokio::test]
 async fn keys_together_count_each_pair_by_itself() {

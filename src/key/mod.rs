@@ -82,7 +82,8 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
 /// The value of a request header, byte for byte.
 ///
 /// Use it only for a header that a trusted gateway in front of the service sets or removes: any client can send any
-/// header. A request with several values of the header has no key of this kind, since it is unclear who it is from.
+/// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is unclear
+/// who it is from.
 pub fn header(name: impl AsRef<str>) -> Header {
     Header(HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned()))
 }
@@ -131,7 +132,7 @@ impl KeyExtractor for Header {
         let name = self.0.as_ref().ok()?;
         let mut values = request.headers.get_all(name).iter();
         match (values.next(), values.next()) {
-            (Some(value), None) => Some(PartitionKey::new(name, value)),
+            (Some(value), None) if !value.is_empty() => Some(PartitionKey::new(name, value)),
             _ => None,
         }
     }

@@ -35,3 +35,37 @@ fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(url: &str) -> String {
+        client(url, Duration::from_secs(1)).map(drop).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_url_that_is_not_understood_is_an_error_that_does_not_show_its_password() {
+        for url in [
+            "",
+            "127.0.0.1",
+            "http://user:secret@127.0.0.1/",
+            "redis://user:secret@127.0.0.1:port/",
+            "redis://:secret@/x",
+        ] {
+            let error = error_of(url);
+            assert!(
+                error.starts_with("redis store: the URL is not understood: "),
+                "{url}: {error}"
+            );
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+
+    /// This test program installs no rustls provider, and is built with TLS or without.
+    #[test]
+    fn tls_that_is_not_set_up_is_an_error_and_not_a_panic() {
+        let error = error_of("rediss://127.0.0.1/");
+        assert!(error.contains("TLS"), "{error}");
+    }
+}
