@@ -114,7 +114,8 @@ impl Decision {
 
     /// How long until the same request passes if nobody else asks: the longest wait of all violated policies.
     ///
-    /// `None` if the request was not refused by a policy, or if it never passes because it costs more than a full bucket.
+    /// `None` if the request was not refused by a policy, or if it never passes because it costs more than a full
+    /// bucket.
     pub fn retry_after(&self) -> Option<Duration> {
         self.violated()
             .map(|allowance| allowance.retry_after())

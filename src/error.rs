@@ -4,7 +4,8 @@ use std::{borrow::Cow, error::Error, fmt, sync::Arc};
 
 /// A mistake in the configuration, found before the first request.
 ///
-/// The message names the policy or setting, the value and the bound. Match on [`kind`](Self::kind) rather than on the text.
+/// The message names the policy or setting, the value and the bound. Match on [`kind`](Self::kind) rather than on the
+/// text.
 ///
 /// ```
 /// use tower_quota::{ConfigErrorKind, MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -91,8 +92,8 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// The circuit breaker is open: the store was not asked.
     CircuitOpen,
-    /// The store answered, but not with a decision: a script error, a missing permission, an unreadable reply. The next call may well
-    /// succeed, so this kind does not open the circuit.
+    /// The store answered, but not with a decision: a script error, a missing permission, an unreadable reply. The
+    /// next call may well succeed, so this kind does not open the circuit.
     Rejected,
     /// No answer within the deadline.
     TimedOut,

@@ -50,16 +50,16 @@
 //!
 //! # Order of layers
 //!
-//! Put authentication *outside* of a layer that counts users: what is charged has to be verified, or anybody could use up
-//! somebody else's quota. Put the layer outside of a response cache, so that cached responses carry current numbers, and
-//! inside of what writes logs and CORS fields, so that refusals get them too.
+//! Put authentication *outside* of a layer that counts users: what is charged has to be verified, or anybody could
+//! use up somebody else's quota. Put the layer outside of a response cache, so that cached responses carry current
+//! numbers, and inside of what writes logs and CORS fields, so that refusals get them too.
 //!
 //! # What happens on failure
 //!
-//! Each decision has a [deadline](RateLimitLayerBuilder::deadline) of 50 ms, and none is repeated. After five failures in a
-//! row a circuit breaker opens: from then on no request waits for the store, and one at a time tries whether it answers
-//! again, at most every 50 to 800 ms. A response that was not decided on carries no fields; its [`Decision`] and a
-//! `tracing` event say so.
+//! Each decision has a [deadline](RateLimitLayerBuilder::deadline) of 50 ms, and none is repeated. After five
+//! failures in a row a circuit breaker opens: from then on no request waits for the store, and one at a time tries
+//! whether it answers again, at most every 50 to 800 ms. A response that was not decided on carries no fields; its
+//! [`Decision`] and a `tracing` event say so.
 //!
 //! # What is not promised
 //!

@@ -115,9 +115,9 @@ impl ToPartitionKey for IpAddr {
 
 /// What a store knows of a partition: a 128-bit digest of its key.
 ///
-/// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust, and says
-/// nothing about the caller to those who do not hold the digest key. The chance that any two of 10 million callers
-/// share a digest is below 10⁻²⁴.
+/// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust, and
+/// says nothing about the caller to those who do not hold the digest key. The chance that any two of 10 million
+/// callers share a digest is below 10⁻²⁴.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartitionId([u8; 16]);
 

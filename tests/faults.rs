@@ -441,8 +441,8 @@ async fn a_fallback_keeps_the_limit_while_redis_is_down() {
     assert_limits_hold(&layer, 1).await;
 }
 
-/// Found by a user of the `redis` example: the pool let requests wait for their whole deadline although the connection had
-/// been refused at once.
+/// Found by a user of the `redis` example: the pool let requests wait for their whole deadline although the
+/// connection had been refused at once.
 #[tokio::test]
 async fn a_refused_connection_is_told_at_once_and_with_its_reason() {
     let server = RedisServer::start();

@@ -40,12 +40,20 @@ async fn a_store_reaches_redis_by_tls_with_the_provider_that_the_program_install
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("rediss://localhost:{}/", listener.local_addr().unwrap().port());
-    tokio::spawn(terminate_tls(listener, TlsAcceptor::from(Arc::new(config)), server.port()));
+    tokio::spawn(terminate_tls(
+        listener,
+        TlsAcceptor::from(Arc::new(config)),
+        server.port(),
+    ));
 
     let trusted = env::temp_dir().join(format!("tower-quota-{}.pem", std::process::id()));
     fs::write(&trusted, cert.pem()).unwrap();
     let mut child = Command::new(env::current_exe().unwrap());
-    child.env(URL, &url).env("SSL_CERT_FILE", &trusted).env_remove("SSL_CERT_DIR").stdin(Stdio::null());
+    child
+        .env(URL, &url)
+        .env("SSL_CERT_FILE", &trusted)
+        .env_remove("SSL_CERT_DIR")
+        .stdin(Stdio::null());
     let status = tokio::task::spawn_blocking(move || child.status()).await.unwrap();
     fs::remove_file(&trusted).unwrap();
     assert!(status.unwrap().success());
@@ -73,7 +81,11 @@ async fn decides_by_tls(url: &str) {
     let store = RedisStore::new(url).unwrap();
     let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 1)]).unwrap();
     for expected in [Outcome::Allowed, Outcome::Refused] {
-        let plan = Plan::new(policies.clone(), PartitionId::new("tls", &PartitionKey::new("user", "alice")), 1);
+        let plan = Plan::new(
+            policies.clone(),
+            PartitionId::new("tls", &PartitionKey::new("user", "alice")),
+            1,
+        );
         assert_eq!(store.acquire(plan).await.unwrap().outcome(), expected);
     }
 }

@@ -21,8 +21,8 @@ pub(crate) struct PartitionState {
     others: Option<Box<Others>>,
 }
 
-/// Buckets of policies that only other plans name: of another tier, or of an older or newer configuration. They drain by
-/// their own rate and are kept until they are empty.
+/// Buckets of policies that only other plans name: of another tier, or of an older or newer configuration. They drain
+/// by their own rate and are kept until they are empty.
 #[derive(Clone, Debug)]
 struct Others {
     at: Timestamp,

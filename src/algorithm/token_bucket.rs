@@ -11,8 +11,8 @@ pub(super) fn drained(used: u64, drain: u64, elapsed: u64) -> u64 {
     used.saturating_sub(elapsed.saturating_mul(drain))
 }
 
-/// How much of one bucket is used, in a form that explains itself: whoever has it can drain it and convert it, also without
-/// the policy.
+/// How much of one bucket is used, in a form that explains itself: whoever has it can drain it and convert it, also
+/// without the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     id: u32,

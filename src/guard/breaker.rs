@@ -17,7 +17,8 @@ use crate::{
     telemetry,
 };
 
-/// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with each failed try.
+/// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with
+/// each failed try.
 #[derive(Debug, Clone)]
 pub(super) struct Breaker(Arc<Circuit>);
 

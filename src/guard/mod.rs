@@ -1,4 +1,5 @@
-//! What stands around any store: circuit breaker → deadline → store → fallback, and what happens when all of that fails.
+//! What stands around any store: circuit breaker → deadline → store → fallback, and what happens when all of that
+//! fails.
 
 mod breaker;
 
@@ -18,10 +19,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {
-    /// Refuse it with status 503 and the problem type `temporary-reduced-capacity`. For routes where an uncounted request is worse
-    /// than a failed one: logins, payments.
+    /// Refuse it with status 503 and the problem type `temporary-reduced-capacity`. For routes where an uncounted
+    /// request is worse than a failed one: logins, payments.
     Closed,
-    /// Pass it on, uncounted and without `RateLimit` fields. The default: an outage of the limiter is not one of the service.
+    /// Pass it on, uncounted and without `RateLimit` fields. The default: an outage of the limiter is not one of the
+    /// service.
     #[default]
     Open,
 }

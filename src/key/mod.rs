@@ -33,8 +33,8 @@ use crate::{
 
 /// Finds out whose quota a request uses.
 ///
-/// The crate's extractors are made by the functions of this [module](self) and combined with [`or_else`](Self::or_else) and
-/// [`and`](Self::and).
+/// The crate's extractors are made by the functions of this [module](self) and combined with
+/// [`or_else`](Self::or_else) and [`and`](Self::and).
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key of the caller, `None` if this request does not show it.
     fn extract(&self, request: &Parts) -> Option<PartitionKey>;
@@ -73,8 +73,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
 /// The value of type `T` that an outer layer, most often authentication, has put into the request's extensions.
 ///
-/// The layer that puts it there has to be *outside* of the rate limit layer, and must have verified what it says: a quota
-/// that is charged to an unverified name is a way to use up somebody else's.
+/// The layer that puts it there has to be *outside* of the rate limit layer, and must have verified what it says: a
+/// quota that is charged to an unverified name is a way to use up somebody else's.
 pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
     Extension(PhantomData)
 }
@@ -82,8 +82,8 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
 /// The value of a request header, byte for byte.
 ///
 /// Use it only for a header that a trusted gateway in front of the service sets or removes: any client can send any
-/// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is unclear
-/// who it is from.
+/// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is
+/// unclear who it is from.
 pub fn header(name: impl AsRef<str>) -> Header {
     Header(HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned()))
 }

@@ -72,11 +72,11 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// A secret that goes into the digests under which stores know callers. Default: none, so that the digest depends on
-    /// the scope alone.
+    /// A secret that goes into the digests under which stores know callers. Default: none, so that the digest depends
+    /// on the scope alone.
     ///
-    /// You want it if others can read the store and must not find out, by trying names, who has called. It has to be the
-    /// same in all instances; with another secret, every caller starts with a full quota.
+    /// You want it if others can read the store and must not find out, by trying names, who has called. It has to be
+    /// the same in all instances; with another secret, every caller starts with a full quota.
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.digest_key = Some(key);
         self
@@ -115,7 +115,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// A store that decides while the first one does not, most often a [`MemoryStore`](crate::MemoryStore). Default: none.
+    /// A store that decides while the first one does not, most often a [`MemoryStore`](crate::MemoryStore). Default:
+    /// none.
     ///
     /// Each instance then enforces the whole quota by itself, so that N instances admit up to N times as much. If the
     /// fallback fails too, the [`failure_mode`](Self::failure_mode) decides.
@@ -126,7 +127,8 @@ impl RateLimitLayerBuilder {
 
     /// Replaces the response to refused requests. Default: [`Rejection::to_response`].
     ///
-    /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure returns.
+    /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure
+    /// returns.
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -156,8 +158,8 @@ impl RateLimitLayerBuilder {
     ///
     /// # Errors
     ///
-    /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range. The message
-    /// names the policy or setting, the value and the bound.
+    /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range. The
+    /// message names the policy or setting, the value and the bound.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         let error = |kind, message: &str| ConfigError::new(kind, message);
         let scope = self.scope.filter(|scope| !scope.is_empty());

@@ -17,7 +17,8 @@ use super::{
 };
 use crate::guard::Deciding;
 
-/// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its policies allow it.
+/// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its
+/// policies allow it.
 ///
 /// It is ready when `S` is, and a refusal is a response: the error type is that of `S`. Clones share their limits.
 #[derive(Clone)]
@@ -70,7 +71,8 @@ where
                 ResponseFuture::calling(limits, future, Verdict { decision, tier })
             }
             Deciding::Decided(decision) => {
-                // A service that is ready may hold a place in a queue: it has to be let go, not kept until the next request.
+                // A service that is ready may hold a place in a queue: it has to be let go, not kept until the next
+                // request.
                 drop(self.take_ready());
                 let response = limits.refuse(Verdict { decision, tier }, &parts);
                 ResponseFuture::refused(limits, response)

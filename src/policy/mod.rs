@@ -12,12 +12,12 @@ use crate::{
 
 /// Policies by tier: what "free", "premium" and "admin" callers are allowed.
 ///
-/// A closure names the tier of each request, from what authentication has left in its extensions. A request whose tier is
-/// unknown, or that has none, is of the **first** tier, so put the smallest one first. A tier may be unlimited: its requests
-/// are passed on without asking the store, and without `RateLimit` fields.
+/// A closure names the tier of each request, from what authentication has left in its extensions. A request whose
+/// tier is unknown, or that has none, is of the **first** tier, so put the smallest one first. A tier may be
+/// unlimited: its requests are passed on without asking the store, and without `RateLimit` fields.
 ///
-/// Used units belong to the caller and the policy's name. A caller who moves from one tier to another keeps the used units of
-/// policies that both tiers have.
+/// Used units belong to the caller and the policy's name. A caller who moves from one tier to another keeps the used
+/// units of policies that both tiers have.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Tiers, key};

@@ -36,7 +36,8 @@ impl<'a> Rejection<'a> {
         self.request
     }
 
-    /// The status that the layer would answer with: 429 if a quota is used up, 503 if there was no decision and the layer
+    /// The status that the layer would answer with: 429 if a quota is used up, 503 if there was no decision and the
+    /// layer
     /// [fails closed](crate::FailureMode::Closed), 403 if the caller is unknown and the layer
     /// [refuses](crate::NoKey::Refuse) such requests.
     pub fn status(&self) -> StatusCode {
@@ -47,8 +48,8 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// When to try again, as the `Retry-After` field says it before it is rounded up to whole seconds; `None` if the same
-    /// request never passes.
+    /// When to try again, as the `Retry-After` field says it before it is rounded up to whole seconds; `None` if the
+    /// same request never passes.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.decision.outcome() {
             // By then the circuit breaker has tried the store again.

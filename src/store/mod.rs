@@ -20,8 +20,9 @@ use crate::{decision::Decision, error::StoreError, plan::Plan};
 /// the trait to wrap one of them: to count calls, to inject faults, to route partitions to different servers. A
 /// store of another kind cannot be written yet, since only the crate's own stores can make a measured [`Decision`].
 ///
-/// An error is not a refusal: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode) says what
-/// happens then. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.
+/// An error is not a refusal: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
+/// says what happens then. A store need not keep time itself; the layer gives each call a deadline and drops it
+/// afterwards.
 ///
 /// ```
 /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Store, StoreError, StoreErrorKind};

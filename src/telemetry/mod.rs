@@ -70,7 +70,8 @@ impl Once {
             event!(
                 WARN,
                 scope = %scope,
-                "a request could not be attributed to a caller; is the peer address or the user id missing from its extensions?"
+                "a request could not be attributed to a caller; \
+                 is the peer address or the user id missing from its extensions?"
             );
         }
     }

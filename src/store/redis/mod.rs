@@ -25,11 +25,12 @@ use crate::{
 /// server's clock. A caller's state is one key that expires by itself at the moment when it no longer differs from that
 /// of a caller never seen. Redis 5 or newer, or Valkey; no modules.
 ///
-/// Requests share a few connections and are pipelined on them. Making a store opens no connection: a service can be started
-/// while Redis is away, and limits once it is there. Clones share the connections.
+/// Requests share a few connections and are pipelined on them. Making a store opens no connection: a service can be
+/// started while Redis is away, and limits once it is there. Clones share the connections.
 ///
-/// An [`acquire`](Store::acquire) that was sent and not answered is never repeated, because it may have been carried out. The store
-/// itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode) stand around it.
+/// An [`acquire`](Store::acquire) that was sent and not answered is never repeated, because it may have been carried
+/// out. The store itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode)
+/// stand around it.
 ///
 /// ```
 /// use tower_quota::RedisStore;
@@ -44,8 +45,8 @@ use crate::{
 /// # URLs
 ///
 /// `redis://[user[:password]@]host[:port][/database]`, the same with `rediss:` for TLS (feature `redis-rustls`), and
-/// `redis+unix:///path/to/socket`. With TLS the program has to install a rustls crypto provider first: without one `new`
-/// returns an error.
+/// `redis+unix:///path/to/socket`. With TLS the program has to install a rustls crypto provider first: without one
+/// `new` returns an error.
 #[derive(Clone)]
 pub struct RedisStore(Arc<Inner>);
 
@@ -60,8 +61,8 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// If the URL is not understood, or asks for TLS that this program has not set up. It is no error if nothing listens
-    /// at the URL.
+    /// If the URL is not understood, or asks for TLS that this program has not set up. It is no error if nothing
+    /// listens at the URL.
     pub fn new(url: impl AsRef<str>) -> Result<Self, ConfigError> {
         Self::builder(url).build()
     }
@@ -138,8 +139,8 @@ impl RedisStoreBuilder {
 
     /// How long opening a connection may take, TLS and password included, from 10 ms to 60 s. Default: 1 s.
     ///
-    /// No request waits that long: its own deadline ends earlier, and the connection is opened in the background. Data that
-    /// the server's side does not acknowledge for this time ends a connection, too.
+    /// No request waits that long: its own deadline ends earlier, and the connection is opened in the background.
+    /// Data that the server's side does not acknowledge for this time ends a connection, too.
     #[must_use]
     pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
         self.connection_timeout = connection_timeout;
@@ -148,14 +149,16 @@ impl RedisStoreBuilder {
 
     /// What the names of all keys begin with, up to 64 bytes without `{` and `}`. Default: `quota:`.
     ///
-    /// Stores with different prefixes share no quota. An ACL user needs this prefix and `GET`, `SET`, `TIME`, `EVAL`, `EVALSHA`.
+    /// Stores with different prefixes share no quota. An ACL user needs this prefix and `GET`, `SET`, `TIME`, `EVAL`,
+    /// `EVALSHA`.
     #[must_use]
     pub fn key_prefix(mut self, key_prefix: impl Into<String>) -> Self {
         self.key_prefix = key_prefix.into();
         self
     }
 
-    /// A clock to use instead of the server's, for tests. Instances whose clocks differ do not enforce a limit together.
+    /// A clock to use instead of the server's, for tests. Instances whose clocks differ do not enforce a limit
+    /// together.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
@@ -166,7 +169,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// If a setting is out of its range, the URL is not understood, or it asks for TLS that this program has not set up.
+    /// If a setting is out of its range, the URL is not understood, or it asks for TLS that this program has not set
+    /// up.
     pub fn build(self) -> Result<RedisStore, ConfigError> {
         let error = |message: String| {
             Err(ConfigError::new(
