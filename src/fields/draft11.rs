@@ -16,23 +16,25 @@ pub(crate) fn policy_field(policies: &CheckedPolicies) -> Option<HeaderValue> {
         let item = item.parameter(KeyRef::constant("q"), integer(policy.quota()));
         let _ = item.parameter(KeyRef::constant("w"), integer(policy.window().as_secs()));
     }
-    value(list)
+    value(list.finish()?)
 }
 
-/// `"burst";r=9;t=1, "daily";r=4999;t=86383`
+/// `"burst";r=9;t=1, "daily";r=4999;t=86383`. A list without members is not sent at all.
 pub(crate) fn limit_field(decision: &Decision) -> Option<HeaderValue> {
-    let mut list = ListSerializer::new();
+    // Names are short, and a list that fits is not copied while it grows.
+    let mut field = String::with_capacity(128);
+    let mut list = ListSerializer::with_buffer(&mut field);
     for allowance in decision.allowances() {
         let item = list.bare_item(name(allowance.policy().name()));
         let item = item.parameter(KeyRef::constant("r"), integer(allowance.remaining()));
         let _ = item.parameter(KeyRef::constant("t"), integer(whole_seconds(allowance.reset())));
     }
-    value(list)
+    list.finish()?;
+    value(field)
 }
 
-/// A list without members is not sent at all.
-fn value(list: ListSerializer<String>) -> Option<HeaderValue> {
-    HeaderValue::try_from(list.finish()?).ok()
+fn value(list: String) -> Option<HeaderValue> {
+    HeaderValue::try_from(list).ok()
 }
 
 fn name(name: &str) -> &StringRef {

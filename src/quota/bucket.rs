@@ -70,12 +70,9 @@ impl Bucket {
         (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
     }
 
-    /// Microseconds in which the rate gives `units` units, rounded up.
+    /// Microseconds in which the rate gives `units` units, at most a full bucket of them, rounded up.
     pub(crate) fn time_for(&self, units: u64) -> u64 {
-        (u128::from(units) * u128::from(self.weight))
-            .div_ceil(u128::from(self.drain))
-            .try_into()
-            .unwrap_or(u64::MAX)
+        units.saturating_mul(self.weight).min(self.limit).div_ceil(self.drain)
     }
 }
 
