@@ -2,14 +2,16 @@
 //!
 //!     cargo bench --bench axum
 //!
-//! The handler answers "hello". The client is in the same process: one thread with 64 connections, each with one request
-//! under way, which writes prepared bytes and reads no more of a response than it must. The services run on a Tokio
-//! runtime with as many threads as there are cores and share these with the client. So what a layer costs is shown
-//! next to the work of sockets and HTTP on both sides, as it is in a real service, and the ratios say how much of the throughput is left.
+//! The handler answers "hello". The client is in the same process: one thread with 64 connections, each with one
+//! request under way, which writes prepared bytes and reads no more of a response than it must. The services run on a
+//! Tokio runtime with as many threads as there are cores and share these with the client. So what a layer costs is
+//! shown next to the work of sockets and HTTP on both sides, as it is in a real service, and the ratios say how much
+//! of the throughput is left.
 //!
-//! The key is the text of a header, one of 10 000 users at random, and burst capacities are so large that all requests pass: a
-//! response that is not 200 ends the run. Our layer always sends fields; tower_governor is shown with and without. The services
-//! are measured in turns, `ROUNDS` (31) times for `SECONDS` (0.25) each; the table shows medians.
+//! The key is the text of a header, one of 10 000 users at random, and burst capacities are so large that all
+//! requests pass: a response that is not 200 ends the run. Our layer always sends fields; tower_governor is shown
+//! with and without. The services are measured in turns, `ROUNDS` (31) times for `SECONDS` (0.25) each; the table
+//! shows medians.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 

@@ -5,18 +5,18 @@
 //! One thread. Governor has its default store (dashmap, with the standard library's hasher) and default clock; three
 //! windows are three limiters asked in a row, which unlike one decision of ours are not charged together.
 //!
-//! - *many keys*, *hot key*: the bare decision. On our side `Plan::new`, `MemoryStore::acquire`, the poll of its future and the
-//!   drop of the `Decision`; on governor's `check_key`. Both are given 16 bytes as the key and hash it for their maps. The
-//!   keys are visited in an order that has nothing to do with the one in which they were stored.
+//! - *many keys*, *hot key*: the bare decision. On our side `Plan::new`, `MemoryStore::acquire`, the poll of its
+//!   future and the drop of the `Decision`; on governor's `check_key`. Both are given 16 bytes as the key and hash it
+//!   for their maps. The keys are visited in an order that has nothing to do with the one in which they were stored.
 //! - *refused*: the same for one key whose last window is used up.
-//! - *text key*: the key is a user's name. Governor hashes the text; on our side the digest of the partition is made from it
-//!   by `PartitionId::new`, which makes that of the scope each time. The layer makes that one once.
+//! - *text key*: the key is a user's name. Governor hashes the text; on our side the digest of the partition is made
+//!   from it, as the layer does.
 //! - *layer*: a whole request through a Tower layer around a ready service: the key from a header, the digest, guard,
-//!   deadline, decision, response and, where the name says so, the fields. The first line is the service without a layer;
-//!   its time, most of it for making the request, is in all of them.
+//!   deadline, decision, response and, where the name says so, the fields. The first line is the service without a
+//!   layer; its time, most of it for making the request, is in all of them.
 //!
-//! Criterion measures each alone; the tables at the end, which a filter or an option leaves out, have all sides of a group
-//! in turns, and only they should be used for comparisons. The bytes are those of all allocations together. The
+//! Criterion measures each alone; the tables at the end, which a filter or an option leaves out, have all sides of a
+//! group in turns, and only they should be used for comparisons. The bytes are those of all allocations together. The
 //! allocator counts, at a cost of some nanoseconds for each allocation.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
@@ -42,7 +42,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
 use tower_quota::{
-    CheckedPolicies, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, Store, key,
+    CheckedPolicies, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, Scope, Store,
+    key,
 };
 
 use self::rounds::Side;
@@ -227,12 +228,14 @@ fn users(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("user-{number:08}")).collect()
 }
 
-fn partition(user: &str) -> PartitionId {
-    PartitionId::new("bench", &PartitionKey::new("user", user))
+/// From the names of users to the digests of their partitions.
+fn digests_of_users() -> impl Fn(&String) -> PartitionId {
+    let scope = Scope::new("bench");
+    move |user| scope.partition(&PartitionKey::new("user", user))
 }
 
 fn partitions(count: usize) -> Vec<PartitionId> {
-    users(count).iter().map(|user| partition(user)).collect()
+    users(count).iter().map(digests_of_users()).collect()
 }
 
 /// The same sixteen bytes for governor.
@@ -260,15 +263,26 @@ fn digests(name: &'static str, count: usize, is_allowed: bool) -> Group {
 
 fn text_key() -> Group {
     let (policies, quotas) = (policies(true), quotas(true));
-    let digest = |user: &String| partition(user);
     let users = || users(KEYS);
     Group {
         name: "text key",
         cases: vec![
             governor("governor, one window", &quotas[..1], users(), true),
             governor("governor, three windows in a row", &quotas, users(), true),
-            quota("tower-quota, one window", &policies[..1], users(), true, digest),
-            quota("tower-quota, three windows", &policies, users(), true, digest),
+            quota(
+                "tower-quota, one window",
+                &policies[..1],
+                users(),
+                true,
+                digests_of_users(),
+            ),
+            quota(
+                "tower-quota, three windows",
+                &policies,
+                users(),
+                true,
+                digests_of_users(),
+            ),
         ],
     }
 }

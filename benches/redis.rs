@@ -3,24 +3,26 @@
 //!
 //!     cargo bench --bench redis
 //!
-//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`, and needs `redis-benchmark` beside
-//! it or on the `PATH`. Three windows (10 per second, 100 per minute, 5000 per day) and users at random out of 250 000.
-//! Every side begins with an empty server. They are measured in turns, `ROUNDS` (11) times for `SECONDS` (0.5) each; the
-//! table shows medians.
+//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`, and needs
+//! `redis-benchmark` beside it or on the `PATH`. Three windows (10 per second, 100 per minute, 5000 per day) and
+//! users at random out of 250 000. Every side begins with an empty server. They are measured in turns, `ROUNDS` (11)
+//! times for `SECONDS` (0.5) each; the table shows medians.
 //!
-//! - *redis-benchmark*: one thread, 50 connections, pipelines of 16, that is 800 decisions under way; random keys as long
-//!   as ours. It finds the place for the random part of a key with `strstr`, so no zero byte may stand in a request: the
-//!   charges are not sent with each request but stand as a constant at the head of the script. That spares the server 140 of
-//!   about 250 bytes for each request and so favours `redis-benchmark` a little. It reads nothing of the replies but their
-//!   length.
-//! - *RedisStore*: `acquire` with default settings (two connections) for a digest that was made before, and the outcome of
-//!   its `Decision`. No deadline, no circuit breaker, no fields.
+//! - *redis-benchmark*: one thread, 50 connections, pipelines of 16, that is 800 decisions under way; random keys as
+//!   long as ours. It finds the place for the random part of a key with `strstr`, so no zero byte may stand in a
+//!   request: the charges are not sent with each request but stand as a constant at the head of the script. That
+//!   spares the server 140 of about 250 bytes for each request and so favours `redis-benchmark` a little. It reads
+//!   nothing of the replies but their length.
+//! - *RedisStore*: `acquire` with default settings (two connections) for a digest that was made before, and the
+//!   outcome of its `Decision`. No deadline, no circuit breaker, no fields.
 //! - *whole layer*: a request with a user id in its extensions through `RateLimit` around a service that answers at
-//!   once: the key and its digest, the plan, guard with breaker and the default deadline, decision, fields and response.
+//!   once: the key and its digest, the plan, guard with breaker and the default deadline, decision, fields and
+//!   response.
 //!
 //! Both run on a Tokio runtime with as many threads as there are cores, which the server has to share with them. Only
-//! decisions that were made count; requests that ran into the deadline are shown, and too many of them or anything else
-//! ends the run.
+//! decisions that were made count. The last line has the number of requests that ran into the deadline, at a moment
+//! when the machine was busy with something else, or met the open circuit afterwards; a refusal or an error ends the
+//! run.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -50,7 +52,7 @@ use tokio::{runtime::Runtime, task::JoinSet};
 use tower::{Layer, ServiceExt, service_fn, util::ServiceFn};
 use tower_quota::{
     CheckedPolicies, Decision, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimit, RateLimitLayer,
-    RedisStore, Store, ToPartitionKey, key,
+    RedisStore, Scope, Store, ToPartitionKey, key,
 };
 
 use self::{rounds::Side, support::RedisServer};
@@ -79,31 +81,33 @@ fn main() {
         length: Duration::from_secs_f64(rounds::setting("SECONDS", 0.5)),
         undecided: Cell::default(),
     };
-    let redis_benchmark = RedisBenchmark::prepare(program, &bench);
+    let (store, layer) = (StoreAlone::new(&bench.server), WholeLayer::new(&bench.server));
+    let redis_benchmark = RedisBenchmark::prepare(program, &bench, &store);
     // It is told not how long to run but how many requests to send.
     let requests = (redis_benchmark.measure(50_000) * bench.length.as_secs_f64()) as u64;
-    let (store, layer) = (StoreAlone::new(&bench.server), WholeLayer::new(&bench.server));
     let mut sides = vec![Side::new("redis-benchmark -P 16 -c 50", || {
         redis_benchmark.measure(requests)
     })];
-    for tasks in TASKS {
-        let (bench, store) = (&bench, &store);
+    for tasks in &TASKS {
         let name = format!("RedisStore alone, tasks: {tasks}");
-        sides.push(Side::new(name, move || bench.measure(store, tasks)));
+        let mut side = Side::new(name, || bench.measure(&store, *tasks));
+        side.note = "digest given; plan, acquire".to_owned();
+        sides.push(side);
     }
-    for tasks in TASKS {
-        let (bench, layer) = (&bench, &layer);
+    for tasks in &TASKS {
         let name = format!("whole layer, tasks: {tasks}");
-        sides.push(Side::new(name, move || bench.measure(layer, tasks)));
+        let mut side = Side::new(name, || bench.measure(&layer, *tasks));
+        side.note = "key, digest, plan, guard, deadline, fields, response".to_owned();
+        sides.push(side);
     }
     // A round that opens the connections and does not count.
     rounds::measure(1, &mut sides);
-    bench.undecided.set(0);
     let rounds = rounds::setting("ROUNDS", 11);
     let values = rounds::measure(rounds, &mut sides);
-    let title = format!("{rounds} rounds of {:?}", bench.length);
+    let threads = bench.runtime.metrics().num_workers();
+    let title = format!("{rounds} rounds of {:?}, threads: {threads}", bench.length);
     rounds::print(&title, "decisions/s", &sides, &values);
-    println!("undecided within the deadline: {}", bench.undecided.get());
+    println!("requests without a decision: {}", bench.undecided.get());
 }
 
 /// Beside the server or on the `PATH`.
@@ -136,13 +140,8 @@ impl Bench {
         self.flush();
         let start = Instant::now();
         let (decided, undecided) = self.runtime.block_on(self.decide(decide, tasks));
-        let rate = decided as f64 / start.elapsed().as_secs_f64();
         self.undecided.set(self.undecided.get() + undecided);
-        assert!(
-            undecided * 100 <= decided,
-            "{undecided} of {decided} ran into the deadline"
-        );
-        rate
+        decided as f64 / start.elapsed().as_secs_f64()
     }
 
     /// As many decisions, and requests without one, as so many tasks come to.
@@ -159,7 +158,11 @@ impl Bench {
                     random ^= random << 17;
                     match decide.decide(random as usize % USERS).await {
                         Outcome::Allowed => decided += 1,
-                        Outcome::FailedOpen => undecided += 1,
+                        Outcome::FailedOpen => {
+                            undecided += 1;
+                            // The circuit may be open, and then nothing else would give way to the other tasks.
+                            tokio::time::sleep(Duration::from_millis(1)).await;
+                        }
                         outcome => panic!("{outcome:?}"),
                     }
                 }
@@ -189,11 +192,12 @@ struct StoreAlone {
 
 impl StoreAlone {
     fn new(server: &RedisServer) -> Self {
+        let scope = Scope::new(SCOPE);
         Self {
             store: RedisStore::new(server.url()).expect("the URL is sound"),
             policies: CheckedPolicies::new(POLICIES).expect("the policies are sound"),
             partitions: (0..USERS)
-                .map(|user| PartitionId::new(SCOPE, &UserId(user).to_partition_key()))
+                .map(|user| scope.partition(&UserId(user).to_partition_key()))
                 .collect(),
         }
     }
@@ -266,9 +270,9 @@ struct RedisBenchmark<'a> {
 
 impl<'a> RedisBenchmark<'a> {
     /// Looks at what the store sends for a decision, and sees to it that this comes to the same.
-    fn prepare(program: PathBuf, bench: &'a Bench) -> Self {
+    fn prepare(program: PathBuf, bench: &'a Bench, store: &StoreAlone) -> Self {
         let server = &bench.server;
-        let [verb, hash, keys, key, charges] = sent_by_the_store(bench);
+        let [verb, hash, keys, key, charges] = sent_by(store, bench);
         let load = |source: &str| server.command(&["SCRIPT", "LOAD", source]);
         assert_eq!((verb.as_slice(), keys.as_slice()), (&b"EVALSHA"[..], &b"1"[..]));
         assert_eq!(
@@ -316,41 +320,30 @@ impl<'a> RedisBenchmark<'a> {
         let server = &self.bench.server;
         let output = Command::new(&self.program)
             .args(["-h", "127.0.0.1", "-p", &server.port().to_string()])
-            .args([
-                "-P",
-                "16",
-                "-c",
-                "50",
-                "-q",
-                "-r",
-                &USERS.to_string(),
-                "-n",
-                &requests.to_string(),
-            ])
+            .args(["-P", "16", "-c", "50", "-q"])
+            .args(["-r", &USERS.to_string(), "-n", &requests.to_string()])
             .args(["EVALSHA", &self.hash, "1", &self.key])
             .output()
             .expect("redis-benchmark starts");
         let printed = String::from_utf8_lossy(&output.stdout);
         let before = printed.rsplit_once(" requests per second").map(|(before, _)| before);
         let rate = before.and_then(|before| before.rsplit(' ').next()?.parse().ok());
-        let keys = server.command(&["DBSIZE"]).parse().unwrap_or(0);
-        assert!(
-            requests.min(USERS as u64) / 4 < keys,
-            "{keys} keys after {requests} requests"
-        );
-        rate.unwrap_or_else(|| panic!("redis-benchmark: {output:?}"))
+        let rate = rate.unwrap_or_else(|| panic!("redis-benchmark: {output:?}"));
+        let keys: u64 = server.command(&["DBSIZE"]).parse().expect("a number");
+        assert!(keys > requests.min(USERS as u64) / 4, "the keys were not random");
+        rate
     }
 }
 
 /// The words of the request for one decision.
-fn sent_by_the_store(bench: &Bench) -> [Vec<u8>; 5] {
+fn sent_by(store: &StoreAlone, bench: &Bench) -> [Vec<u8>; 5] {
     let mut monitor = TcpStream::connect((Ipv4Addr::LOCALHOST, bench.server.port())).expect("the server listens");
     monitor.write_all(b"MONITOR\r\n").expect("the server reads");
     let mut lines = BufReader::new(monitor)
         .split(b'\n')
         .map(|line| line.expect("the server writes"));
     assert_eq!(lines.next().as_deref(), Some(&b"+OK\r"[..]));
-    let asked = bench.runtime.block_on(StoreAlone::new(&bench.server).decide(0));
+    let asked = bench.runtime.block_on(store.decide(0));
     assert_eq!(asked, Outcome::Allowed);
     // The first request is answered with NOSCRIPT, and the store sends the script itself.
     let words = lines

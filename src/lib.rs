@@ -112,7 +112,7 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
     layer::{NoKey, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, ResponseFuture},
-    partition::{PartitionId, PartitionKey, ToPartitionKey},
+    partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},
     policy::Tiers,
     quota::{CheckedPolicies, CheckedPolicy, QuotaPolicy},

@@ -122,11 +122,6 @@ impl ToPartitionKey for IpAddr {
 pub struct PartitionId([u8; 16]);
 
 impl PartitionId {
-    /// The digest under which a layer with this scope, and without a digest key, keeps the caller's quota.
-    pub fn new(scope: &str, key: &PartitionKey) -> Self {
-        PartitionDigest::new(scope, None).id(key)
-    }
-
     /// The digest's sixteen bytes.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
@@ -146,24 +141,44 @@ impl fmt::Debug for PartitionId {
     }
 }
 
-/// The secret, or at least private, function from partition keys to what stores see.
+/// What limits are about, `"api"` or `"mails"`, say: the same caller has other buckets in another scope.
+///
+/// A layer makes its own from [`scope`](crate::RateLimitLayerBuilder::scope). You want one yourself to use a store without
+/// the layer, or to find the buckets of a layer from outside. Making one takes longer than using it: keep it.
+///
+/// ```
+/// use tower_quota::{PartitionKey, Scope};
+///
+/// let alice = PartitionKey::new("user", "alice");
+/// let mails = Scope::new("mails");
+/// assert_eq!(mails.partition(&alice), Scope::new("mails").partition(&alice));
+/// assert_ne!(mails.partition(&alice), Scope::new("calls").partition(&alice));
+/// assert_ne!(mails.partition(&alice), Scope::with_digest_key("mails", &[7; 32]).partition(&alice));
+/// ```
 #[derive(Clone)]
-pub(crate) struct PartitionDigest([u8; 32]);
+pub struct Scope([u8; 32]);
 
-impl PartitionDigest {
+impl Scope {
     const CONTEXT: &'static str = "tower-quota 2026-11-21 partition digest of a scope";
 
-    /// The digest of a scope, with the application's own key if it has set one.
-    pub(crate) fn new(scope: &str, key: Option<&[u8; 32]>) -> Self {
+    /// The scope of this name. Anybody who knows the name can compute the digests of callers whose keys they guess.
+    pub fn new(name: &str) -> Self {
+        Self::of(name, &[])
+    }
+
+    /// The scope of this name with digests that only those who hold `key` can compute.
+    pub fn with_digest_key(name: &str, key: &[u8; 32]) -> Self {
+        Self::of(name, key)
+    }
+
+    fn of(name: &str, key: &[u8]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(Self::CONTEXT);
-        if let Some(key) = key {
-            hasher.update(key);
-        }
-        hasher.update(scope.as_bytes());
+        hasher.update(key).update(name.as_bytes());
         Self(*hasher.finalize().as_bytes())
     }
 
-    pub(crate) fn id(&self, key: &PartitionKey) -> PartitionId {
+    /// The digest under which stores keep what this caller has used.
+    pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
         let mut half = [0; 16];
         half.copy_from_slice(&hash.as_bytes()[..16]);
@@ -171,9 +186,9 @@ impl PartitionDigest {
     }
 }
 
-impl fmt::Debug for PartitionDigest {
+impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PartitionDigest(..)")
+        f.write_str("Scope(..)")
     }
 }
 
@@ -184,8 +199,8 @@ mod tests {
     /// The expected bytes were computed with another implementation of BLAKE3.
     #[test]
     fn a_digest_is_the_same_in_every_process_version_and_architecture() {
-        let digest = PartitionDigest::new("api", None);
-        let id = digest.id(&PartitionKey::new("user", "alice"));
+        let scope = Scope::new("api");
+        let id = scope.partition(&PartitionKey::new("user", "alice"));
         assert_eq!(format!("{id:?}"), "PartitionId(2b9742679fc3d12b0b3b07f9e18313f7)");
     }
 
@@ -193,9 +208,9 @@ mod tests {
     fn scopes_and_digest_keys_give_digests_of_their_own() {
         let key = PartitionKey::new("user", "alice");
         let ids = [
-            PartitionDigest::new("api", None).id(&key),
-            PartitionDigest::new("login", None).id(&key),
-            PartitionDigest::new("api", Some(&[7; 32])).id(&key),
+            Scope::new("api").partition(&key),
+            Scope::new("login").partition(&key),
+            Scope::with_digest_key("api", &[7; 32]).partition(&key),
         ];
         assert!(ids[0] != ids[1] && ids[0] != ids[2] && ids[1] != ids[2]);
     }
@@ -213,7 +228,7 @@ mod tests {
     #[test]
     fn no_formatting_shows_whose_key_it_is() {
         let key = "alice".to_partition_key();
-        assert!(!format!("{key:?} {:?}", PartitionDigest::new("alice", None)).contains("alice"));
+        assert!(!format!("{key:?} {:?}", Scope::new("alice")).contains("alice"));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::{collections::HashMap, future::Future, time::Duration};
 use futures_util::future::join_all;
 use proptest::{prelude::*, sample::select, test_runner::FileFailurePersistence};
 use tower_quota::{
-    CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RedisStore, Store,
+    CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope,
+    Store,
     clock::{Clock, Timestamp},
 };
 
@@ -206,7 +207,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn partition(scope: &str, number: u64) -> PartitionId {
-    PartitionId::new(scope, &PartitionKey::new("number", number.to_be_bytes()))
+    Scope::new(scope).partition(&PartitionKey::new("number", number.to_be_bytes()))
 }
 
 /// A scope that nobody else uses on the server that all tests of this program share.

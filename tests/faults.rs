@@ -33,8 +33,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    CheckedPolicies, Decision, FailureMode, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Store, StoreErrorKind, key,
+    CheckedPolicies, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, RedisStore, Scope, Store, StoreErrorKind, key,
 };
 
 use support::{Mode, Proxy, RedisServer};
@@ -455,7 +455,7 @@ async fn a_refused_connection_is_told_at_once_and_with_its_reason() {
     for _ in 0..3 {
         let plan = Plan::new(
             policies.clone(),
-            PartitionId::new("refused", &PartitionKey::new("user", "x")),
+            Scope::new("refused").partition(&PartitionKey::new("user", "x")),
             1,
         );
         let error = timeout(HANG, store.acquire(plan))
@@ -474,7 +474,7 @@ async fn errors_are_told_apart() {
     let plan = || {
         Plan::new(
             policies.clone(),
-            PartitionId::new("errors", &PartitionKey::new("user", "x")),
+            Scope::new("errors").partition(&PartitionKey::new("user", "x")),
             1,
         )
     };

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tower_quota::{
-    CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RedisStore, Store,
+    CheckedPolicies, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store,
     clock::{Clock, Timestamp},
 };
 
@@ -46,7 +46,7 @@ impl Bench {
         let policies = CheckedPolicies::new(policies.iter().cloned()).unwrap();
         Plan::new(
             policies,
-            PartitionId::new(self.scope, &PartitionKey::new("user", user)),
+            Scope::new(self.scope).partition(&PartitionKey::new("user", user)),
             cost,
         )
     }
@@ -180,7 +180,7 @@ on_every_store! {
     async fn other_scopes_are_other_buckets(bench) {
         bench.acquire(&[SECOND], 5).await;
         let alice = PartitionKey::new("user", "alice");
-        let elsewhere = PartitionId::new("another scope of this test", &alice);
+        let elsewhere = Scope::new("another scope of this test").partition(&alice);
         let plan = Plan::new(CheckedPolicies::new([SECOND]).unwrap(), elsewhere, 5);
         assert_eq!(bench.store.acquire(plan).await.unwrap().outcome(), Outcome::Allowed);
     }

@@ -15,7 +15,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivatePkcs8KeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tower_quota::{CheckedPolicies, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RedisStore, Store};
+use tower_quota::{CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store};
 
 /// What the parent tells the child, and by which it knows that it is one.
 const URL: &str = "TOWER_QUOTA_TEST_URL";
@@ -83,7 +83,7 @@ async fn decides_by_tls(url: &str) {
     for expected in [Outcome::Allowed, Outcome::Refused] {
         let plan = Plan::new(
             policies.clone(),
-            PartitionId::new("tls", &PartitionKey::new("user", "alice")),
+            Scope::new("tls").partition(&PartitionKey::new("user", "alice")),
             1,
         );
         assert_eq!(store.acquire(plan).await.unwrap().outcome(), expected);

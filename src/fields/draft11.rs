@@ -7,14 +7,19 @@ use crate::{decision::Decision, quota::CheckedPolicies};
 
 use super::whole_seconds;
 
+const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
+const EFFECTIVE_WINDOW: &KeyRef = KeyRef::constant("t");
+const QUOTA: &KeyRef = KeyRef::constant("q");
+const WINDOW: &KeyRef = KeyRef::constant("w");
+
 /// `"burst";q=10;w=1, "daily";q=5000;w=86400`. It depends on the configuration only, so it is written once.
 pub(crate) fn policy_field(policies: &CheckedPolicies) -> Option<HeaderValue> {
     let mut list = ListSerializer::new();
     for policy in policies {
         let policy = policy.policy();
         let item = list.bare_item(name(policy.name()));
-        let item = item.parameter(KeyRef::constant("q"), integer(policy.quota()));
-        let _ = item.parameter(KeyRef::constant("w"), integer(policy.window().as_secs()));
+        let item = item.parameter(QUOTA, integer(policy.quota()));
+        let _ = item.parameter(WINDOW, integer(policy.window().as_secs()));
     }
     value(list.finish()?)
 }
@@ -26,8 +31,8 @@ pub(crate) fn limit_field(decision: &Decision) -> Option<HeaderValue> {
     let mut list = ListSerializer::with_buffer(&mut field);
     for allowance in decision.allowances() {
         let item = list.bare_item(name(allowance.policy().name()));
-        let item = item.parameter(KeyRef::constant("r"), integer(allowance.remaining()));
-        let _ = item.parameter(KeyRef::constant("t"), integer(whole_seconds(allowance.reset())));
+        let item = item.parameter(AVAILABLE_QUOTA, integer(allowance.remaining()));
+        let _ = item.parameter(EFFECTIVE_WINDOW, integer(whole_seconds(allowance.reset())));
     }
     list.finish()?;
     value(field)
@@ -53,7 +58,7 @@ mod tests {
     use crate::{
         QuotaPolicy,
         clock::{Clock, Timestamp},
-        partition::{PartitionId, PartitionKey},
+        partition::{PartitionKey, Scope},
         plan::Plan,
         store::{Store, memory::MemoryStore},
     };
@@ -68,7 +73,7 @@ mod tests {
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let policies = CheckedPolicies::new(policies).unwrap();
-        let partition = PartitionId::new("test", &PartitionKey::new("user", "alice"));
+        let partition = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
         let acquire = |cost| {
             let future = store.acquire(Plan::new(policies.clone(), partition, cost));
             future.into_ready().unwrap().unwrap()

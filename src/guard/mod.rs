@@ -136,7 +136,7 @@ mod tests {
     use crate::{
         MemoryStore,
         clock::Timestamp,
-        partition::{PartitionId, PartitionKey},
+        partition::{PartitionKey, Scope},
         quota::{CheckedPolicies, QuotaPolicy},
     };
 
@@ -186,7 +186,7 @@ mod tests {
             let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
             let plan = Plan::new(
                 policies,
-                PartitionId::new("guard", &PartitionKey::new("user", "alice")),
+                Scope::new("guard").partition(&PartitionKey::new("user", "alice")),
                 1,
             );
             match self.guard.decide(plan) {

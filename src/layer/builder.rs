@@ -14,7 +14,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     guard::{FailureMode, Guard},
     key::KeyExtractor,
-    partition::PartitionDigest,
+    partition::Scope,
     policy::{Policies, Tiers},
     quota::QuotaPolicy,
     rejection::{Rejection, Responder},
@@ -162,8 +162,8 @@ impl RateLimitLayerBuilder {
     /// message names the policy or setting, the value and the bound.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         let error = |kind, message: &str| ConfigError::new(kind, message);
-        let scope = self.scope.filter(|scope| !scope.is_empty());
-        let scope = scope.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: it is missing or empty"))?;
+        let scope_name = self.scope.filter(|scope| !scope.is_empty());
+        let scope_name = scope_name.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: it is missing or empty"))?;
         let key = self
             .key
             .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
@@ -180,12 +180,15 @@ impl RateLimitLayerBuilder {
             let message = format!("deadline {:?} is outside {:?}", self.deadline, Self::DEADLINES);
             return Err(ConfigError::new(ConfigErrorKind::Deadline, message));
         }
-        let digest = PartitionDigest::new(&scope, self.digest_key.as_ref());
+        let scope = match &self.digest_key {
+            Some(key) => Scope::with_digest_key(&scope_name, key),
+            None => Scope::new(&scope_name),
+        };
         Ok(RateLimitLayer::new(Limits {
+            shared_partition: Limits::shared_partition(&scope),
             scope,
+            scope_name,
             key,
-            shared_partition: Limits::shared_partition(&digest),
-            digest,
             no_key: self.no_key,
             no_key_warning: Once::default(),
             policies,

@@ -10,7 +10,7 @@ use crate::{
     fields::{self, RATELIMIT, RATELIMIT_POLICY},
     guard::{Deciding, Guard},
     key::KeyExtractor,
-    partition::{PartitionDigest, PartitionId, PartitionKey},
+    partition::{PartitionId, PartitionKey, Scope},
     plan::Plan,
     policy::{Policies, Tier},
     rejection::{Rejection, Responder},
@@ -31,9 +31,9 @@ pub enum NoKey {
 }
 
 pub(crate) struct Limits {
-    pub(super) scope: String,
+    pub(super) scope: Scope,
+    pub(super) scope_name: String,
     pub(super) key: Box<dyn KeyExtractor>,
-    pub(super) digest: PartitionDigest,
     pub(super) shared_partition: PartitionId,
     pub(super) no_key: NoKey,
     pub(super) no_key_warning: Once,
@@ -52,24 +52,24 @@ pub(super) struct Verdict {
 
 impl Limits {
     /// The partition of requests without a key.
-    pub(super) fn shared_partition(digest: &PartitionDigest) -> PartitionId {
-        digest.id(&PartitionKey::new("no key", ""))
+    pub(super) fn shared_partition(scope: &Scope) -> PartitionId {
+        scope.partition(&PartitionKey::new("no key", ""))
     }
 
     /// key → policy → plan → guard
     pub(super) fn decide(&self, request: &Parts) -> (Deciding, Tier) {
         let tier = self.policies.tier(request);
         if tier.is_unknown {
-            self.unknown_tier_warning.unknown_tier(&self.scope);
+            self.unknown_tier_warning.unknown_tier(&self.scope_name);
         }
         let decided = |outcome| Deciding::Decided(Decision::unmeasured(outcome));
         let Some(set) = self.policies.of(tier) else {
             return (decided(Outcome::Unlimited), tier);
         };
         let partition = match self.key.extract(request) {
-            Some(key) => self.digest.id(&key),
+            Some(key) => self.scope.partition(&key),
             None => {
-                self.no_key_warning.no_key(&self.scope);
+                self.no_key_warning.no_key(&self.scope_name);
                 match self.no_key {
                     NoKey::Allow => return (decided(Outcome::Unlimited), tier),
                     NoKey::Refuse => return (decided(Outcome::Unattributed), tier),

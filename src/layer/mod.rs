@@ -57,7 +57,7 @@ impl<S> Layer<S> for RateLimitLayer {
 impl fmt::Debug for RateLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
-            .field("scope", &self.0.scope)
+            .field("scope", &self.0.scope_name)
             .field("policies", &self.0.policies)
             .field("guard", &self.0.guard)
             .finish_non_exhaustive()

@@ -97,7 +97,7 @@ impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit")
             .field("inner", &self.inner)
-            .field("scope", &self.limits.scope)
+            .field("scope", &self.limits.scope_name)
             .finish_non_exhaustive()
     }
 }

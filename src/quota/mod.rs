@@ -173,12 +173,12 @@ impl CheckedPolicy {
 /// to limit something that is not an HTTP request, with a store alone. Clones share the policies.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, Store};
+/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
 ///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::new();
 /// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 2)])?;
-/// let alice = PartitionId::new("mails", &PartitionKey::new("user", "alice"));
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 ///
 /// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 2)).await?.outcome(), Outcome::Allowed);
 /// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 1)).await?.outcome(), Outcome::Refused);

@@ -168,7 +168,7 @@ mod tests {
     use crate::{
         Outcome,
         clock::Timestamp,
-        partition::PartitionKey,
+        partition::{PartitionKey, Scope},
         quota::{CheckedPolicies, QuotaPolicy},
     };
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn acquire(store: &MemoryStore, policy: QuotaPolicy, user: u64, cost: u64) -> Outcome {
-        let id = PartitionId::new("memory", &PartitionKey::new("user", user.to_be_bytes()));
+        let id = Scope::new("memory").partition(&PartitionKey::new("user", user.to_be_bytes()));
         let plan = Plan::new(CheckedPolicies::new([policy]).unwrap(), id, cost);
         store.acquire(plan).into_ready().unwrap().unwrap().outcome()
     }
