@@ -73,13 +73,13 @@ macro_rules! on_every_store {
             async fn shown($bench: Bench) $body
 
             $(#[$attribute])*
-            #[tokio::test]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn in_memory() {
                 shown(Bench::memory(stringify!($name))).await;
             }
 
             $(#[$attribute])*
-            #[tokio::test]
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn in_redis() {
                 shown(Bench::redis(stringify!($name))).await;
             }
@@ -94,8 +94,8 @@ on_every_store! {
     /// L25, L11
     async fn a_thousand_at_once_never_pass_more_than_the_limit(bench) {
         let tasks = (0..1_000).map(|_| {
-            let acquire = bench.store.acquire(bench.plan(&[DAY], "alice", 1));
-            tokio::spawn(async move { acquire.await.unwrap().outcome() })
+            let (store, plan) = (Arc::clone(&bench.store), bench.plan(&[DAY], "alice", 1));
+            tokio::spawn(async move { store.acquire(plan).await.unwrap().outcome() })
         });
         let outcomes = join_all(tasks).await;
         let allowed = outcomes.iter().filter(|outcome| matches!(outcome, Ok(Outcome::Allowed))).count();

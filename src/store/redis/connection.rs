@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
-use ::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value, aio::MultiplexedConnection};
+use ::redis::{Cmd, ErrorKind, RedisError, Value, aio::MultiplexedConnection};
 
 use crate::{
     clock::{Clock, Timestamp},
@@ -99,7 +99,7 @@ impl SharedConnection {
         in_flight.answered();
         if let Err(error) = &reply {
             // A server that has become a replica keeps its connections, and none of them is of use any more.
-            let is_replica = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
+            let is_replica = code(error) == Some("READONLY");
             if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
                 self.health.broken();
             }
@@ -110,18 +110,60 @@ impl SharedConnection {
 
 /// What an error of the `redis` crate means for the next call.
 pub(super) fn store_error(error: RedisError) -> StoreError {
-    let kind = match error.kind() {
-        ErrorKind::Io | ErrorKind::AuthenticationFailed => StoreErrorKind::Unreachable,
-        ErrorKind::Server(
-            ServerErrorKind::BusyLoading
-            | ServerErrorKind::ClusterDown
-            | ServerErrorKind::MasterDown
-            | ServerErrorKind::ReadOnly
-            | ServerErrorKind::TryAgain,
+    let kind = match (error.kind(), code(&error)) {
+        (ErrorKind::Io | ErrorKind::AuthenticationFailed, _) => StoreErrorKind::Unreachable,
+        (
+            _,
+            Some(
+                "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" | "OOM" | "READONLY"
+                | "TRYAGAIN",
+            ),
         ) => StoreErrorKind::Unavailable,
-        _ if matches!(error.code(), Some("BUSY" | "MISCONF" | "NOREPLICAS" | "OOM")) => StoreErrorKind::Unavailable,
         _ if error.is_unrecoverable_error() => StoreErrorKind::Unreachable,
         _ => StoreErrorKind::Rejected,
     };
     StoreError::new(kind, error.to_string()).with_source(error)
+}
+
+/// The code of a server's error. Before Redis 7, what a command inside a script was answered comes wrapped:
+/// `ERR Error running script (…): @user_script:106: @user_script: 106: -OOM command not allowed …`.
+fn code(error: &RedisError) -> Option<&str> {
+    let inside_script = error
+        .detail()
+        .filter(|detail| detail.contains("@user_script"))
+        .and_then(|detail| detail.rsplit_once(": -"))
+        .and_then(|(_, raised)| raised.split(' ').next());
+    inside_script.or_else(|| error.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind_of(code: &str, detail: &str) -> StoreErrorKind {
+        store_error(::redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))).kind()
+    }
+
+    /// Found by running the tests on Redis 6.2.
+    #[test]
+    fn trouble_of_the_server_is_seen_through_the_words_of_its_script_engine() {
+        let inside =
+            |raised: &str| format!("Error running script (call to f_0): @user_script:106: @user_script: 106: {raised}");
+        let rejected = "user_script:44: bad argument #2 to 'read' (data string too short)";
+        assert_eq!(kind_of("OOM", "command not allowed"), StoreErrorKind::Unavailable);
+        assert_eq!(
+            kind_of("ERR", &inside("-OOM command not allowed")),
+            StoreErrorKind::Unavailable
+        );
+        assert_eq!(
+            kind_of("ERR", &inside("-READONLY You can't write")),
+            StoreErrorKind::Unavailable
+        );
+        assert_eq!(kind_of("ERR", &inside(rejected)), StoreErrorKind::Rejected);
+        assert_eq!(kind_of("ERR", "unknown command"), StoreErrorKind::Rejected);
+        assert_eq!(
+            kind_of("NOPERM", "this user has no permissions"),
+            StoreErrorKind::Rejected
+        );
+    }
 }
