@@ -142,10 +142,12 @@ impl Load {
         }
     }
 
-    async fn stop(self) {
+    async fn stop(self, layer: &RateLimitLayer) {
         self.is_over.store(true, Ordering::Relaxed);
         let requests: u64 = join_all(self.tasks).await.into_iter().map(Result::unwrap).sum();
         assert!(requests > 64, "{requests}");
+        // The last failures may have opened the circuit after the last look at it.
+        until_decided(layer).await;
     }
 }
 
@@ -190,7 +192,7 @@ async fn a_server_killed_under_load_loses_no_request_and_limits_hold_after_its_r
         server.restart();
         until_decided(&layer).await;
     }
-    load.stop().await;
+    load.stop(&layer).await;
     assert_limits_hold(&layer, 1).await;
 }
 
@@ -204,7 +206,7 @@ async fn a_server_that_hangs_under_load_holds_nobody_and_limits_hold_after_its_r
     until_undecided(&layer).await;
     server.resume();
     until_decided(&layer).await;
-    load.stop().await;
+    load.stop(&layer).await;
     assert_limits_hold(&layer, 1).await;
 }
 
@@ -220,7 +222,7 @@ async fn a_path_that_swallows_bytes_under_load_is_left_for_a_new_connection() {
     let before = proxy.connections();
     proxy.set_mode(Mode::Forward);
     until_decided(&layer).await;
-    load.stop().await;
+    load.stop(&layer).await;
     assert_limits_hold(&layer, 1).await;
     // Two connections are replaced, perhaps more than once, but never one per request.
     assert!(
@@ -241,7 +243,7 @@ async fn connections_that_are_cut_under_load_are_replaced() {
         proxy.cut().await;
         until_decided(&layer).await;
     }
-    load.stop().await;
+    load.stop(&layer).await;
     assert_limits_hold(&layer, 1).await;
 }
 
@@ -346,6 +348,24 @@ async fn a_server_out_of_memory_or_turned_replica_fails_open_and_limits_hold_aft
         until_decided(&layer).await;
     }
     assert_limits_hold(&layer, 1).await;
+}
+
+/// Behind the same name there may be another primary by now.
+#[tokio::test]
+async fn connections_to_a_server_that_has_become_a_replica_are_replaced() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let layer = layer(&proxy.url());
+    until_decided(&layer).await;
+    let before = proxy.connections();
+    server.command(&["REPLICAOF", "127.0.0.1", "1"]);
+    eventually("there are new connections", || async {
+        ask(&layer, 1).await;
+        proxy.connections() > before + 2
+    })
+    .await;
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    until_decided(&layer).await;
 }
 
 #[tokio::test]
