@@ -143,8 +143,8 @@ impl fmt::Debug for PartitionId {
 
 /// What limits are about, `"api"` or `"mails"`, say: the same caller has other buckets in another scope.
 ///
-/// A layer makes its own from [`scope`](crate::RateLimitLayerBuilder::scope). You want one yourself to use a store without
-/// the layer, or to find the buckets of a layer from outside. Making one takes longer than using it: keep it.
+/// A layer makes its own from [`scope`](crate::RateLimitLayerBuilder::scope). You want one yourself to use a store
+/// without the layer, or to find the buckets of a layer from outside. Making one takes longer than using it: keep it.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, Scope};

@@ -7,7 +7,9 @@
 //!
 //! # #[derive(Clone)] struct UserId(u64);
 //! # impl tower_quota::ToPartitionKey for UserId {
-//! #     fn to_partition_key(&self) -> tower_quota::PartitionKey { tower_quota::PartitionKey::new("user", self.0.to_be_bytes()) }
+//! #     fn to_partition_key(&self) -> tower_quota::PartitionKey {
+//! #         tower_quota::PartitionKey::new("user", self.0.to_be_bytes())
+//! #     }
 //! # }
 //! let by_user = key::extension::<UserId>().or_else(key::client_ip());
 //!

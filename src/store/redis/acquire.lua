@@ -64,7 +64,8 @@ for charge_position = 1, #charges, CHARGE do
     if its_weight ~= weight and amount > 0 then
       local units = floor(amount / its_weight)
       local part = amount - units * its_weight
-      if part * weight < EXACT then part = ceil(part * weight / its_weight) else part = ceil(part / its_weight * weight) end
+      local product = part * weight
+      if product < EXACT then part = ceil(product / its_weight) else part = ceil(part / its_weight * weight) end
       amount = units * weight + part
     end
     if amount > bound then amount = bound end
