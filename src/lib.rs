@@ -76,7 +76,7 @@
 //! |---|---|---|
 //! | `redis` | yes | `RedisStore` |
 //! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
-//! | `tracing` | yes | events for failures, at most one line in ten seconds for each kind |
+//! | `tracing` | yes | events for failures, bounded in number: never one per request |
 //! | `axum` | | the peer address from axum's `ConnectInfo` |
 //! | `tonic` | | the peer address from tonic's connection information |
 //!

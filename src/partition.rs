@@ -163,18 +163,14 @@ impl Scope {
 
     /// The scope of this name. Anybody who knows the name can compute the digests of callers whose keys they guess.
     pub fn new(name: &str) -> Self {
-        Self::of(name, &[])
+        Self(blake3::derive_key(Self::CONTEXT, name.as_bytes()))
     }
 
     /// The scope of this name with digests that only those who hold `key` can compute.
     pub fn with_digest_key(name: &str, key: &[u8; 32]) -> Self {
-        Self::of(name, key)
-    }
-
-    fn of(name: &str, key: &[u8]) -> Self {
-        let mut hasher = blake3::Hasher::new_derive_key(Self::CONTEXT);
-        hasher.update(key).update(name.as_bytes());
-        Self(*hasher.finalize().as_bytes())
+        // Not both in one hash, where a key could pass for the beginning of a name.
+        let Self(scope) = Self::new(name);
+        Self(*blake3::keyed_hash(key, &scope).as_bytes())
     }
 
     /// The digest under which stores keep what this caller has used.
@@ -213,6 +209,16 @@ mod tests {
             Scope::with_digest_key("api", &[7; 32]).partition(&key),
         ];
         assert!(ids[0] != ids[1] && ids[0] != ids[2] && ids[1] != ids[2]);
+    }
+
+    #[test]
+    fn a_digest_key_does_not_pass_for_the_beginning_of_a_name() {
+        let key = PartitionKey::new("user", "alice");
+        let keyed = Scope::with_digest_key("api", b"a key of thirty-two bytes, ASCII");
+        assert_ne!(
+            keyed.partition(&key),
+            Scope::new("a key of thirty-two bytes, ASCIIapi").partition(&key)
+        );
     }
 
     /// E8

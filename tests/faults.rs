@@ -385,6 +385,39 @@ async fn a_password_comes_with_the_url_and_a_wrong_one_is_a_failure_like_any_oth
     }
 }
 
+#[tokio::test]
+async fn a_user_with_the_documented_permissions_is_enough() {
+    let server = RedisServer::start();
+    let permissions = ["~quota:*", "+get", "+set", "+time", "+eval", "+evalsha"];
+    server.command(&[["ACL", "SETUSER", "limiter", "on", ">secret"].as_slice(), &permissions].concat());
+    let layer = layer(&format!("redis://limiter:secret@127.0.0.1:{}/", server.port()));
+    until_decided(&layer).await;
+    assert_limits_hold(&layer, 1).await;
+}
+
+#[test]
+fn mistakes_in_a_store_are_found_by_build_and_named() {
+    let builder = || RedisStore::builder("redis://127.0.0.1/");
+    let cases = [
+        (builder().connections(0), "redis store: connections 0 is outside 1..=64"),
+        (
+            builder().connections(65),
+            "redis store: connections 65 is outside 1..=64",
+        ),
+        (
+            builder().connection_timeout(Duration::from_millis(9)),
+            "redis store: connection_timeout 9ms is outside 10ms..=60s",
+        ),
+        (
+            builder().key_prefix("a{b"),
+            r#"redis store: key_prefix "a{b" is longer than 64 bytes or holds a brace"#,
+        ),
+    ];
+    for (builder, message) in cases {
+        assert_eq!(builder.build().unwrap_err().to_string(), message);
+    }
+}
+
 /// Something that is not Redis: answers every command with the same bytes.
 async fn impostor(reply: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -349,6 +349,22 @@ async fn a_header_that_is_sent_twice_names_nobody() {
     assert_eq!(send(&layer, request_of("mallory")).await.status, StatusCode::OK);
 }
 
+#[tokio::test]
+async fn layers_with_different_digest_keys_share_nothing() {
+    let (_, store) = manual_store();
+    let layer = |key| {
+        let builder = builder(store.clone()).policy(QuotaPolicy::per_day("day", 1));
+        builder.digest_key(key).build().unwrap()
+    };
+    for layer in [layer([1; 32]), layer([2; 32])] {
+        assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    }
+    assert_eq!(
+        send(&layer([1; 32]), request_of("alice")).await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
+}
+
 /// Gateways send an empty header for callers that they do not know.
 #[tokio::test]
 async fn an_empty_header_names_nobody() {

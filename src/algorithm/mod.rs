@@ -8,7 +8,12 @@ mod token_bucket;
 use smallvec::SmallVec;
 
 use self::token_bucket::Level;
-use crate::{clock::Timestamp, decision::Used, plan::Plan, quota::CheckedPolicies};
+use crate::{
+    clock::Timestamp,
+    decision::Used,
+    plan::Plan,
+    quota::{CheckedPolicies, CheckedPolicy},
+};
 
 /// What is kept about a partition: how full its buckets were at one moment.
 #[derive(Clone, Debug)]
@@ -71,22 +76,11 @@ impl PartitionState {
     /// The policies are others than those of the last charge.
     fn acquire_anew(&mut self, now: Timestamp, plan: &Plan) -> Used {
         let levels = self.levels(now);
-        let used_by = |level: &Level, charge| {
-            if level.is_of(charge) {
-                Some(level.used_by(charge.bucket()))
-            } else {
-                None
-            }
+        let used_by = |policy: &CheckedPolicy| {
+            let level = levels.iter().find(|level| level.is_of(policy));
+            level.map_or(0, |level| level.used_by(policy.bucket()))
         };
-        let before: Used = plan
-            .charges()
-            .map(|charge| {
-                levels
-                    .iter()
-                    .find_map(|level| used_by(level, charge.policy()))
-                    .unwrap_or(0)
-            })
-            .collect();
+        let before: Used = plan.charges().map(|charge| used_by(charge.policy())).collect();
         let fits = plan
             .charges()
             .zip(&before)

@@ -25,7 +25,7 @@ use crate::{
 /// server's clock. A caller's state is one key that expires by itself at the moment when it no longer differs from that
 /// of a caller never seen. Redis 5 or newer, or Valkey; no modules.
 ///
-/// Requests share a few connections and are pipelined on them. Making a store opens no connection: a service can be
+/// Requests share a few connections and are pipelined on them. Making a store waits for no connection: a service can be
 /// started while Redis is away, and limits once it is there. Clones share the connections.
 ///
 /// An [`acquire`](Store::acquire) that was sent and not answered is never repeated, because it may have been carried
