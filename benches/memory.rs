@@ -186,7 +186,7 @@ fn policies(is_allowed: bool) -> [QuotaPolicy; 3] {
 fn quotas(is_allowed: bool) -> [Quota; 3] {
     policies(is_allowed).map(|policy| {
         let burst = u32::try_from(policy.burst_capacity()).ok().and_then(NonZeroU32::new);
-        let quota = Quota::with_period(policy.window() / policy.quota() as u32);
+        let quota = Quota::with_period(policy.window().unwrap_or_default() / policy.quota() as u32);
         let quota = quota.map(|quota| quota.allow_burst(burst.expect("governor's range is enough")));
         quota.expect("the period is not zero")
     })

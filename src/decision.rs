@@ -2,15 +2,37 @@
 
 use std::{fmt, time::Duration};
 
-use smallvec::SmallVec;
-
 use crate::{
-    plan::{Charge, Plan},
+    algorithm::Readings,
+    clock::Timestamp,
+    lease::LeaseId,
+    plan::{Charge, Costs, Plan},
     quota::QuotaPolicy,
 };
 
-/// The weight that each policy of a plan had been charged before this decision, in the plan's order.
-pub(crate) type Used = SmallVec<[u64; 4]>;
+/// What a store has said about a plan.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    pub(crate) plan: Plan,
+    /// What each policy had used before, in the plan's order.
+    pub(crate) readings: Readings,
+    /// The store's time.
+    pub(crate) now: Timestamp,
+    /// Who holds the slots that the plan has taken, if it was allowed.
+    pub(crate) lease: Option<LeaseId>,
+}
+
+impl Measured {
+    /// The charges with the reading that belongs to each.
+    pub(crate) fn charges(&self) -> impl Iterator<Item = (Charge<'_>, &[u64])> {
+        let mut readings = &*self.readings;
+        self.plan.charges().map(move |charge| {
+            let (reading, rest) = readings.split_at(charge.policy().rule().width());
+            readings = rest;
+            (charge, reading)
+        })
+    }
+}
 
 /// What was decided about a request, with one [`Allowance`] per policy.
 ///
@@ -32,8 +54,12 @@ pub(crate) type Used = SmallVec<[u64; 4]>;
 #[derive(Clone)]
 pub struct Decision {
     outcome: Outcome,
+    /// Whether the fallback decided.
+    by_fallback: bool,
+    /// What is charged by now.
+    charged: Costs,
     /// The plan and what a store knew about it; nothing where no store was asked or none answered.
-    measured: Option<(Plan, Used)>,
+    measured: Option<Measured>,
 }
 
 /// What happens to a request.
@@ -68,24 +94,64 @@ impl Outcome {
 impl Decision {
     /// The outcome follows from what had been used: every charge has to fit.
     #[inline]
-    pub(crate) fn measured(plan: Plan, used: Used) -> Self {
-        debug_assert_eq!(plan.charges().len(), used.len());
-        let admitted = plan
-            .charges()
-            .zip(&used)
-            .all(|(charge, used)| charge.is_admitted(*used));
-        let outcome = if admitted { Outcome::Allowed } else { Outcome::Refused };
+    pub(crate) fn measured(measured: Measured) -> Self {
+        let now = measured.now.as_micros();
+        let is_admitted = |(charge, reading): (Charge<'_>, &[u64])| charge.is_admitted(reading, now);
+        let (outcome, charged) = if measured.charges().all(is_admitted) {
+            (Outcome::Allowed, measured.plan.costs())
+        } else {
+            (Outcome::Refused, Costs::NOTHING)
+        };
         Self {
             outcome,
-            measured: Some((plan, used)),
+            by_fallback: false,
+            charged,
+            measured: Some(measured),
         }
     }
 
     pub(crate) const fn unmeasured(outcome: Outcome) -> Self {
         Self {
             outcome,
+            by_fallback: false,
+            charged: Costs::NOTHING,
             measured: None,
         }
+    }
+
+    /// The same decision, made by the fallback: what becomes of its charges is the fallback's business, too.
+    pub(crate) fn made_by_fallback(mut self) -> Self {
+        self.by_fallback = true;
+        self
+    }
+
+    pub(crate) fn is_by_fallback(&self) -> bool {
+        self.by_fallback
+    }
+
+    /// What a store knew when it let the request pass, if it did.
+    #[inline]
+    pub(crate) fn receipt(&self) -> Option<&Measured> {
+        self.measured.as_ref().filter(|_| self.outcome == Outcome::Allowed)
+    }
+
+    /// What is charged by now.
+    #[inline]
+    pub(crate) fn charged(&self) -> Costs {
+        self.charged
+    }
+
+    /// The charge was changed.
+    pub(crate) fn set_charged(&mut self, charged: Costs) {
+        self.charged = charged;
+    }
+
+    /// How long the request waits for its turn in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) before it is
+    /// passed on: zero for all other algorithms, and when it is not passed on at all.
+    pub fn delay(&self) -> Duration {
+        let charges = self.receipt().into_iter().flat_map(Measured::charges);
+        let delays = charges.map(|(charge, reading)| charge.policy().rule().delay(reading, charge.weight()));
+        Duration::from_micros(delays.max().unwrap_or(0))
     }
 
     /// What happens to the request.
@@ -96,15 +162,18 @@ impl Decision {
 
     /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
-        let charged = self.outcome == Outcome::Allowed;
-        self.measured
-            .iter()
-            .flat_map(|(plan, used)| plan.charges().zip(used))
-            .map(move |(charge, used)| Allowance {
-                charge,
-                used: *used,
-                charged,
-            })
+        self.measured.iter().flat_map(|measured| {
+            let charged = measured.plan.charges_for(self.charged);
+            measured
+                .charges()
+                .zip(charged)
+                .map(|((charge, reading), charged)| Allowance {
+                    charge,
+                    reading,
+                    now: measured.now.as_micros(),
+                    charged: charged.weight(),
+                })
+        })
     }
 
     /// The allowances of the policies that refuse the request.
@@ -114,8 +183,8 @@ impl Decision {
 
     /// How long until the same request passes if nobody else asks: the longest wait of all violated policies.
     ///
-    /// `None` if the request was not refused by a policy, or if it never passes because it costs more than a full
-    /// bucket.
+    /// `None` if the request was not refused by a policy, or if it never passes because it costs more than a policy ever
+    /// lets pass. Nobody knows when a slot of a limit of concurrent requests becomes free: its wait is one second.
     pub fn retry_after(&self) -> Option<Duration> {
         self.violated()
             .map(|allowance| allowance.retry_after())
@@ -136,8 +205,10 @@ impl fmt::Debug for Decision {
 #[derive(Clone, Copy)]
 pub struct Allowance<'a> {
     charge: Charge<'a>,
-    used: u64,
-    charged: bool,
+    reading: &'a [u64],
+    now: u64,
+    /// The charge that has been made.
+    charged: u64,
 }
 
 impl<'a> Allowance<'a> {
@@ -146,50 +217,58 @@ impl<'a> Allowance<'a> {
         self.charge.policy().policy()
     }
 
-    /// Whole units left, this request's charge taken off if it passed.
-    pub fn remaining(&self) -> u64 {
-        self.bucket().remaining(self.used_now())
+    /// What the request was to cost, in the policy's unit.
+    pub fn cost(&self) -> u64 {
+        self.charge.cost()
     }
 
-    /// The effective window: a time in which the caller may spread the remaining units.
+    /// Whole units left, this request's charge taken off if it passed.
+    pub fn remaining(&self) -> u64 {
+        self.rule().remaining(&self.reading_now(), self.now)
+    }
+
+    /// The effective window: a time in which the caller may spread the remaining units. A limit of concurrent requests
+    /// has none.
     ///
-    /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit;
-    /// otherwise the time in which the bucket gives as many units as are left, so that a client that spends `remaining`
-    /// units in `reset` never asks for more than the rate.
-    pub fn reset(&self) -> Duration {
-        self.retry_after().unwrap_or_else(|| {
-            let bucket = self.bucket();
-            let micros = match self.remaining() {
-                0 => bucket.wait(self.used_now(), bucket.weight).unwrap_or(0),
-                remaining => bucket.time_for(remaining),
-            };
-            Duration::from_micros(micros)
-        })
+    /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit.
+    /// Otherwise, for a bucket, the time in which it gives as many units as are left, so that a client that spends
+    /// `remaining` units in `reset` never asks for more than the rate; and for a window, the time until it ends or its
+    /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
+    pub fn reset(&self) -> Option<Duration> {
+        let micros = match self.wait() {
+            Some(wait) if self.policy().window().is_some() => Some(wait),
+            _ => self.rule().reset(&self.reading_now(), self.now),
+        };
+        micros.map(Duration::from_micros)
     }
 
     /// Whether this policy refuses the request.
     pub fn is_violated(&self) -> bool {
-        !self.charge.is_admitted(self.used)
+        !self.charge.is_admitted(self.reading, self.now)
     }
 
-    /// How long until this policy lets the same request pass if nobody else asks, exact to the microsecond.
+    /// How long until this policy lets the same request pass if nobody else asks, exact to the microsecond; one second,
+    /// a guess, for a limit of concurrent requests.
     ///
-    /// `None` if it does not refuse the request, or never lets it pass because it costs more than a full bucket.
+    /// `None` if it does not refuse the request, or never lets it pass because it costs more than the policy ever lets
+    /// pass.
     pub fn retry_after(&self) -> Option<Duration> {
+        self.wait().map(Duration::from_micros)
+    }
+
+    fn wait(&self) -> Option<u64> {
         if !self.is_violated() {
             return None;
         }
-        self.bucket()
-            .wait(self.used, self.charge.weight())
-            .map(Duration::from_micros)
+        self.rule().wait(self.reading, self.now, self.charge.weight())
     }
 
-    fn used_now(&self) -> u64 {
-        self.used + if self.charged { self.charge.weight() } else { 0 }
+    fn reading_now(&self) -> Readings {
+        self.rule().charged(self.reading, self.charged)
     }
 
-    fn bucket(&self) -> &'a crate::quota::Bucket {
-        self.charge.policy().bucket()
+    fn rule(&self) -> &'a crate::algorithm::Rule {
+        self.charge.policy().rule()
     }
 }
 

@@ -30,6 +30,8 @@ pub struct ConfigError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigErrorKind {
+    /// The algorithm of a policy.
+    Algorithm,
     /// The burst capacity of a policy.
     BurstCapacity,
     /// A time limit: the deadline of a decision, a connection time.

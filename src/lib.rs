@@ -98,11 +98,21 @@ mod fields;
 mod guard;
 pub mod key;
 mod layer;
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "the Redis store names leases to its server")
+)]
+mod lease;
 mod partition;
 mod plan;
 mod policy;
 mod quota;
 mod rejection;
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "the Redis store sends settlements")
+)]
+mod settlement;
 mod store;
 
 #[cfg(feature = "redis")]
@@ -111,14 +121,18 @@ pub use self::{
     decision::{Allowance, Decision, Outcome},
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
-    layer::{NoKey, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, ResponseFuture},
+    layer::{
+        ActualCost, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent,
+        RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
+    },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},
     policy::Tiers,
-    quota::{CheckedPolicies, CheckedPolicy, QuotaPolicy},
+    quota::{Algorithm, CheckedPolicies, CheckedPolicy, Content, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
+    settlement::Settlement,
     store::{
-        AcquireFuture, Store,
+        AcquireFuture, Store, StoreFuture,
         memory::{MemoryStore, MemoryStoreBuilder},
     },
 };

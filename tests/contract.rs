@@ -21,8 +21,8 @@ use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::limit::ConcurrencyLimit;
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, Store,
-    StoreError, StoreErrorKind, key,
+    AcquireFuture, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    Settlement, Store, StoreError, StoreErrorKind, StoreFuture, key,
 };
 use tower_test::mock;
 
@@ -61,6 +61,14 @@ impl Store for TimedStore {
             }),
         }
     }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.store.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.store.reset(plan)
+    }
 }
 
 /// Fails at once, later, or never answers.
@@ -82,6 +90,14 @@ impl Store for FailingStore {
             }),
             Self::Never => AcquireFuture::boxed(pending()),
         }
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
     }
 }
 

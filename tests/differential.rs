@@ -31,7 +31,10 @@ struct Model {
 
 impl Model {
     fn new(policy: &QuotaPolicy) -> Self {
-        let (window, capacity) = (policy.window().as_micros() as i128, i128::from(policy.burst_capacity()));
+        let (window, capacity) = (
+            policy.window().unwrap().as_micros() as i128,
+            i128::from(policy.burst_capacity()),
+        );
         Self {
             quota: policy.quota().into(),
             window,
@@ -76,7 +79,9 @@ impl Partition {
     }
 
     fn acquire(&mut self, now: u64, cost: u64) -> Verdict {
-        let elapsed = i128::from(now.saturating_sub(self.at));
+        // What a clock has written that stood later belongs to now.
+        self.at = self.at.min(now);
+        let elapsed = i128::from(now - self.at);
         let cost = i128::from(cost);
         let before: Vec<i128> = self.models.iter().map(|model| model.left_after(elapsed)).collect();
         let fits = |(model, left): (&Model, &i128)| cost * model.window <= *left;
@@ -130,7 +135,7 @@ fn verdict(decision: &Decision) -> Verdict {
             .collect(),
         resets: decision
             .allowances()
-            .map(|allowance| micros(allowance.reset()))
+            .map(|allowance| micros(allowance.reset().unwrap()))
             .collect(),
         waits: decision
             .allowances()

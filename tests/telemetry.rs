@@ -14,7 +14,8 @@ use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind, Tiers, key,
+    AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreError, StoreErrorKind,
+    StoreFuture, Tiers, key,
 };
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
@@ -78,6 +79,14 @@ struct Failing(StoreErrorKind);
 impl Store for Failing {
     fn acquire(&self, _: Plan) -> AcquireFuture {
         AcquireFuture::ready(Err(StoreError::new(self.0, "test")))
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
     }
 }
 

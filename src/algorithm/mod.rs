@@ -1,137 +1,168 @@
-//! How time and units are counted: pure steps without a clock, a runtime or HTTP.
+//! How time and units are counted: pure steps without a clock, a runtime or HTTP, one file each.
 //!
-//! `store/redis/acquire.lua` is the same arithmetic in the same order. Both keep to integers below 2⁵³ and to
+//! A [`Rule`] is a policy in the numbers of its algorithm, a [`State`] what a store in this process keeps for it, and a
+//! reading what any store says about it at one moment, before a charge. All that is told to clients follows from the
+//! reading, so that it is computed in one place.
+//!
+//! `store/redis/quota.lua` is the same arithmetic in the same order. Both keep to integers below 2⁵³ and to
 //! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
 
+mod concurrency;
+mod fixed_window;
+mod leaky_bucket;
+mod sliding_counter;
+mod sliding_log;
+mod state;
 mod token_bucket;
 
 use smallvec::SmallVec;
 
-use self::token_bucket::Level;
-use crate::{
-    clock::Timestamp,
-    decision::Used,
-    plan::Plan,
-    quota::{CheckedPolicies, CheckedPolicy},
+use self::sliding_log::LogReading;
+pub(crate) use self::{
+    concurrency::Concurrency,
+    fixed_window::FixedWindow,
+    leaky_bucket::LeakyBucket,
+    sliding_counter::{SlidingCounter, Windows},
+    sliding_log::SlidingLog,
+    state::{Receipt, State},
+    token_bucket::TokenBucket,
 };
 
-/// What is kept about a partition: how full its buckets were at one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct PartitionState {
-    at: Timestamp,
-    /// The policies of the last charge, and what each of them has used.
-    policies: CheckedPolicies,
-    used: SmallVec<[u64; 3]>,
-    /// What is left of policies that the last charge did not have.
-    others: Option<Box<Others>>,
+/// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
+pub(crate) const EXACT: u64 = 1 << 53;
+
+/// What a store says about policies, one after the other; how many numbers belong to each, [`Rule::width`] says.
+pub(crate) type Readings = SmallVec<[u64; 4]>;
+
+/// When a state was written and when it is looked at, in microseconds; the first is never later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) last: u64,
+    pub(crate) now: u64,
 }
 
-/// Buckets of policies that only other plans name: of another tier, or of an older or newer configuration. They drain
-/// by their own rate and are kept until they are empty.
-#[derive(Clone, Debug)]
-struct Others {
-    at: Timestamp,
-    levels: Vec<Level>,
+impl Times {
+    #[inline]
+    fn elapsed(self) -> u64 {
+        self.now - self.last
+    }
 }
 
-impl PartitionState {
-    /// A partition never seen, for a plan like this one.
-    pub(crate) fn new(now: Timestamp, plan: &Plan) -> Self {
-        let used = SmallVec::from_elem(0, plan.charges().len());
-        Self {
-            at: now,
-            policies: plan.policies().clone(),
-            used,
-            others: None,
+fn window_start(moment: u64, window: u64) -> u64 {
+    moment - moment % window
+}
+
+/// Microseconds in which this many units are no more than twice the rate.
+fn least_time_for(units: u64, quota: u64, window: u64) -> u64 {
+    let micros = (u128::from(units) * u128::from(window)).div_ceil(2 * u128::from(quota));
+    u64::try_from(micros).unwrap_or(u64::MAX)
+}
+
+/// A policy in the numbers of its algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    Concurrency(Concurrency),
+    FixedWindow(FixedWindow),
+    LeakyBucket(LeakyBucket),
+    SlidingCounter(SlidingCounter),
+    SlidingLog(SlidingLog),
+    TokenBucket(TokenBucket),
+}
+
+impl Rule {
+    /// What a cost in units is in the numbers of the algorithm; more than any limit when it cannot be told apart from
+    /// that.
+    #[inline]
+    pub(crate) fn weigh(&self, cost: u64) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.weigh(cost),
+            Self::Concurrency(_) => cost.min(1),
+            Self::FixedWindow(_) | Self::SlidingCounter(_) | Self::SlidingLog(_) => cost.min(EXACT),
         }
     }
 
-    /// Charges the plan if all of it fits. Returns what had been used before.
-    pub(crate) fn acquire(&mut self, now: Timestamp, plan: &Plan) -> Used {
-        if self.policies.is_same(plan.policies()) {
-            self.acquire_again(now, plan)
-        } else {
-            self.acquire_anew(now, plan)
+    /// How many numbers a reading has.
+    #[inline]
+    pub(crate) fn width(&self) -> usize {
+        match self {
+            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => 1,
+            Self::SlidingCounter(_) => 2,
+            Self::SlidingLog(_) => LogReading::WIDTH,
         }
     }
 
-    /// The policies are those of the last charge, which is nearly always so.
-    fn acquire_again(&mut self, now: Timestamp, plan: &Plan) -> Used {
-        let elapsed = now.micros_since(self.at);
-        let (mut before, mut fits) = (Used::new(), true);
-        for (charge, used) in plan.charges().zip(&self.used) {
-            let used = token_bucket::drained(*used, charge.policy().bucket().drain, elapsed);
-            fits &= charge.is_admitted(used);
-            before.push(used);
+    /// Whether a charge fits.
+    #[inline]
+    pub(crate) fn admits(&self, reading: &[u64], now: u64, charge: u64) -> bool {
+        match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.admits(reading[0], charge),
+            Self::Concurrency(slots) => slots.admits(reading[0], charge),
+            Self::FixedWindow(window) => window.admits(reading[0], charge),
+            Self::SlidingCounter(counter) => counter.admits(Windows::from_numbers(reading), now, charge),
+            Self::SlidingLog(log) => log.admits(reading[0], charge),
         }
-        if fits && plan.is_charged() {
-            for ((charge, used), before) in plan.charges().zip(&mut self.used).zip(&before) {
-                *used = before + charge.weight();
+    }
+
+    /// The reading after a charge that was admitted.
+    pub(crate) fn charged(&self, reading: &[u64], charge: u64) -> Readings {
+        let mut charged = Readings::from_slice(reading);
+        match self {
+            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
+                charged[0] += charge;
             }
-            self.at = now;
+            Self::SlidingCounter(_) => charged[1] += charge,
+            Self::SlidingLog(_) => {
+                let before = LogReading::from_numbers(reading);
+                charged = LogReading {
+                    used: before.used + charge,
+                    ..before
+                }
+                .into_numbers()
+                .into();
+            }
         }
-        before
+        charged
     }
 
-    /// The policies are others than those of the last charge.
-    fn acquire_anew(&mut self, now: Timestamp, plan: &Plan) -> Used {
-        let levels = self.levels(now);
-        let used_by = |policy: &CheckedPolicy| {
-            let level = levels.iter().find(|level| level.is_of(policy));
-            level.map_or(0, |level| level.used_by(policy.bucket()))
-        };
-        let before: Used = plan.charges().map(|charge| used_by(charge.policy())).collect();
-        let fits = plan
-            .charges()
-            .zip(&before)
-            .all(|(charge, used)| charge.is_admitted(*used));
-        if fits && plan.is_charged() {
-            let is_other = |level: &Level| plan.charges().all(|charge| !level.is_of(charge.policy()));
-            let others: Vec<Level> = levels.into_iter().filter(is_other).collect();
-            self.used = plan
-                .charges()
-                .zip(&before)
-                .map(|(charge, used)| used + charge.weight())
-                .collect();
-            self.policies = plan.policies().clone();
-            self.others = (!others.is_empty()).then(|| {
-                Box::new(Others {
-                    at: now,
-                    levels: others,
-                })
-            });
-            self.at = now;
+    /// Whole units that are left.
+    pub(crate) fn remaining(&self, reading: &[u64], now: u64) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.remaining(reading[0]),
+            Self::Concurrency(Concurrency { limit }) => limit.saturating_sub(reading[0]),
+            Self::FixedWindow(FixedWindow { limit, .. }) => limit.saturating_sub(reading[0]),
+            Self::SlidingCounter(counter) => counter.remaining(Windows::from_numbers(reading), now),
+            Self::SlidingLog(SlidingLog { limit, .. }) => limit.saturating_sub(reading[0]),
         }
-        before
     }
 
-    /// All buckets that are not empty yet.
-    fn levels(&self, now: Timestamp) -> Vec<Level> {
-        let elapsed = now.micros_since(self.at);
-        let own = self
-            .policies
-            .iter()
-            .zip(&self.used)
-            .map(|(policy, used)| Level::new(policy, *used).after(elapsed));
-        let others = self.others.iter().flat_map(|others| {
-            let elapsed = now.micros_since(others.at);
-            others.levels.iter().map(move |level| level.after(elapsed))
-        });
-        own.chain(others).filter(|level| !level.is_empty()).collect()
+    /// The effective window in microseconds: a time in which the units that are left may be used.
+    pub(crate) fn reset(&self, reading: &[u64], now: u64) -> Option<u64> {
+        match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => Some(bucket.reset(reading[0])),
+            Self::Concurrency(_) => None,
+            Self::FixedWindow(window) => Some(window.reset(reading[0], now)),
+            Self::SlidingCounter(counter) => Some(counter.reset(Windows::from_numbers(reading), now)),
+            Self::SlidingLog(log) => Some(log.reset(LogReading::from_numbers(reading))),
+        }
     }
 
-    /// The moment from which this state equals that of a partition never seen.
-    pub(crate) fn empty_at(&self) -> Timestamp {
-        let empty_at = |at: Timestamp, level: Level| at.as_micros().saturating_add(level.micros_to_drain());
-        let own = self
-            .policies
-            .iter()
-            .zip(&self.used)
-            .map(|(policy, used)| empty_at(self.at, Level::new(policy, *used)));
-        let others = self
-            .others
-            .iter()
-            .flat_map(|others| others.levels.iter().map(|level| empty_at(others.at, *level)));
-        Timestamp::from_micros(own.chain(others).max().unwrap_or(0))
+    /// Microseconds until a charge that was refused passes if nothing else is used; `None` if it never does.
+    pub(crate) fn wait(&self, reading: &[u64], now: u64, charge: u64) -> Option<u64> {
+        match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.wait(reading[0], charge),
+            Self::Concurrency(_) => Some(Concurrency::RETRY_MICROS),
+            Self::FixedWindow(window) => window.wait(now, charge),
+            Self::SlidingCounter(counter) => counter.wait(Windows::from_numbers(reading), now, charge),
+            Self::SlidingLog(log) => (charge <= log.limit).then_some(LogReading::from_numbers(reading).wait),
+        }
+    }
+
+    /// Microseconds that a request has to wait for its turn although it was admitted.
+    #[inline]
+    pub(crate) fn delay(&self, reading: &[u64], charge: u64) -> u64 {
+        match self {
+            Self::LeakyBucket(leaky) if charge > 0 => leaky.delay(reading[0]),
+            _ => 0,
+        }
     }
 }

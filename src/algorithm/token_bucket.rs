@@ -3,67 +3,132 @@
 //! What is kept is not the tokens that are left but the weight that was used: zero means "never seen" whatever the
 //! capacity is, and a changed quota can carry the used units over.
 
-use crate::quota::{Bucket, CheckedPolicy, EXACT};
+use super::EXACT;
 
-/// What is still used of a weight `elapsed` microseconds later.
-#[inline]
-pub(super) fn drained(used: u64, drain: u64, elapsed: u64) -> u64 {
-    used.saturating_sub(elapsed.saturating_mul(drain))
-}
-
-/// How much of one bucket is used, in a form that explains itself: whoever has it can drain it and convert it, also
-/// without the policy.
+/// A token bucket in exact integers.
+///
+/// With g = gcd(quota, window in µs), one unit *weighs* window / g and each microsecond *drains* quota / g from what
+/// was used. A bucket's state is the weight used so far, an integer: no rate is ever rounded, and no arrival time is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Level {
-    id: u32,
-    weight: u64,
-    drain: u64,
-    used: u64,
+pub(crate) struct TokenBucket {
+    /// What one unit weighs.
+    pub(crate) weight: u64,
+    /// How much of the used weight goes away each microsecond.
+    pub(crate) drain: u64,
+    /// The weight of a full burst: a charge that would lift the used weight above it is refused.
+    pub(crate) limit: u64,
+    /// The most used weight that is ever believed: the limit and, as far as doubles reach, as much again, which a
+    /// lowered quota may leave behind.
+    pub(crate) bound: u64,
 }
 
-impl Level {
-    pub(super) fn new(policy: &CheckedPolicy, used: u64) -> Self {
-        let &Bucket { weight, drain, .. } = policy.bucket();
-        Self {
-            id: policy.id(),
+impl TokenBucket {
+    /// An error says what about the numbers cannot be kept exact.
+    pub(crate) fn new(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
+        let window = window_secs * 1_000_000;
+        let divisor = greatest_common_divisor(quota, window);
+        let (mut weight, mut drain) = (window / divisor, quota / divisor);
+        let most = (EXACT - 1) / capacity;
+        if weight > most {
+            (drain, weight) = slower_rate(drain, weight, most);
+            // One part in a million is less than the clocks of two computers differ by.
+            let slowed =
+                (u128::from(drain) * u128::from(window) * 1_000_000) < u128::from(quota) * u128::from(weight) * 999_999;
+            if slowed {
+                return Err(format!(
+                    "burst capacity {capacity} with {quota} per {window_secs} s cannot be counted exactly; \
+                     make the capacity or the window smaller, or the quota a rounder number"
+                ));
+            }
+        }
+        let limit = capacity * weight;
+        let bound = limit.saturating_mul(2).min(EXACT - 1);
+        Ok(Self {
             weight,
             drain,
-            used,
+            limit,
+            bound,
+        })
+    }
+
+    /// The form in which no window of the given length ever sees more than the quota: what a full bucket and the rate
+    /// give in one window is the quota, so the rate is lower by what the bucket holds.
+    pub(crate) fn strict(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
+        if capacity > quota {
+            return Err(format!(
+                "burst capacity {capacity} is above the quota {quota}, which a strict token bucket never exceeds"
+            ));
+        }
+        // One more than what is left of the quota: at the moment when that unit is there, the window has passed.
+        Self::new(quota - capacity + 1, window_secs, capacity)
+    }
+
+    /// The weight of `cost` units; more than any limit when it cannot be told apart from that.
+    #[inline]
+    pub(crate) fn weigh(&self, cost: u64) -> u64 {
+        cost.saturating_mul(self.weight).min(EXACT)
+    }
+
+    /// What is still used of a weight `elapsed` microseconds later.
+    #[inline]
+    pub(crate) fn drained(&self, used: u64, elapsed: u64) -> u64 {
+        used.saturating_sub(elapsed.saturating_mul(self.drain))
+    }
+
+    #[inline]
+    pub(crate) fn admits(&self, used: u64, charge: u64) -> bool {
+        used + charge <= self.limit
+    }
+
+    /// Whole units that are left; parts are rounded down.
+    pub(crate) fn remaining(&self, used: u64) -> u64 {
+        self.limit.saturating_sub(used) / self.weight
+    }
+
+    /// Microseconds until a charge passes if nothing else is used, rounded up; `None` if it never does.
+    pub(crate) fn wait(&self, used: u64, charge: u64) -> Option<u64> {
+        (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
+    }
+
+    /// Microseconds in which the rate gives as many units as are left, or until the next one if there is none.
+    pub(crate) fn reset(&self, used: u64) -> u64 {
+        match self.remaining(used) {
+            0 => self.wait(used, self.weight).unwrap_or(0),
+            remaining => (remaining * self.weight).div_ceil(self.drain),
         }
     }
 
-    pub(super) fn is_of(&self, policy: &CheckedPolicy) -> bool {
-        self.id == policy.id()
+    pub(crate) fn micros_to_drain(&self, used: u64) -> u64 {
+        used.div_ceil(self.drain)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.used == 0
-    }
-
-    /// The level `elapsed` microseconds later.
-    pub(super) fn after(self, elapsed: u64) -> Self {
-        Self {
-            used: drained(self.used, self.drain, elapsed),
-            ..self
+    /// What is used once `refund` of a charge is taken back that was made `age` microseconds ago, when `used_before` was
+    /// used.
+    ///
+    /// What has filled up by itself since then cannot be given back a second time. How much that is depends on all that
+    /// has happened in between; this is the most it can be, as if nobody else had come.
+    pub(crate) fn refunded(&self, used: u64, refund: u64, used_before: u64, age: u64) -> u64 {
+        let filled = age.saturating_mul(self.drain);
+        if filled >= EXACT {
+            return used;
         }
+        let filled = filled.saturating_sub(used_before);
+        used.saturating_sub(refund.saturating_sub(filled))
     }
 
-    /// What is used in the weight of `bucket`, and never more than it believes.
-    pub(super) fn used_by(&self, bucket: &Bucket) -> u64 {
-        let used = if self.weight == bucket.weight {
-            self.used
+    /// A weight of another bucket of the same policy in the weight of this one: the same number of units, rounded up by
+    /// less than the weight of a microsecond, and never more than this one believes.
+    pub(crate) fn converted(&self, used: u64, from: &Self) -> u64 {
+        let used = if from.weight == self.weight {
+            used
         } else {
-            convert(self.used, self.weight, bucket.weight)
+            convert(used, from.weight, self.weight)
         };
-        used.min(bucket.bound)
-    }
-
-    pub(super) fn micros_to_drain(&self) -> u64 {
-        self.used.div_ceil(self.drain)
+        used.min(self.bound)
     }
 }
 
-/// The same number of units in another weight, rounded up by less than the weight of a microsecond.
+/// The same number of units in another weight, rounded up.
 fn convert(used: u64, from: u64, to: u64) -> u64 {
     let (units, part) = (used / from, used % from);
     let product = u128::from(part) * u128::from(to);
@@ -76,9 +141,114 @@ fn convert(used: u64, from: u64, to: u64) -> u64 {
     units.saturating_mul(to).saturating_add(part)
 }
 
+/// The fraction nearest below `drain / weight` whose weight is at most `most`: the rate is rounded down, never up.
+///
+/// A search in the Stern-Brocot tree, many steps at a time: two fractions close in on the rate from both sides, and what
+/// lies between them has a larger weight than either.
+fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
+    // The rate lies in [low, high), each as numerator and denominator.
+    let (mut low, mut high) = (
+        (u128::from(drain / weight), 1_u128),
+        (u128::from(drain / weight) + 1, 1_u128),
+    );
+    let (drain, weight, most) = (u128::from(drain), u128::from(weight), u128::from(most.max(1)));
+    loop {
+        // How many steps towards `high` keep the lower end at or below the rate.
+        let surplus = high.0 * weight - drain * high.1;
+        let deficit = drain * low.1 - low.0 * weight;
+        if deficit == 0 {
+            break;
+        }
+        let up = (deficit / surplus).min((most.saturating_sub(low.1)) / high.1);
+        low = (low.0 + up * high.0, low.1 + up * high.1);
+        let deficit = drain * low.1 - low.0 * weight;
+        if deficit == 0 || low.1 + high.1 > most {
+            break;
+        }
+        // How many steps towards `low` keep the upper end above the rate.
+        let down = ((surplus - 1) / deficit).min((most - high.1) / low.1);
+        high = (high.0 + down * low.0, high.1 + down * low.1);
+        if up == 0 && down == 0 {
+            break;
+        }
+    }
+    // Both ends came from `u64` numbers by steps that stay below them.
+    (low.0 as u64, low.1 as u64)
+}
+
+fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everyday_quotas_are_exact() {
+        for (quota, window) in [
+            (1, 1),
+            (7, 1),
+            (30_000, 1),
+            (100, 60),
+            (5_000, 86_400),
+            (1_000_000, 2_678_400),
+        ] {
+            let bucket = TokenBucket::new(quota, window, quota).unwrap();
+            assert_eq!(
+                bucket.weight * quota,
+                bucket.drain * window * 1_000_000,
+                "{quota} per {window} s"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rate_is_replaced_by_the_nearest_one_below_that_fits() {
+        for weight in 1..60_u64 {
+            for drain in 1..80_u64 {
+                for most in [1, 2, 3, 5, 8, 13, 21, 34, 59] {
+                    let (slower_drain, slower_weight) = slower_rate(drain, weight, most);
+                    let is_below = |d: u64, w: u64| d * weight <= drain * w;
+                    assert!((1..=most).contains(&slower_weight) && is_below(slower_drain, slower_weight));
+                    let best = (1..=most)
+                        .map(|w| (drain * w / weight, w))
+                        .max_by(|a, b| (a.0 * b.1).cmp(&(b.0 * a.1)))
+                        .unwrap();
+                    assert_eq!(
+                        best.0 * slower_weight,
+                        slower_drain * best.1,
+                        "{drain}/{weight} with {most}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_quota_too_odd_for_doubles_is_slower_by_less_than_a_millionth_and_never_faster() {
+        for (quota, window) in [
+            (5_003, 2_678_400),
+            (104_729, 86_400),
+            (999_999_999_999_989, 1),
+            (999_999_937, 31_536_000),
+        ] {
+            let bucket = TokenBucket::new(quota, window, quota).unwrap();
+            assert!(
+                bucket.limit < EXACT && bucket.bound < EXACT,
+                "{quota} per {window} s: {bucket:?}"
+            );
+            let exact = u128::from(quota) * u128::from(bucket.weight);
+            let kept = u128::from(bucket.drain) * u128::from(window) * 1_000_000;
+            assert!(
+                kept < exact && exact - kept < exact / 1_000_000,
+                "{quota} per {window} s"
+            );
+        }
+    }
 
     #[test]
     fn a_conversion_keeps_the_units_and_rounds_up() {
@@ -90,16 +260,38 @@ mod tests {
 
     #[test]
     fn draining_stops_at_empty_however_long_it_takes() {
-        let level = Level {
-            id: 1,
+        // Three units in five microseconds, so to say.
+        let bucket = TokenBucket {
             weight: 5,
             drain: 3,
-            used: 10,
+            limit: 50,
+            bound: 100,
         };
-        assert_eq!(level.after(0).used, 10);
-        assert_eq!(level.after(3).used, 1);
-        assert!(level.after(4).is_empty());
-        assert!(level.after(u64::MAX).is_empty());
-        assert_eq!(level.micros_to_drain(), 4);
+        assert_eq!(bucket.drained(10, 0), 10);
+        assert_eq!(bucket.drained(10, 3), 1);
+        assert_eq!(bucket.drained(10, 4), 0);
+        assert_eq!(bucket.drained(10, u64::MAX), 0);
+        assert_eq!(bucket.micros_to_drain(10), 4);
+    }
+
+    /// A second unit a second later, and the first one given back: two at one moment would be one too many.
+    #[test]
+    fn what_has_filled_up_by_itself_is_not_given_back_again() {
+        let bucket = TokenBucket::new(1, 1, 1).unwrap();
+        let (second, unit) = (1_000_000, bucket.weight);
+        assert_eq!(bucket.refunded(unit, unit, 0, 0), 0);
+        assert_eq!(bucket.refunded(unit, unit, 0, second / 2), unit / 2);
+        assert_eq!(bucket.refunded(unit, unit, 0, second), unit);
+        assert_eq!(bucket.refunded(unit, unit, unit / 2, second), unit / 2);
+        assert_eq!(bucket.refunded(unit, u64::MAX, 0, u64::MAX), unit);
+    }
+
+    #[test]
+    fn a_strict_bucket_gives_its_capacity_and_the_rest_of_the_quota_in_a_window() {
+        for (quota, capacity, rate) in [(60, 30, 31), (60, 1, 60), (60, 60, 1), (1, 1, 1)] {
+            let strict = TokenBucket::strict(quota, 60, capacity).unwrap();
+            assert_eq!(strict, TokenBucket::new(rate, 60, capacity).unwrap());
+        }
+        assert!(TokenBucket::strict(5, 60, 6).is_err());
     }
 }

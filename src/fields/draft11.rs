@@ -3,13 +3,17 @@
 use http::HeaderValue;
 use sfv::{Integer, KeyRef, ListSerializer, StringRef};
 
-use crate::{decision::Decision, quota::CheckedPolicies};
+use crate::{
+    decision::Decision,
+    quota::{CheckedPolicies, QuotaUnit},
+};
 
 use super::whole_seconds;
 
 const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
 const EFFECTIVE_WINDOW: &KeyRef = KeyRef::constant("t");
 const QUOTA: &KeyRef = KeyRef::constant("q");
+const QUOTA_UNIT: &KeyRef = KeyRef::constant("qu");
 const WINDOW: &KeyRef = KeyRef::constant("w");
 
 /// `"burst";q=10;w=1, "daily";q=5000;w=86400`. It depends on the configuration only, so it is written once.
@@ -18,8 +22,13 @@ pub(crate) fn policy_field(policies: &CheckedPolicies) -> Option<HeaderValue> {
     for policy in policies {
         let policy = policy.policy();
         let item = list.bare_item(name(policy.name()));
-        let item = item.parameter(QUOTA, integer(policy.quota()));
-        let _ = item.parameter(WINDOW, integer(policy.window().as_secs()));
+        let mut item = item.parameter(QUOTA, integer(policy.quota()));
+        if let Some(unit) = unit(policy.unit()) {
+            item = item.parameter(QUOTA_UNIT, unit);
+        }
+        if let Some(window) = policy.window() {
+            let _ = item.parameter(WINDOW, integer(window.as_secs()));
+        }
     }
     value(list.finish()?)
 }
@@ -32,10 +41,21 @@ pub(crate) fn limit_field(decision: &Decision) -> Option<HeaderValue> {
     for allowance in decision.allowances() {
         let item = list.bare_item(name(allowance.policy().name()));
         let item = item.parameter(AVAILABLE_QUOTA, integer(allowance.remaining()));
-        let _ = item.parameter(EFFECTIVE_WINDOW, integer(whole_seconds(allowance.reset())));
+        if let Some(reset) = allowance.reset() {
+            let _ = item.parameter(EFFECTIVE_WINDOW, integer(whole_seconds(reset)));
+        }
     }
     list.finish()?;
     value(field)
+}
+
+/// Requests are the default, which is left out.
+fn unit(unit: QuotaUnit) -> Option<&'static StringRef> {
+    match unit {
+        QuotaUnit::Requests => None,
+        QuotaUnit::ContentBytes(_) => Some(StringRef::constant("content-bytes")),
+        QuotaUnit::ConcurrentRequests => Some(StringRef::constant("concurrent-requests")),
+    }
 }
 
 fn value(list: String) -> Option<HeaderValue> {

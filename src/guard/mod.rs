@@ -11,6 +11,7 @@ use crate::{
     decision::{Decision, Outcome},
     error::{StoreError, StoreErrorKind},
     plan::Plan,
+    settlement::Settlement,
     store::{AcquireFuture, Store},
     telemetry::UndecidedLog,
 };
@@ -89,6 +90,15 @@ impl Guard {
         }
     }
 
+    /// Has the store that decided settle what it has charged. Nobody waits for it.
+    pub(crate) fn settle(&self, decision: &Decision, settlement: Settlement) {
+        if settlement.is_empty() {
+            return;
+        }
+        let fallback = self.fallback.as_ref().filter(|_| decision.is_by_fallback());
+        drop(fallback.unwrap_or(&self.store).settle(settlement));
+    }
+
     async fn wait(self: Arc<Self>, pending: AcquireFuture, admission: Admission, spare: Option<Plan>) -> Decision {
         let result = tokio::time::timeout(self.deadline, pending).await.unwrap_or_else(|_| {
             let message = format!("no decision within {:?}", self.deadline);
@@ -114,12 +124,12 @@ impl Guard {
             return Deciding::Decided(failed);
         };
         match fallback.acquire(plan).into_ready() {
-            Ok(result) => Deciding::Decided(result.unwrap_or(failed)),
+            Ok(result) => Deciding::Decided(result.map_or(failed, Decision::made_by_fallback)),
             Err(pending) => {
                 let deadline = self.deadline;
                 Deciding::Waiting(Box::pin(async move {
                     match tokio::time::timeout(deadline, pending).await {
-                        Ok(Ok(decision)) => decision,
+                        Ok(Ok(decision)) => decision.made_by_fallback(),
                         Ok(Err(_)) | Err(_) => failed,
                     }
                 }))
@@ -138,6 +148,7 @@ mod tests {
         clock::Timestamp,
         partition::{PartitionKey, Scope},
         quota::{CheckedPolicies, QuotaPolicy},
+        store::StoreFuture,
     };
 
     /// A store that is there or not, and counts the calls.
@@ -155,6 +166,14 @@ mod tests {
                 return AcquireFuture::boxed(std::future::pending());
             }
             self.store.acquire(plan)
+        }
+
+        fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+            self.store.settle(settlement)
+        }
+
+        fn reset(&self, plan: Plan) -> StoreFuture<()> {
+            self.store.reset(plan)
         }
     }
 

@@ -2,21 +2,26 @@
 
 use std::{
     pin::Pin,
-    task::{Context, Poll},
+    sync::Arc,
+    task::{Context, Poll, ready},
 };
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use super::open_charge::OpenCharge;
+
 pin_project! {
     /// The body of a response of [`RateLimit`](crate::RateLimit).
     ///
-    /// What the inner service has sent is forwarded frame by frame, trailers and size hint included.
+    /// What the inner service has sent is forwarded frame by frame, trailers and size hint included. Where a policy
+    /// counts bytes or concurrent requests, the request goes on until the body has ended or is dropped.
     #[derive(Debug)]
     pub struct RateLimitBody<B> {
         #[pin]
         inner: Inner<B>,
+        charge: Option<Arc<OpenCharge>>,
     }
 }
 
@@ -30,17 +35,19 @@ pin_project! {
 }
 
 impl<B> RateLimitBody<B> {
-    pub(crate) fn passed(body: B) -> Self {
+    pub(super) fn passed(body: B, charge: Option<Arc<OpenCharge>>) -> Self {
         Self {
             inner: Inner::Passed { body },
+            charge,
         }
     }
 
-    pub(crate) fn refused(body: Bytes) -> Self {
+    pub(super) fn refused(body: Bytes) -> Self {
         Self {
             inner: Inner::Refused {
                 body: Some(body).filter(|body| !body.is_empty()),
             },
+            charge: None,
         }
     }
 }
@@ -50,8 +57,19 @@ impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        match self.project().inner.project() {
-            InnerProjection::Passed { body } => body.poll_frame(cx),
+        let this = self.project();
+        match this.inner.project() {
+            InnerProjection::Passed { mut body } => {
+                let frame = ready!(body.as_mut().poll_frame(cx));
+                if let Some(charge) = this.charge {
+                    let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+                    charge.response_bytes(data.map_or(0, Bytes::len));
+                    if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+                        *this.charge = None;
+                    }
+                }
+                Poll::Ready(frame)
+            }
             InnerProjection::Refused { body } => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
         }
     }
@@ -73,6 +91,6 @@ impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
 
 impl<B: Default> Default for RateLimitBody<B> {
     fn default() -> Self {
-        Self::passed(B::default())
+        Self::passed(B::default(), None)
     }
 }

@@ -3,11 +3,11 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::Response;
+use http::{Response, request, response};
 
 use super::{
     RateLimitLayer,
-    limits::{Limits, NoKey},
+    limits::{ActualCostOf, Cost, Limits, NoKey},
 };
 use crate::{
     clock::Clock,
@@ -19,7 +19,7 @@ use crate::{
     quota::QuotaPolicy,
     rejection::{Rejection, Responder},
     store::Store,
-    telemetry::Once,
+    telemetry::{Once, QueueLog},
 };
 
 /// Settings of a [`RateLimitLayer`]. A scope, a key and at least one policy are needed; all else has a default.
@@ -36,6 +36,8 @@ pub struct RateLimitLayerBuilder {
     failure_mode: FailureMode,
     fallback: Option<Arc<dyn Store>>,
     responder: Responder,
+    cost: Cost,
+    actual_cost: Option<Box<ActualCostOf>>,
 }
 
 impl RateLimitLayerBuilder {
@@ -54,6 +56,8 @@ impl RateLimitLayerBuilder {
             failure_mode: FailureMode::default(),
             fallback: None,
             responder: Responder::default(),
+            cost: Cost::Same(1),
+            actual_cost: None,
         }
     }
 
@@ -100,6 +104,68 @@ impl RateLimitLayerBuilder {
         self
     }
 
+    /// What each request costs, in the units of policies that count requests. Default: 1.
+    ///
+    /// A request that costs 0 is not counted at all, in no unit, and shows what is left. One that costs more than a
+    /// policy ever lets pass is refused without `Retry-After`; the first one is reported as a `tracing` event.
+    pub fn cost(mut self, cost: u64) -> Self {
+        self.cost = Cost::Same(cost);
+        self
+    }
+
+    /// What a request costs, by its method, path, fields and extensions. See [`cost`](Self::cost).
+    ///
+    /// The closure is called once for each request and must not block.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::client_ip())
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .cost_by(|request| match request.uri.path() {
+    ///         "/health" => 0,
+    ///         "/search" => 5,
+    ///         _ => 1,
+    ///     })
+    ///     .build()?;
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    pub fn cost_by<F>(mut self, cost: F) -> Self
+    where
+        F: Fn(&request::Parts) -> u64 + Send + Sync + 'static,
+    {
+        self.cost = Cost::Of(Box::new(cost));
+        self
+    }
+
+    /// What a request has really cost, by its response; `None` leaves the charge as it is. Default: always `None`.
+    ///
+    /// The difference is charged or given back, without delaying the response. A handler can say the same with
+    /// [`ActualCost`](crate::ActualCost), which wins. To count failed logins only, charge 1 and give it back on success:
+    /// then many attempts at the same moment cannot slip through.
+    ///
+    /// What is given back comes back as far as the policy has not filled up by itself since, and within a window of the
+    /// charge; a place in a leaky bucket that was used does not come back.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let failed_logins = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("failed logins")
+    ///     .key(key::client_ip())
+    ///     .policy(QuotaPolicy::per_hour("failures", 10))
+    ///     .actual_cost(|response| response.status.is_success().then_some(0))
+    ///     .build()?;
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    pub fn actual_cost<F>(mut self, actual_cost: F) -> Self
+    where
+        F: Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
+    {
+        self.actual_cost = Some(Box::new(actual_cost));
+        self
+    }
+
     /// How long a decision may take before the request goes on without it, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After five failures in a row no request waits at all: a circuit breaker opens, and one request at a time tries
@@ -132,7 +198,7 @@ impl RateLimitLayerBuilder {
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
-    /// use http::Response;
+    /// use http::{Response, request, response};
     ///
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
@@ -201,6 +267,11 @@ impl RateLimitLayerBuilder {
                 Clock::system(),
             )),
             responder: self.responder,
+            cost: self.cost,
+            actual_cost: self.actual_cost,
+            cost_warning: Once::default(),
+            content_warning: Once::default(),
+            queue_log: QueueLog::default(),
         }))
     }
 }

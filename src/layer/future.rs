@@ -1,4 +1,4 @@
-//! The way of a request after `call`: wait for the decision, then for the inner service.
+//! The way of a request after `call`: wait for the decision, for its turn, then for the inner service.
 
 use std::{
     fmt,
@@ -6,17 +6,19 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tokio::time::Sleep;
 use tower_service::Service;
 
 use super::{
     RateLimitBody,
-    limits::{Limits, Verdict},
+    limits::{Limits, Turn, Verdict},
 };
 use crate::{decision::Decision, policy::Tier};
 
@@ -24,6 +26,7 @@ pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
     /// When it is dropped before the decision, the inner service has not been called; the charge may have been made.
+    /// When it is dropped while it waits for its turn, its charge is given back.
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,
@@ -39,6 +42,11 @@ pin_project! {
             tier: Tier,
             // The service that was ready when the request came, and the request; taken when the decision is there.
             held: Option<(S, Request<B>)>,
+        },
+        Queued {
+            sleep: Pin<Box<Sleep>>,
+            // Not the service that was ready when the request came: that one may hold what others need.
+            held: Option<(S, Request<B>, Verdict)>,
         },
         Calling { #[pin] future: S::Future, verdict: Option<Verdict> },
         Refused { response: Option<Response<Bytes>> },
@@ -63,6 +71,19 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
+    pub(super) fn queued(
+        limits: Arc<Limits>,
+        delay: Duration,
+        service: S,
+        request: Request<B>,
+        verdict: Verdict,
+    ) -> Self {
+        Self {
+            state: State::queued(delay, service, request, verdict),
+            limits,
+        }
+    }
+
     pub(super) fn calling(limits: Arc<Limits>, future: S::Future, verdict: Verdict) -> Self {
         Self {
             state: State::Calling {
@@ -83,9 +104,50 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     }
 }
 
+impl<S: Service<Request<B>>, B> State<S, B> {
+    #[allow(clippy::disallowed_methods, reason = "a queue is there to wait in")]
+    fn queued(delay: Duration, service: S, request: Request<B>, verdict: Verdict) -> Self {
+        Self::Queued {
+            sleep: Box::pin(tokio::time::sleep(delay)),
+            held: Some((service, request, verdict)),
+        }
+    }
+
+    /// The decision is there.
+    fn decided(decision: Decision, tier: Tier, service: S, request: Request<B>, limits: &Limits) -> Self
+    where
+        S: Clone,
+    {
+        let (mut parts, body) = request.into_parts();
+        if !decision.outcome().is_pass() {
+            return Self::Refused {
+                response: Some(limits.refuse(decision, tier, &parts)),
+            };
+        }
+        let verdict = limits.admit(decision, tier, &mut parts);
+        let request = Request::from_parts(parts, body);
+        match Turn::of(limits, &verdict) {
+            Turn::Now => Self::calling(service, request, verdict),
+            Turn::In(delay) => {
+                let clone = service.clone();
+                drop(service);
+                Self::queued(delay, clone, request, verdict)
+            }
+        }
+    }
+
+    fn calling(mut service: S, request: Request<B>, verdict: Verdict) -> Self {
+        verdict.is_used();
+        Self::Calling {
+            future: service.call(request),
+            verdict: Some(verdict),
+        }
+    }
+}
+
 impl<S, B, R> Future for ResponseFuture<S, B>
 where
-    S: Service<Request<B>, Response = Response<R>>,
+    S: Service<Request<B>, Response = Response<R>> + Clone,
     R: Body<Data = Bytes>,
 {
     type Output = Result<Response<RateLimitBody<R>>, S::Error>;
@@ -94,29 +156,29 @@ where
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
-                // ## Deciding => (Calling | Refused)
+                // ## Deciding => (Queued | Calling | Refused)
                 StateProjection::Deciding { decision, tier, held } => {
                     let decision = ready!(decision.as_mut().poll(cx));
-                    let (mut service, request) = held.take().expect("a decision is polled to its end once");
-                    let verdict = Verdict { decision, tier: *tier };
-                    if verdict.decision.outcome().is_pass() {
-                        State::Calling {
-                            future: service.call(request),
-                            verdict: Some(verdict),
-                        }
-                    } else {
-                        let (request, _) = request.into_parts();
-                        State::Refused {
-                            response: Some(this.limits.refuse(verdict, &request)),
-                        }
+                    let (service, request) = held.take().expect("a decision is polled to its end once");
+                    State::decided(decision, *tier, service, request, this.limits)
+                }
+                // ## Queued => Calling
+                StateProjection::Queued { sleep, held } => {
+                    ready!(sleep.as_mut().poll(cx));
+                    let (service, ..) = held.as_mut().expect("a turn comes once");
+                    if let Err(error) = ready!(service.poll_ready(cx)) {
+                        // Nothing was done for the request: dropping its charge gives it back.
+                        *held = None;
+                        return Poll::Ready(Err(error));
                     }
+                    let (service, request, verdict) = held.take().expect("a turn comes once");
+                    State::calling(service, request, verdict)
                 }
                 // ## Calling => done
                 StateProjection::Calling { future, verdict } => {
-                    let mut response = ready!(future.poll(cx))?;
+                    let response = ready!(future.poll(cx))?;
                     let verdict = verdict.take().expect("polled after it was ready");
-                    this.limits.tell(verdict, &mut response);
-                    return Poll::Ready(Ok(response.map(RateLimitBody::passed)));
+                    return Poll::Ready(Ok(this.limits.answer(verdict, response)));
                 }
                 // ## Refused => done
                 StateProjection::Refused { response } => {

@@ -1,20 +1,28 @@
 //! What all services of one layer share: who is counted, by which policies, and what the client is told.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Response, request::Parts};
+use http::{Response, header, request, request::Parts, response};
+use http_body::Body;
 
+use super::{
+    body::RateLimitBody,
+    content::Reader,
+    open_charge::{ActualCost, OpenCharge, SlotHandle},
+};
 use crate::{
+    clock::Clock,
     decision::{Decision, Outcome},
     fields::{self, RATELIMIT, RATELIMIT_POLICY},
     guard::{Deciding, Guard},
     key::KeyExtractor,
     partition::{PartitionId, PartitionKey, Scope},
-    plan::Plan,
-    policy::{Policies, Tier},
+    plan::{Costs, Plan},
+    policy::{FollowUp, Policies, Tier},
     rejection::{Rejection, Responder},
-    telemetry::Once,
+    settlement::Settlement,
+    telemetry::{Once, QueueLog},
 };
 
 /// What happens to a request for which no key is found.
@@ -41,13 +49,70 @@ pub(crate) struct Limits {
     pub(super) unknown_tier_warning: Once,
     pub(super) guard: Arc<Guard>,
     pub(super) responder: Responder,
+    pub(super) cost: Cost,
+    pub(super) actual_cost: Option<Box<ActualCostOf>>,
+    pub(super) cost_warning: Once,
+    pub(super) content_warning: Once,
+    pub(super) queue_log: QueueLog,
 }
 
-/// A decision and the tier whose policies it is about.
+pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
+pub(super) type ActualCostOf = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
+
+/// What a request costs before anybody knows better.
+pub(super) enum Cost {
+    Of(Box<CostOf>),
+    Same(u64),
+}
+
+impl fmt::Debug for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Of(_) => f.write_str("Cost::Of(..)"),
+            Self::Same(cost) => write!(f, "Cost::Same({cost})"),
+        }
+    }
+}
+
+/// A decision, the tier whose policies it is about, and what is open of the request's charge.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) decision: Decision,
     pub(super) tier: Tier,
+    pub(super) charge: Option<Arc<OpenCharge>>,
+}
+
+impl Verdict {
+    /// The inner service is called now.
+    pub(super) fn is_used(&self) {
+        if let Some(charge) = &self.charge {
+            charge.used();
+        }
+    }
+}
+
+/// When an allowed request is passed on.
+pub(super) enum Turn {
+    In(Duration),
+    Now,
+}
+
+impl Turn {
+    pub(super) fn of(limits: &Limits, verdict: &Verdict) -> Self {
+        // Only what is open can be given up while it waits.
+        if verdict.charge.is_none() {
+            return Self::Now;
+        }
+        match verdict.decision.delay() {
+            Duration::ZERO => Self::Now,
+            delay => {
+                limits
+                    .queue_log
+                    .record(Clock::system().now(), &limits.scope_name, delay);
+                Self::In(delay)
+            }
+        }
+    }
 }
 
 impl Limits {
@@ -77,19 +142,124 @@ impl Limits {
                 }
             }
         };
-        (self.guard.decide(Plan::new(set.policies.clone(), partition, 1)), tier)
+        let cost = match &self.cost {
+            Cost::Of(cost) => cost(request),
+            Cost::Same(cost) => *cost,
+        };
+        let mut plan = Plan::new(set.policies.clone(), partition, cost);
+        if set.follow_up.counts_request_bytes {
+            plan = plan.with_content_bytes(self.announced_bytes(request), 0);
+        }
+        (self.guard.decide(plan), tier)
+    }
+
+    /// The length that a request says its content has.
+    fn announced_bytes(&self, request: &Parts) -> u64 {
+        let length = request.headers.get(header::CONTENT_LENGTH);
+        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
+        let has_content = !request.method.is_safe() || request.headers.contains_key(header::TRANSFER_ENCODING);
+        if length.is_none() && has_content && request.extensions.get::<Reader>().is_none() {
+            self.content_warning.uncounted_content(&self.scope_name);
+        }
+        length.unwrap_or(0)
+    }
+
+    /// Before the inner service is called: keeps the charge open if anything of it may still change.
+    pub(super) fn admit(&self, decision: Decision, tier: Tier, request: &mut Parts) -> Verdict {
+        let follow_up = self.policies.of(tier).map_or(FollowUp::NOTHING, |set| set.follow_up);
+        if !follow_up.is_needed() || decision.charged() == Costs::NOTHING {
+            return Verdict {
+                decision,
+                tier,
+                charge: None,
+            };
+        }
+        let charge = OpenCharge::new(Arc::clone(&self.guard), decision.clone());
+        if follow_up.counts_request_bytes
+            && let Some(reader) = request.extensions.get::<Reader>()
+        {
+            reader.count_for(&charge);
+        }
+        if follow_up.has_slots {
+            request.extensions.insert(SlotHandle::new(&charge));
+        }
+        Verdict {
+            decision,
+            tier,
+            charge: Some(charge),
+        }
     }
 
     /// The response to a request that is refused.
-    pub(super) fn refuse(&self, verdict: Verdict, request: &Parts) -> Response<Bytes> {
-        let mut response = self.responder.respond(&Rejection::new(&verdict.decision, request));
-        self.tell(verdict, &mut response);
+    pub(super) fn refuse(&self, decision: Decision, tier: Tier, request: &Parts) -> Response<Bytes> {
+        let never = decision.violated().find(|allowance| allowance.retry_after().is_none());
+        if let Some(never) = never {
+            self.cost_warning
+                .cost_above_capacity(&self.scope_name, never.policy(), never.cost());
+        }
+        let mut response = self.responder.respond(&Rejection::new(&decision, request));
+        self.tell(decision, tier, &mut response);
         response
     }
 
+    /// The inner service has answered: settles what is known by now, and tells the client.
+    pub(super) fn answer<B: Body<Data = Bytes>>(
+        &self,
+        verdict: Verdict,
+        response: Response<B>,
+    ) -> Response<RateLimitBody<B>> {
+        let Verdict {
+            mut decision,
+            tier,
+            mut charge,
+        } = verdict;
+        let (mut head, body) = response.into_parts();
+        if decision.receipt().is_some() {
+            if is_refused(&head) {
+                self.give_back(&mut decision, charge.take());
+            } else {
+                self.settle(&mut decision, charge.as_deref(), &head, &body);
+            }
+        }
+        let mut response = Response::from_parts(head, ());
+        self.tell(decision, tier, &mut response);
+        head = response.into_parts().0;
+        let charge = charge.filter(|_| !body.is_end_stream());
+        Response::from_parts(head, RateLimitBody::passed(body, charge))
+    }
+
+    /// Nothing was done for the request: a layer of ours inside of this one has refused it.
+    fn give_back(&self, decision: &mut Decision, charge: Option<Arc<OpenCharge>>) {
+        match charge {
+            Some(charge) => charge.unused(),
+            None => self.guard.settle(decision, Settlement::unused(decision)),
+        }
+        decision.set_charged(Costs::NOTHING);
+    }
+
+    fn settle(
+        &self,
+        decision: &mut Decision,
+        charge: Option<&OpenCharge>,
+        head: &response::Parts,
+        body: &impl Body<Data = Bytes>,
+    ) {
+        let told = head.extensions.get::<ActualCost>().map(|ActualCost(cost)| *cost);
+        let cost = told.or_else(|| self.actual_cost.as_ref()?(head));
+        let mut charged = decision.charged();
+        charged.requests = cost.unwrap_or(charged.requests);
+        match charge {
+            Some(charge) => charge.announce(&mut charged, body.size_hint().exact()),
+            None if charged != decision.charged() => {
+                self.guard.settle(decision, Settlement::change(decision, charged));
+            }
+            None => {}
+        }
+        decision.set_charged(charged);
+    }
+
     /// Adds what the client is told. What an inner service has said stands; two field lines are one list.
-    pub(super) fn tell<B>(&self, verdict: Verdict, response: &mut Response<B>) {
-        let Verdict { decision, tier } = verdict;
+    fn tell<B>(&self, decision: Decision, tier: Tier, response: &mut Response<B>) {
         if let Some(limits) = fields::limit_field(&decision) {
             let headers = response.headers_mut();
             headers.append(RATELIMIT, limits);
@@ -97,13 +267,19 @@ impl Limits {
                 headers.append(RATELIMIT_POLICY, policies);
             }
         }
+        let extensions = response.extensions_mut();
         // A layer of ours inside of this one may have refused what this one has allowed.
-        let is_refused_inside = response
-            .extensions()
+        if !extensions
             .get::<Decision>()
-            .is_some_and(|inner| !inner.outcome().is_pass());
-        if !is_refused_inside {
-            response.extensions_mut().insert(decision);
+            .is_some_and(|inner| !inner.outcome().is_pass())
+        {
+            extensions.insert(decision);
         }
     }
+}
+
+/// Whether a layer of ours has refused the request that this is the response to.
+fn is_refused(response: &response::Parts) -> bool {
+    let decision = response.extensions.get::<Decision>();
+    decision.is_some_and(|decision| !decision.outcome().is_pass())
 }

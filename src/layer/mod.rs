@@ -2,8 +2,10 @@
 
 mod body;
 mod builder;
+mod content;
 mod future;
 mod limits;
+mod open_charge;
 mod service;
 
 use std::{fmt, sync::Arc};
@@ -12,7 +14,13 @@ use tower_layer::Layer;
 
 use self::limits::Limits;
 pub use self::{
-    body::RateLimitBody, builder::RateLimitLayerBuilder, future::ResponseFuture, limits::NoKey, service::RateLimit,
+    body::RateLimitBody,
+    builder::RateLimitLayerBuilder,
+    content::{RequestContent, RequestContentBody, RequestContentLayer},
+    future::ResponseFuture,
+    limits::NoKey,
+    open_charge::{ActualCost, HeldSlot, SlotHandle},
+    service::RateLimit,
 };
 use crate::store::Store;
 

@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::{
     RateLimitBody, ResponseFuture,
-    limits::{Limits, Verdict},
+    limits::{Limits, Turn},
 };
 use crate::guard::Deciding;
 
@@ -63,18 +63,26 @@ where
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let limits = Arc::clone(&self.limits);
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let (deciding, tier) = limits.decide(&parts);
         match deciding {
             Deciding::Decided(decision) if decision.outcome().is_pass() => {
-                let future = self.inner.call(Request::from_parts(parts, body));
-                ResponseFuture::calling(limits, future, Verdict { decision, tier })
+                let verdict = limits.admit(decision, tier, &mut parts);
+                let request = Request::from_parts(parts, body);
+                match Turn::of(&limits, &verdict) {
+                    Turn::Now => {
+                        verdict.is_used();
+                        ResponseFuture::calling(limits, self.inner.call(request), verdict)
+                    }
+                    // The clone that takes its place need not be ready; the place that this one holds is let go.
+                    Turn::In(delay) => ResponseFuture::queued(limits, delay, self.let_go(), request, verdict),
+                }
             }
             Deciding::Decided(decision) => {
                 // A service that is ready may hold a place in a queue: it has to be let go, not kept until the next
                 // request.
                 drop(self.take_ready());
-                let response = limits.refuse(Verdict { decision, tier }, &parts);
+                let response = limits.refuse(decision, tier, &parts);
                 ResponseFuture::refused(limits, response)
             }
             Deciding::Waiting(decision) => {
@@ -86,6 +94,12 @@ where
 }
 
 impl<S: Clone> RateLimit<S> {
+    /// A clone of the service that was polled ready, which is dropped.
+    fn let_go(&mut self) -> S {
+        drop(self.take_ready());
+        self.inner.clone()
+    }
+
     /// The service that was polled ready; a clone, which need not be ready, takes its place.
     fn take_ready(&mut self) -> S {
         let clone = self.inner.clone();

@@ -7,7 +7,7 @@ use http::{HeaderValue, request::Parts};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields,
-    quota::{CheckedPolicies, QuotaPolicy},
+    quota::{Algorithm, CheckedPolicies, Content, QuotaPolicy, QuotaUnit},
 };
 
 /// Policies by tier: what "free", "premium" and "admin" callers are allowed.
@@ -84,6 +84,43 @@ impl fmt::Debug for Tiers {
 pub(crate) struct PolicySet {
     pub(crate) policies: CheckedPolicies,
     pub(crate) field: Option<HeaderValue>,
+    pub(crate) follow_up: FollowUp,
+}
+
+/// What has to be followed after a request was admitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FollowUp {
+    pub(crate) counts_request_bytes: bool,
+    pub(crate) counts_response_bytes: bool,
+    pub(crate) has_queue: bool,
+    pub(crate) has_slots: bool,
+}
+
+impl FollowUp {
+    pub(crate) const NOTHING: Self = Self {
+        counts_request_bytes: false,
+        counts_response_bytes: false,
+        has_queue: false,
+        has_slots: false,
+    };
+
+    fn of(policies: &CheckedPolicies) -> Self {
+        let any = |test: &dyn Fn(&QuotaPolicy) -> bool| policies.iter().any(|policy| test(policy.policy()));
+        let counts = |content| {
+            let units = [QuotaUnit::ContentBytes(content), QuotaUnit::ContentBytes(Content::Both)];
+            any(&|policy| units.contains(&policy.unit()))
+        };
+        Self {
+            counts_request_bytes: counts(Content::Request),
+            counts_response_bytes: counts(Content::Response),
+            has_queue: any(&|policy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })),
+            has_slots: policies.has_slots(),
+        }
+    }
+
+    pub(crate) fn is_needed(self) -> bool {
+        self.counts_request_bytes || self.counts_response_bytes || self.has_queue || self.has_slots
+    }
 }
 
 impl PolicySet {
@@ -91,6 +128,7 @@ impl PolicySet {
         let policies = CheckedPolicies::new(policies)?;
         Ok(Self {
             field: fields::policy_field(&policies),
+            follow_up: FollowUp::of(&policies),
             policies,
         })
     }

@@ -12,7 +12,7 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{decision::Decision, error::StoreError, plan::Plan};
+use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settlement};
 
 /// Where quota is kept. Decides a whole [`Plan`] at once: every policy is charged, or none.
 ///
@@ -25,7 +25,7 @@ use crate::{decision::Decision, error::StoreError, plan::Plan};
 /// afterwards.
 ///
 /// ```
-/// use tower_quota::{AcquireFuture, MemoryStore, Plan, Store, StoreError, StoreErrorKind};
+/// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
 ///
 /// /// Fails for one partition in sixteen: what would your service do?
 /// #[derive(Debug)]
@@ -38,47 +38,90 @@ use crate::{decision::Decision, error::StoreError, plan::Plan};
 ///         }
 ///         self.0.acquire(plan)
 ///     }
+///
+///     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+///         self.0.settle(settlement)
+///     }
+///
+///     fn reset(&self, plan: Plan) -> StoreFuture<()> {
+///         self.0.reset(plan)
+///     }
 /// }
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides the plan, and charges it if it is allowed.
     ///
     /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated.
+    #[must_use = "a plan is decided when the future is polled"]
     fn acquire(&self, plan: Plan) -> AcquireFuture;
+
+    /// Changes what a decision of this store has charged, or frees the slots that it holds.
+    ///
+    /// It is called from `Drop`, so it never blocks, and goes on whether or not the future is polled. The future ends
+    /// when the change was made or is given up. A change that fails is not repeated: charges then stand as they are,
+    /// and slots become free when their lease ends.
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
+
+    /// Forgets what the plan's partition has used, so that it starts with a full quota: for support staff.
+    ///
+    /// Slots of requests in progress stay taken. A [sliding window log](crate::Algorithm::SlidingWindowLog) is
+    /// forgotten if one of the plan's policies is kept in it; all other algorithms are whatever the policies are.
+    #[must_use = "a partition is reset when the future is polled"]
+    fn reset(&self, plan: Plan) -> StoreFuture<()>;
+
+    /// What the plan's partition has left, without a charge.
+    ///
+    /// The outcome says whether any policy is overdrawn.
+    #[must_use = "a partition is read when the future is polled"]
+    fn peek(&self, plan: Plan) -> AcquireFuture {
+        self.acquire(plan.uncharged())
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         (**self).acquire(plan)
     }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        (**self).settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        (**self).reset(plan)
+    }
+
+    fn peek(&self, plan: Plan) -> AcquireFuture {
+        (**self).peek(plan)
+    }
 }
 
-/// The future of [`Store::acquire`]: ready at once, without an allocation, or boxed.
-#[must_use = "futures do nothing unless polled"]
-pub struct AcquireFuture(State);
+/// The answer of a [`Store`]: there at once, without an allocation, or boxed.
+pub struct StoreFuture<T>(State<T>);
 
-type AcquireResult = Result<Decision, StoreError>;
+/// The future of [`Store::acquire`].
+pub type AcquireFuture = StoreFuture<Decision>;
 
-enum State {
-    Boxed(Pin<Box<dyn Future<Output = AcquireResult> + Send>>),
-    Ready(Option<AcquireResult>),
+enum State<T> {
+    Boxed(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
+    Ready(Option<Result<T, StoreError>>),
 }
 
-impl AcquireFuture {
+impl<T> StoreFuture<T> {
     /// A result that is known already.
     #[inline]
-    pub fn ready(result: AcquireResult) -> Self {
+    pub fn ready(result: Result<T, StoreError>) -> Self {
         Self(State::Ready(Some(result)))
     }
 
     /// A result that has to be waited for.
-    pub fn boxed(future: impl Future<Output = AcquireResult> + Send + 'static) -> Self {
+    pub fn boxed(future: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
         Self(State::Boxed(Box::pin(future)))
     }
 
     /// The result if there is nothing to wait for, else the future back.
     #[inline]
-    pub(crate) fn into_ready(self) -> Result<AcquireResult, Self> {
+    pub(crate) fn into_ready(self) -> Result<Result<T, StoreError>, Self> {
         match self.0 {
             State::Ready(Some(result)) => Ok(result),
             state => Err(Self(state)),
@@ -86,8 +129,11 @@ impl AcquireFuture {
     }
 }
 
-impl Future for AcquireFuture {
-    type Output = AcquireResult;
+/// Nothing in it is pinned by its address.
+impl<T> Unpin for StoreFuture<T> {}
+
+impl<T> Future for StoreFuture<T> {
+    type Output = Result<T, StoreError>;
 
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -98,11 +144,11 @@ impl Future for AcquireFuture {
     }
 }
 
-impl fmt::Debug for AcquireFuture {
+impl<T> fmt::Debug for StoreFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            State::Boxed(_) => "AcquireFuture(pending)",
-            State::Ready(_) => "AcquireFuture(ready)",
+            State::Boxed(_) => "StoreFuture(pending)",
+            State::Ready(_) => "StoreFuture(ready)",
         })
     }
 }

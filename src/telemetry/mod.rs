@@ -5,11 +5,15 @@
 #[macro_use]
 mod macros;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    time::Duration,
+};
 
 use crate::{
     clock::Timestamp,
     error::{StoreError, StoreErrorKind},
+    quota::QuotaPolicy,
 };
 
 pub(crate) fn circuit_opened(error: &StoreError) {
@@ -25,21 +29,18 @@ pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
     event!(DEBUG, error = %error, "a connection to Redis failed");
 }
 
-/// Requests that a store gave no decision for while the circuit was not open: at most one line in ten seconds, with the
-/// number of those that had none.
+/// At most one line in ten seconds about the same thing, with the number of those that had none.
 #[derive(Debug, Default)]
-pub(crate) struct UndecidedLog {
+struct Sparse {
     next: AtomicU64,
     suppressed: AtomicU64,
 }
 
-impl UndecidedLog {
+impl Sparse {
     const PAUSE_MICROS: u64 = 10_000_000;
 
-    pub(crate) fn record(&self, now: Timestamp, error: &StoreError) {
-        if error.kind() == StoreErrorKind::CircuitOpen {
-            return;
-        }
+    /// Calls `line` with the number of lines that were left out, if one is due.
+    fn record(&self, now: Timestamp, line: impl FnOnce(u64)) {
         let (now, next) = (now.as_micros(), self.next.load(Ordering::Relaxed));
         let until = now.saturating_add(Self::PAUSE_MICROS);
         let is_due = now >= next
@@ -47,12 +48,58 @@ impl UndecidedLog {
                 .next
                 .compare_exchange(next, until, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok();
-        if !is_due {
+        if is_due {
+            line(self.suppressed.swap(0, Ordering::Relaxed));
+        } else {
             self.suppressed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Requests that a store gave no decision for while the circuit was not open.
+#[derive(Debug, Default)]
+pub(crate) struct UndecidedLog(Sparse);
+
+impl UndecidedLog {
+    pub(crate) fn record(&self, now: Timestamp, error: &StoreError) {
+        if error.kind() == StoreErrorKind::CircuitOpen {
             return;
         }
-        let suppressed = self.suppressed.swap(0, Ordering::Relaxed);
-        event!(WARN, error = %error, suppressed = %suppressed, "the quota store gave no decision");
+        self.0.record(now, |suppressed| {
+            event!(WARN, error = %error, suppressed = %suppressed, "the quota store gave no decision");
+        });
+    }
+}
+
+/// Changes of charges that were given up: charges stand as they are, and leases end by themselves.
+#[cfg(feature = "redis")]
+#[derive(Debug, Default)]
+pub(crate) struct UnsettledLog(Sparse);
+
+#[cfg(feature = "redis")]
+impl UnsettledLog {
+    pub(crate) fn record(&self, now: Timestamp, error: &StoreError) {
+        self.0.record(now, |suppressed| {
+            event!(WARN, error = %error, suppressed = %suppressed, "a charge could not be settled");
+        });
+    }
+}
+
+/// Requests that wait for their turn in a leaky bucket.
+#[derive(Debug, Default)]
+pub(crate) struct QueueLog(Sparse);
+
+impl QueueLog {
+    pub(crate) fn record(&self, now: Timestamp, scope: &str, delay: Duration) {
+        self.0.record(now, |suppressed| {
+            event!(
+                DEBUG,
+                scope = %scope,
+                delay_seconds = %delay.as_secs_f64(),
+                suppressed = %suppressed,
+                "a request waits for its turn"
+            );
+        });
     }
 }
 
@@ -72,6 +119,30 @@ impl Once {
                 scope = %scope,
                 "a request could not be attributed to a caller; \
                  is the peer address or the user id missing from its extensions?"
+            );
+        }
+    }
+
+    pub(crate) fn cost_above_capacity(&self, scope: &str, policy: &QuotaPolicy, cost: u64) {
+        if self.first() {
+            event!(
+                WARN,
+                scope = %scope,
+                policy = %policy.name(),
+                cost = %cost,
+                capacity = %policy.burst_capacity(),
+                "a request costs more than its policy ever lets pass and is refused for good"
+            );
+        }
+    }
+
+    pub(crate) fn uncounted_content(&self, scope: &str) {
+        if self.first() {
+            event!(
+                WARN,
+                scope = %scope,
+                "the content of a request has no known length and is not counted; \
+                 is `RequestContentLayer` missing outside of the rate limit?"
             );
         }
     }

@@ -32,7 +32,8 @@ use tokio::{
 };
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_quota::{
-    AcquireFuture, MemoryStore, NoKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
+    AcquireFuture, MemoryStore, NoKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Settlement, Store,
+    StoreFuture,
     key::{self, KeyExtractor, PeerAddress},
 };
 
@@ -63,6 +64,14 @@ impl Store for LaterStore {
             tokio::task::yield_now().await;
             store.acquire(plan).await
         })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Quota kept in this process.
 
+mod partition;
 mod shard;
 
 use std::{
@@ -11,13 +12,15 @@ use std::{
 use foldhash::fast::RandomState;
 
 use self::shard::Shard;
-use super::{AcquireFuture, Store};
+use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     clock::Clock,
-    decision::Decision,
+    decision::{Decision, Measured},
     error::{ConfigError, ConfigErrorKind},
+    lease::LeaseId,
     partition::PartitionId,
     plan::Plan,
+    settlement::Settlement,
 };
 
 /// Keeps quota in this process: the embedded default, exact and without a server.
@@ -99,12 +102,32 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 impl Store for MemoryStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let lease = plan.takes_slots().then(LeaseId::unique);
         let mut shard = self.0.shard(plan.partition());
         // Read under the lock, so that the decisions of a partition see time in order.
         let now = self.0.clock.now();
-        let used = shard.acquire(now, &plan);
+        let readings = shard.acquire(now, &plan, lease);
         drop(shard);
-        AcquireFuture::ready(Ok(Decision::measured(plan, used)))
+        AcquireFuture::ready(Ok(Decision::measured(Measured {
+            plan,
+            readings,
+            now,
+            lease,
+        })))
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        if let Some(plan) = settlement.plan() {
+            let mut shard = self.0.shard(plan.partition());
+            shard.settle(self.0.clock.now(), plan, &settlement);
+        }
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        let mut shard = self.0.shard(plan.partition());
+        shard.reset(self.0.clock.now(), plan.partition());
+        StoreFuture::ready(Ok(()))
     }
 }
 

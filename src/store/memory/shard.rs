@@ -3,7 +3,10 @@
 use foldhash::fast::RandomState;
 use indexmap::IndexMap;
 
-use crate::{algorithm::PartitionState, clock::Timestamp, decision::Used, partition::PartitionId, plan::Plan};
+use super::partition::PartitionState;
+use crate::{
+    algorithm::Readings, clock::Timestamp, lease::LeaseId, partition::PartitionId, plan::Plan, settlement::Settlement,
+};
 
 pub(super) struct Shard {
     partitions: IndexMap<PartitionId, PartitionState, RandomState>,
@@ -31,16 +34,40 @@ impl Shard {
     }
 
     /// Decides a plan and charges it if all of it fits. Returns what was used before.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: &Plan) -> Used {
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: &Plan, lease: Option<LeaseId>) -> Readings {
         if let Some(state) = self.partitions.get_mut(&plan.partition()) {
-            return state.acquire(now, plan);
+            return state.acquire(now, plan, lease);
         }
-        let mut state = PartitionState::new(now, plan);
-        let used = state.acquire(now, plan);
+        let mut state = PartitionState::new(now, plan.policies());
+        let readings = state.acquire(now, plan, lease);
+        self.keep(now, plan.partition(), state);
+        readings
+    }
+
+    pub(super) fn settle(&mut self, now: Timestamp, plan: &Plan, settlement: &Settlement) {
+        let (partition, policies) = (plan.partition(), plan.policies());
+        if let Some(state) = self.partitions.get_mut(&partition) {
+            return state.settle(now, policies, settlement);
+        }
+        let mut state = PartitionState::new(now, policies);
+        state.settle(now, policies, settlement);
+        self.keep(now, partition, state);
+    }
+
+    pub(super) fn reset(&mut self, now: Timestamp, partition: PartitionId) {
+        if let Some((index, _, state)) = self.partitions.get_full_mut(&partition) {
+            state.reset();
+            if state.empty_at() <= now {
+                self.partitions.swap_remove_index(index);
+            }
+        }
+    }
+
+    /// Keeps a new partition unless it is as good as one never seen.
+    fn keep(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
         if state.empty_at() > now {
-            self.insert(now, plan.partition(), state);
+            self.insert(now, partition, state);
         }
-        used
     }
 
     fn insert(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {

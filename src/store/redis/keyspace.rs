@@ -3,22 +3,70 @@
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use smallvec::SmallVec;
 
-use crate::partition::PartitionId;
+use crate::{algorithm::Rule, partition::PartitionId, plan::Plan, quota::CheckedPolicy};
 
 /// A key of up to this length, allocator overhead included, fits a 32-byte block in the server.
 pub(super) type Key = SmallVec<[u8; 48]>;
 
+/// Most often one.
+pub(super) type Keys = SmallVec<[Key; 1]>;
+
 pub(super) const DEFAULT_PREFIX: &str = "quota:";
 
-/// `prefix{digest}`: in a cluster, everything that is kept about one partition is in one slot.
-pub(super) fn key(prefix: &str, partition: PartitionId) -> Key {
-    let mut digest = [0; 22];
-    let written = BASE64_URL_SAFE_NO_PAD.encode_slice(partition.to_bytes(), &mut digest);
-    debug_assert_eq!(written, Ok(digest.len()));
+/// Where a store keeps what it knows.
+pub(super) struct Keyspace {
+    pub(super) prefix: String,
+}
 
-    let mut key = Key::from_slice(prefix.as_bytes());
-    key.push(b'{');
-    key.extend_from_slice(&digest);
-    key.push(b'}');
-    key
+impl Keyspace {
+    /// All keys that a plan needs, in the order in which the script uses them.
+    pub(super) fn keys(&self, plan: &Plan) -> Keys {
+        let mut keys = Keys::new();
+        keys.push(self.partition(plan.partition()));
+        let own = |policy| self.policy(plan.partition(), policy);
+        keys.extend(plan.policies().iter().filter_map(own));
+        keys
+    }
+
+    /// The keys of a plan's limits of concurrent requests.
+    pub(super) fn slots(&self, plan: &Plan) -> Keys {
+        let policies = plan.policies().iter();
+        let slots = policies.filter(|policy| matches!(policy.rule(), Rule::Concurrency(_)));
+        slots
+            .filter_map(|policy| self.policy(plan.partition(), policy))
+            .collect()
+    }
+
+    /// All other keys of a plan.
+    pub(super) fn windows(&self, plan: &Plan) -> Keys {
+        let policies = plan.policies().iter();
+        let logs = policies.filter(|policy| matches!(policy.rule(), Rule::SlidingLog(_)));
+        let logs = logs.filter_map(|policy| self.policy(plan.partition(), policy));
+        std::iter::once(self.partition(plan.partition())).chain(logs).collect()
+    }
+
+    /// `prefix{digest}`: in a cluster, everything that is kept about one partition is in one slot.
+    fn partition(&self, partition: PartitionId) -> Key {
+        let mut digest = [0; 22];
+        let written = BASE64_URL_SAFE_NO_PAD.encode_slice(partition.to_bytes(), &mut digest);
+        debug_assert_eq!(written, Ok(digest.len()));
+
+        let mut key = Key::from_slice(self.prefix.as_bytes());
+        key.push(b'{');
+        key.extend_from_slice(&digest);
+        key.push(b'}');
+        key
+    }
+
+    /// The key of a policy that has one of its own, because it keeps more than a few numbers.
+    fn policy(&self, partition: PartitionId, policy: &CheckedPolicy) -> Option<Key> {
+        let kind = match policy.rule() {
+            Rule::SlidingLog(_) => "log",
+            Rule::Concurrency(_) => "slots",
+            _ => return None,
+        };
+        let mut key = self.partition(partition);
+        key.extend_from_slice(format!(":{kind}:{:08x}", policy.id()).as_bytes());
+        Some(key)
+    }
 }

@@ -3,20 +3,29 @@
 mod client;
 mod connection;
 mod keyspace;
+mod leases;
 mod pool;
 mod script;
+mod settlements;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use ::redis::{ErrorKind, ServerErrorKind, Value};
-
-use self::{connection::store_error, pool::Connections};
-use super::{AcquireFuture, Store};
+use self::{
+    connection::store_error,
+    keyspace::{Keys, Keyspace},
+    leases::Leases,
+    pool::Connections,
+    script::Call,
+    settlements::{Job, Settlements},
+};
+use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Timestamp},
     decision::Decision,
-    error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
+    error::{ConfigError, ConfigErrorKind, StoreError},
+    lease::LeaseId,
     plan::Plan,
+    settlement::Settlement,
 };
 
 /// Keeps quota in Redis, so that any number of instances enforce one limit.
@@ -51,9 +60,24 @@ use crate::{
 pub struct RedisStore(Arc<Inner>);
 
 struct Inner {
+    server: Arc<Server>,
+    settlements: Settlements,
+}
+
+/// What is needed to speak with the server.
+struct Server {
     connections: Connections,
-    key_prefix: String,
+    keyspace: Keyspace,
     clock: Option<Clock>,
+    lease_time: Duration,
+    leases: Leases,
+}
+
+impl Server {
+    /// The time of a test; otherwise the server knows it.
+    fn now(&self) -> Option<Timestamp> {
+        self.clock.as_ref().map(Clock::now)
+    }
 }
 
 impl RedisStore {
@@ -75,28 +99,70 @@ impl RedisStore {
             connection_timeout: Duration::from_secs(1),
             key_prefix: keyspace::DEFAULT_PREFIX.to_owned(),
             clock: None,
+            lease_time: Duration::from_secs(30),
         }
     }
 }
 
 impl Inner {
     async fn acquire(&self, plan: Plan) -> Result<Decision, StoreError> {
-        let key = keyspace::key(&self.key_prefix, plan.partition());
-        let now = self.clock.as_ref().map(Clock::now);
-        let mut connection = self.connections.get().await?;
-        let reply = match connection.send(&script::call_by_hash(&key, &plan, now)).await {
-            // The server has not run anything: it does not know the script, being new, restarted or flushed.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection.send(&script::call_by_source(&key, &plan, now)).await
-            }
-            reply => reply,
+        let server = &*self.server;
+        let lease = plan.takes_slots().then(LeaseId::unique);
+        let call = {
+            let lease = lease.map(|lease| (lease, server.lease_time));
+            Call::acquire(&server.keyspace, &plan, lease, server.now())
         };
-        match reply.map_err(store_error)? {
-            Value::BulkString(reply) => script::decode(plan, &reply),
-            _ => Err(StoreError::new(
-                StoreErrorKind::Rejected,
-                "the reply of the script is not a string",
-            )),
+        let mut connection = server.connections.get().await?;
+        let in_flight = lease.map(|lease| InFlight::new(self, &plan, lease));
+        let reply = call.send(&mut connection).await.map_err(store_error)?;
+        let decision = script::decode(plan, lease, &reply)?;
+        if let Some(in_flight) = in_flight {
+            in_flight.answered(&decision);
+        }
+        Ok(decision)
+    }
+
+    async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
+        let mut connection = self.server.connections.get().await?;
+        let mut command = ::redis::cmd("UNLINK");
+        for key in self.server.keyspace.windows(&plan) {
+            command.arg(&*key);
+        }
+        connection.send(&command).await.map(drop).map_err(store_error)
+    }
+}
+
+/// A call that takes slots. Whoever gives it up does not know whether it has taken them, so they are released by name.
+struct InFlight<'a> {
+    store: &'a Inner,
+    slots: Option<(LeaseId, Keys)>,
+}
+
+impl<'a> InFlight<'a> {
+    fn new(store: &'a Inner, plan: &Plan, lease: LeaseId) -> Self {
+        let keys = store.server.keyspace.slots(plan);
+        Self {
+            store,
+            slots: Some((lease, keys)),
+        }
+    }
+
+    fn answered(mut self, decision: &Decision) {
+        if let Some((lease, keys)) = self.slots.take()
+            && decision.receipt().is_some()
+        {
+            self.store.server.leases.hold(lease, keys);
+            self.store.settlements.start(&self.store.server);
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if let Some((lease, keys)) = self.slots.take() {
+            self.store
+                .settlements
+                .send(&self.store.server, Job::Abandon { lease, keys });
         }
     }
 }
@@ -106,13 +172,26 @@ impl Store for RedisStore {
         let inner = Arc::clone(&self.0);
         AcquireFuture::boxed(async move { inner.acquire(plan).await })
     }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        let Inner { server, settlements } = &*self.0;
+        if let Some(lease) = settlement.released() {
+            server.leases.release(lease);
+        }
+        settlements.settle(server, settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        let inner = Arc::clone(&self.0);
+        StoreFuture::boxed(async move { inner.reset(plan).await })
+    }
 }
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The URL holds the password, and the connections hold the URL.
         f.debug_struct("RedisStore")
-            .field("key_prefix", &self.0.key_prefix)
+            .field("key_prefix", &self.0.server.keyspace.prefix)
             .finish_non_exhaustive()
     }
 }
@@ -125,6 +204,7 @@ pub struct RedisStoreBuilder {
     connection_timeout: Duration,
     key_prefix: String,
     clock: Option<Clock>,
+    lease_time: Duration,
 }
 
 impl RedisStoreBuilder {
@@ -149,11 +229,24 @@ impl RedisStoreBuilder {
 
     /// What the names of all keys begin with, up to 64 bytes without `{` and `}`. Default: `quota:`.
     ///
-    /// Stores with different prefixes share no quota. An ACL user needs this prefix and `GET`, `SET`, `TIME`, `EVAL`,
-    /// `EVALSHA`.
+    /// Stores with different prefixes share no quota. An ACL user needs this prefix and the commands `EVAL`, `EVALSHA`,
+    /// `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrent requests also `ZADD`, `ZCARD`,
+    /// `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYSCORE`, `PEXPIRE`; and `UNLINK` for
+    /// [`reset`](Store::reset).
     #[must_use]
     pub fn key_prefix(mut self, key_prefix: impl Into<String>) -> Self {
         self.key_prefix = key_prefix.into();
+        self
+    }
+
+    /// How long a slot of a limit of concurrent requests stays taken when its holder has crashed, from 1 s to 24 h.
+    /// Default: 30 s.
+    ///
+    /// Live holders renew their leases three times in this time, in batches. A holder that cannot reach Redis for longer
+    /// loses its slots there, and takes them again, whether or not the limit has been reached meanwhile, once it can.
+    #[must_use]
+    pub fn lease_time(mut self, lease_time: Duration) -> Self {
+        self.lease_time = lease_time;
         self
     }
 
@@ -191,11 +284,21 @@ impl RedisStoreBuilder {
                 self.key_prefix
             ));
         }
+        if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&self.lease_time) {
+            return error(format!("lease_time {:?} is outside 1s..=86400s", self.lease_time));
+        }
         let connections = Connections::new(&self.url, self.connections, timeout)?;
         Ok(RedisStore(Arc::new(Inner {
-            connections,
-            key_prefix: self.key_prefix,
-            clock: self.clock,
+            server: Arc::new(Server {
+                connections,
+                keyspace: Keyspace {
+                    prefix: self.key_prefix,
+                },
+                clock: self.clock,
+                lease_time: self.lease_time,
+                leases: Leases::default(),
+            }),
+            settlements: Settlements::default(),
         })))
     }
 }

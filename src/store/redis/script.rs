@@ -1,80 +1,247 @@
-//! The script that decides, and how it is spoken to.
+//! The scripts that decide, settle and renew, and how they are spoken to.
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, time::Duration};
 
-use ::redis::{Cmd, Script};
+use ::redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, Value};
+use smallvec::SmallVec;
 
+use super::{
+    connection::SharedConnection,
+    keyspace::{Key, Keys, Keyspace},
+};
 use crate::{
+    algorithm::{
+        Concurrency, EXACT, FixedWindow, LeakyBucket, Readings, Rule, SlidingCounter, SlidingLog, TokenBucket,
+    },
     clock::Timestamp,
-    decision::{Decision, Used},
+    decision::{Decision, Measured},
     error::{StoreError, StoreErrorKind},
+    lease::LeaseId,
     plan::Plan,
-    quota::{Bucket, EXACT},
+    quota::CheckedPolicy,
+    settlement::{Adjustment, Settlement},
 };
 
-const SOURCE: &str = include_str!("acquire.lua");
-
-/// The name under which a server remembers the script.
-static HASH: LazyLock<String> = LazyLock::new(|| Script::new(SOURCE).get_hash().to_owned());
+static QUOTA: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("quota.lua")));
+static RENEW: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("renew.lua")));
 
 /// The bytes of one charge, as the script unpacks them.
 const CHARGE: usize = 44;
 
-/// One EVALSHA for one decision.
-pub(super) fn call_by_hash(key: &[u8], plan: &Plan, now: Option<Timestamp>) -> Cmd {
-    call("EVALSHA", &HASH, key, plan, now)
+/// What stands in the place of a drain for algorithms that have none. A sliding window counter has the negative of its
+/// tick, less this.
+const FIXED_WINDOW: f64 = -1.0;
+const SLIDING_LOG: f64 = -2.0;
+const CONCURRENCY: f64 = -3.0;
+
+/// A script and the name under which a server remembers it.
+struct Named {
+    source: &'static str,
+    hash: String,
 }
 
-/// The same with the script itself, for a server that does not know it yet; the server then remembers it.
-pub(super) fn call_by_source(key: &[u8], plan: &Plan, now: Option<Timestamp>) -> Cmd {
-    call("EVAL", SOURCE, key, plan, now)
-}
-
-fn call(verb: &str, script: &str, key: &[u8], plan: &Plan, now: Option<Timestamp>) -> Cmd {
-    let mut call = ::redis::cmd(verb);
-    call.arg(script).arg(1).arg(key).arg(encode(plan));
-    if let Some(now) = now {
-        call.arg(now.as_micros());
+impl Named {
+    fn new(source: &'static str) -> Self {
+        let hash = Script::new(source).get_hash().to_owned();
+        Self { source, hash }
     }
-    call
 }
 
-/// Doubles hold these numbers exactly: all are integers of at most 2⁵³.
-fn encode(plan: &Plan) -> Vec<u8> {
-    let charges = plan.charges();
-    let mut bytes = Vec::with_capacity(charges.len() * CHARGE);
-    for charge in charges {
-        let &Bucket {
-            weight,
-            drain,
-            limit,
-            bound,
-        } = charge.policy().bucket();
-        bytes.extend_from_slice(&charge.policy().id().to_le_bytes());
-        for number in [weight, drain, limit, bound, charge.weight()] {
-            bytes.extend_from_slice(&(number as f64).to_le_bytes());
+/// One call of a script.
+pub(super) struct Call {
+    script: &'static Named,
+    keys: Keys,
+    arguments: SmallVec<[Vec<u8>; 1]>,
+}
+
+impl Call {
+    /// Decides a plan. What is not needed is not sent: most calls have one key and one argument.
+    pub(super) fn acquire(
+        keyspace: &Keyspace,
+        plan: &Plan,
+        lease: Option<(LeaseId, Duration)>,
+        now: Option<Timestamp>,
+    ) -> Self {
+        let lease_micros = lease.map_or(0, |(_, time)| time.as_micros() as u64);
+        let charges = plan.charges();
+        let mut bytes = Vec::with_capacity(charges.len() * CHARGE);
+        for charge in charges {
+            let numbers = Numbers::of(charge.policy(), lease_micros);
+            numbers.write(&mut bytes, charge.policy().id(), charge.weight() as f64);
+        }
+        let mut arguments: SmallVec<[Vec<u8>; 1]> = SmallVec::new();
+        arguments.push(bytes);
+        if lease.is_some() || now.is_some() {
+            arguments.push(lease.map_or_else(Vec::new, |(lease, _)| lease.to_bytes().to_vec()));
+        }
+        if let Some(now) = now {
+            arguments.push(Vec::new());
+            arguments.push(decimal(now));
+        }
+        Self {
+            script: &QUOTA,
+            keys: keyspace.keys(plan),
+            arguments,
         }
     }
-    bytes
+
+    /// Settles a decision; `None` if there is nothing to settle.
+    pub(super) fn settle(keyspace: &Keyspace, settlement: &Settlement, now: Option<Timestamp>) -> Option<Self> {
+        let plan = settlement.plan()?;
+        let mut charges = Vec::new();
+        let mut receipt = (settlement.charged_at().as_micros() as f64).to_le_bytes().to_vec();
+        for adjustment in settlement.adjustments() {
+            let numbers = Numbers {
+                limit: adjustment.receipt.refundable_micros as f64,
+                ..Numbers::of(adjustment.policy, 0)
+            };
+            numbers.write(&mut charges, adjustment.policy.id(), adjustment.delta as f64);
+            receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
+        }
+        let lease = settlement
+            .released()
+            .map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
+        let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
+        arguments.extend(now.map(decimal));
+        Some(Self {
+            script: &QUOTA,
+            keys: keyspace.keys(plan),
+            arguments,
+        })
+    }
+
+    /// Renews leases of one key.
+    pub(super) fn renew(key: Key, leases: &[LeaseId], time: Duration, now: Option<Timestamp>) -> Self {
+        let mut arguments = SmallVec::from_iter([
+            time.as_micros().to_string().into_bytes(),
+            leases.iter().flat_map(|lease| lease.to_bytes()).collect(),
+        ]);
+        arguments.extend(now.map(decimal));
+        Self {
+            script: &RENEW,
+            keys: Keys::from_iter([key]),
+            arguments,
+        }
+    }
+
+    /// One EVALSHA, or one EVAL after it for a server that does not know the script: being new, restarted or flushed, it
+    /// has not run anything.
+    pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Value, RedisError> {
+        match connection.send(&self.command("EVALSHA", &self.script.hash)).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                connection.send(&self.command("EVAL", self.script.source)).await
+            }
+            reply => reply,
+        }
+    }
+
+    fn command(&self, verb: &str, script: &str) -> Cmd {
+        let mut command = ::redis::cmd(verb);
+        command.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(&**key);
+        }
+        for argument in &self.arguments {
+            command.arg(argument.as_slice());
+        }
+        command
+    }
+}
+
+fn decimal(now: Timestamp) -> Vec<u8> {
+    now.as_micros().to_string().into_bytes()
+}
+
+/// A policy in the form of the script. Doubles hold these numbers exactly: all are integers of at most 2⁵³.
+struct Numbers {
+    weight: f64,
+    drain: f64,
+    limit: f64,
+    bound: f64,
+}
+
+impl Numbers {
+    fn of(policy: &CheckedPolicy, lease_micros: u64) -> Self {
+        let (weight, drain, limit, bound) = match *policy.rule() {
+            Rule::TokenBucket(bucket) | Rule::LeakyBucket(LeakyBucket { bucket }) => {
+                let TokenBucket {
+                    weight,
+                    drain,
+                    limit,
+                    bound,
+                } = bucket;
+                (weight, drain as f64, limit, bound)
+            }
+            Rule::FixedWindow(FixedWindow {
+                window_micros,
+                limit,
+                bound,
+            }) => (window_micros, FIXED_WINDOW, limit, bound),
+            Rule::SlidingCounter(SlidingCounter {
+                window_micros,
+                tick_micros,
+                limit,
+                bound,
+            }) => (window_micros, CONCURRENCY - tick_micros as f64, limit, bound),
+            Rule::SlidingLog(SlidingLog {
+                window_micros,
+                limit,
+                bound,
+            }) => (window_micros, SLIDING_LOG, limit, bound),
+            Rule::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
+        };
+        Self {
+            weight: weight as f64,
+            drain,
+            limit: limit as f64,
+            bound: bound as f64,
+        }
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>, id: u32, charge: f64) {
+        bytes.extend_from_slice(&id.to_le_bytes());
+        for number in [self.weight, self.drain, self.limit, self.bound, charge] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+}
+
+/// What the script has to know of a charge to take it back: what was used before it, the number of its entry, or, for a
+/// leaky bucket and as a negative number, how full it was afterwards.
+fn mark(adjustment: &Adjustment<'_>) -> f64 {
+    let receipt = &adjustment.receipt;
+    match adjustment.policy.rule() {
+        Rule::LeakyBucket(_) => -((receipt.reading[0] + receipt.charge) as f64),
+        Rule::SlidingLog(_) => (receipt.entry()) as f64,
+        _ => receipt.reading[0] as f64,
+    }
 }
 
 /// The decision that a reply stands for. Whatever else a server may say is an error, never a panic.
-pub(super) fn decode(plan: Plan, reply: &[u8]) -> Result<Decision, StoreError> {
+pub(super) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Value) -> Result<Decision, StoreError> {
     let unreadable = || StoreError::new(StoreErrorKind::Rejected, "the reply of the script is unreadable");
-    let (numbers, rest) = reply.as_chunks::<8>();
-    let [_now, used @ ..] = numbers else {
+    let Value::BulkString(reply) = reply else {
         return Err(unreadable());
     };
-    if !rest.is_empty() || used.len() != plan.charges().len() {
+    let (numbers, rest) = reply.as_chunks::<8>();
+    let [now, readings @ ..] = numbers else {
+        return Err(unreadable());
+    };
+    let width: usize = plan.policies().iter().map(|policy| policy.rule().width()).sum();
+    if !rest.is_empty() || readings.len() != width {
         return Err(unreadable());
     }
-    let used: Option<Used> = used
-        .iter()
-        .map(|bytes| exact_integer(f64::from_le_bytes(*bytes)))
-        .collect();
-    Ok(Decision::measured(plan, used.ok_or_else(unreadable)?))
+    let readings: Option<Readings> = readings.iter().map(exact_integer).collect();
+    let (now, readings) = exact_integer(now).zip(readings).ok_or_else(unreadable)?;
+    Ok(Decision::measured(Measured {
+        plan,
+        readings,
+        now: Timestamp::from_micros(now),
+        lease,
+    }))
 }
 
-fn exact_integer(number: f64) -> Option<u64> {
+fn exact_integer(bytes: &[u8; 8]) -> Option<u64> {
+    let number = f64::from_le_bytes(*bytes);
     ((0.0..EXACT as f64).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }

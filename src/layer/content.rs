@@ -1,0 +1,198 @@
+//! Counts the bytes of request bodies.
+
+use std::{
+    fmt,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll, ready},
+};
+
+use bytes::Buf;
+use http::Request;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use smallvec::SmallVec;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::open_charge::OpenCharge;
+
+/// Counts the bytes of request bodies as they are read, for policies that count
+/// [the content of requests](crate::Content::Request).
+///
+/// Put it *outside* of the [`RateLimitLayer`](crate::RateLimitLayer): it changes the type of the request's body, which
+/// that layer must not. Without it, a request counts for what its `Content-Length` says, and for one byte where it has
+/// none; with it, for the bytes that were really read, whatever was announced.
+///
+/// It reads nothing by itself and delays nothing. Bytes of a body that is never read are not counted.
+///
+/// ```
+/// use axum::{Router, routing::post};
+/// use tower::ServiceBuilder;
+/// use tower_quota::{Content, MemoryStore, QuotaPolicy, RateLimitLayer, RequestContentLayer, key};
+/// # use tower::ServiceExt;
+///
+/// # tokio_test::block_on(async {
+/// let limits = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("uploads")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Content::Request))
+///     .build()?;
+/// let app: Router = Router::new()
+///     .route("/", post(|body: String| async move { body.len().to_string() }))
+///     .layer(ServiceBuilder::new().layer(RequestContentLayer::new()).layer(limits));
+///
+/// // Nobody has said how long it is.
+/// let request = || http::Request::post("/").header("x-user-id", "alice").body("x".repeat(300)).unwrap();
+/// app.clone().oneshot(request()).await?;
+/// let response = app.oneshot(request()).await?;
+/// assert_eq!(response.headers()["ratelimit"], r#""upload";r=699;t=2517"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RequestContentLayer(());
+
+impl RequestContentLayer {
+    /// The layer. It has no settings.
+    pub const fn new() -> Self {
+        Self(())
+    }
+}
+
+impl<S> Layer<S> for RequestContentLayer {
+    type Service = RequestContent<S>;
+
+    fn layer(&self, inner: S) -> RequestContent<S> {
+        RequestContent { inner }
+    }
+}
+
+/// The service that [`RequestContentLayer`] makes.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestContent<S> {
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for RequestContent<S>
+where
+    S: Service<Request<RequestContentBody<B>>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> S::Future {
+        let reader = Reader::default();
+        request.extensions_mut().insert(reader.clone());
+        let counted = |inner| RequestContentBody {
+            inner,
+            reading: Reading(Some(reader)),
+        };
+        self.inner.call(request.map(counted))
+    }
+}
+
+/// Who wants to know about the bytes of one request.
+#[derive(Clone, Default)]
+pub(super) struct Reader(Arc<Mutex<Listeners>>);
+
+#[derive(Default)]
+struct Listeners {
+    charges: SmallVec<[Arc<OpenCharge>; 1]>,
+    /// The body has ended or was dropped.
+    is_over: bool,
+}
+
+impl Reader {
+    /// Counts the bytes for a charge, which is open until the body has ended.
+    pub(super) fn count_for(&self, charge: &Arc<OpenCharge>) {
+        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !listeners.is_over {
+            charge.count_request_bytes();
+            listeners.charges.push(Arc::clone(charge));
+        }
+    }
+
+    fn read(&self, bytes: usize) {
+        for charge in &self.0.lock().unwrap_or_else(PoisonError::into_inner).charges {
+            charge.request_bytes(bytes);
+        }
+    }
+}
+
+/// Ends when the body does.
+struct Reading(Option<Reader>);
+
+impl Reading {
+    fn end(&mut self) {
+        if let Some(reader) = self.0.take() {
+            let mut listeners = reader.0.lock().unwrap_or_else(PoisonError::into_inner);
+            listeners.is_over = true;
+            let charges = std::mem::take(&mut listeners.charges);
+            // Dropping a charge may settle it, which has nothing to do with this lock.
+            drop(listeners);
+            drop(charges);
+        }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pin_project! {
+    /// A request body whose bytes are counted. See [`RequestContentLayer`].
+    pub struct RequestContentBody<B> {
+        #[pin]
+        inner: B,
+        reading: Reading,
+    }
+}
+
+impl<B: Body> Body for RequestContentBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let mut this = self.project();
+        let frame = ready!(this.inner.as_mut().poll_frame(cx));
+        let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+        if let (Some(data), Some(reader)) = (data, &this.reading.0) {
+            reader.read(data.remaining());
+        }
+        if !matches!(frame, Some(Ok(_))) || this.inner.is_end_stream() {
+            this.reading.end();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+impl<B: Default> Default for RequestContentBody<B> {
+    fn default() -> Self {
+        Self {
+            inner: B::default(),
+            reading: Reading(None),
+        }
+    }
+}
+
+impl<B> fmt::Debug for RequestContentBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestContentBody")
+    }
+}

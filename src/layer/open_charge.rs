@@ -1,0 +1,190 @@
+//! What a request still holds or may still be charged after it was passed on: slots, bytes, its place in a queue.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use crate::{decision::Decision, guard::Guard, plan::Costs, settlement::Settlement};
+
+/// An allowed request that is not over. Whoever takes part in it has a clone of the `Arc`: the future, the response
+/// body, the request body, an upgraded connection. When the last of them is dropped, the request is over, and its
+/// charge is settled once.
+pub(crate) struct OpenCharge {
+    guard: Arc<Guard>,
+    state: Mutex<State>,
+}
+
+struct State {
+    decision: Decision,
+    /// What the request has cost so far, as opposed to what is charged.
+    actual: Costs,
+    /// Whether the inner service was called, and nothing of ours inside of it has refused the request.
+    is_used: bool,
+}
+
+impl OpenCharge {
+    /// How many bytes may be streamed before they are charged: a stream that never ends is charged all the same.
+    const INSTALMENT: u64 = 1 << 20;
+
+    pub(super) fn new(guard: Arc<Guard>, decision: Decision) -> Arc<Self> {
+        let state = State {
+            actual: decision.charged(),
+            decision,
+            is_used: false,
+        };
+        Arc::new(Self {
+            guard,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// The inner service is called.
+    pub(super) fn used(&self) {
+        self.lock().is_used = true;
+    }
+
+    /// A layer inside of this one has refused the request.
+    pub(super) fn unused(&self) {
+        self.lock().is_used = false;
+    }
+
+    /// The response begins: what it costs, and the length that it announces, are charged before it is sent.
+    pub(super) fn announce(&self, costs: &mut Costs, length: Option<u64>) {
+        let mut state = self.lock();
+        let charged = state.decision.charged();
+        costs.request_bytes = state.actual.request_bytes.max(charged.request_bytes);
+        costs.response_bytes = length.unwrap_or(charged.response_bytes);
+        state.actual.requests = costs.requests;
+        self.settle(&mut state, *costs);
+    }
+
+    /// The request's bytes are counted as they come; what was announced is forgotten.
+    pub(super) fn count_request_bytes(&self) {
+        self.lock().actual.request_bytes = 0;
+    }
+
+    pub(super) fn request_bytes(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.actual.request_bytes = state.actual.request_bytes.saturating_add(bytes as u64);
+        if state.actual.request_bytes > state.decision.charged().request_bytes.saturating_add(Self::INSTALMENT) {
+            self.settle_increase(&mut state);
+        }
+    }
+
+    pub(super) fn response_bytes(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.actual.response_bytes = state.actual.response_bytes.saturating_add(bytes as u64);
+        if state.actual.response_bytes > state.decision.charged().response_bytes.saturating_add(Self::INSTALMENT) {
+            self.settle_increase(&mut state);
+        }
+    }
+
+    /// Charges what has come on top, and leaves what was announced and has not come yet.
+    fn settle_increase(&self, state: &mut State) {
+        let (charged, actual) = (state.decision.charged(), state.actual);
+        let increased = Costs {
+            request_bytes: actual.request_bytes.max(charged.request_bytes),
+            response_bytes: actual.response_bytes.max(charged.response_bytes),
+            ..charged
+        };
+        self.settle(state, increased);
+    }
+
+    fn settle(&self, state: &mut State, costs: Costs) {
+        let settlement = Settlement::change(&state.decision, costs);
+        self.guard.settle(&state.decision, settlement);
+        state.decision.set_charged(costs);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for OpenCharge {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let settlement = if state.is_used {
+            Settlement::finish(&state.decision, state.actual)
+        } else {
+            Settlement::unused(&state.decision)
+        };
+        self.guard.settle(&state.decision, settlement);
+    }
+}
+
+impl fmt::Debug for OpenCharge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OpenCharge")
+    }
+}
+
+/// The slot that a request holds where a policy limits [concurrent requests](crate::QuotaPolicy::concurrent).
+///
+/// The layer puts it into the extensions of the request. A slot becomes free when the response body has ended or was
+/// dropped. After an upgrade (status 101, or `CONNECT`) the body ends at once, while the connection goes on: take the
+/// slot with [`hold`](Self::hold) and keep it for as long as the upgraded connection is used.
+///
+/// ```
+/// use tower_quota::SlotHandle;
+///
+/// async fn upgrade(request: http::Request<()>) -> http::Response<String> {
+///     let slot = request.extensions().get::<SlotHandle>().and_then(SlotHandle::hold);
+///     tokio::spawn(async move {
+///         // … the upgraded connection …
+///         drop(slot);
+///     });
+///     http::Response::builder().status(101).body(String::new()).unwrap()
+/// }
+/// # let _ = upgrade;
+/// ```
+#[derive(Clone, Debug)]
+pub struct SlotHandle(Weak<OpenCharge>);
+
+impl SlotHandle {
+    pub(super) fn new(charge: &Arc<OpenCharge>) -> Self {
+        Self(Arc::downgrade(charge))
+    }
+
+    /// Holds the slot for as long as the returned value lives; `None` if the request is over already.
+    pub fn hold(&self) -> Option<HeldSlot> {
+        self.0.upgrade().map(HeldSlot)
+    }
+}
+
+/// A slot that stays taken until this is dropped. See [`SlotHandle`].
+#[derive(Debug)]
+#[must_use = "the slot becomes free when this is dropped"]
+pub struct HeldSlot(#[allow(dead_code, reason = "it is held, not read")] Arc<OpenCharge>);
+
+/// What a request has really cost, in the units of policies that count requests: a handler or a layer puts it into the
+/// extensions of its response, and the difference to what was charged before is charged or given back.
+///
+/// You want it when the cost is known only after the work: a query's complexity, the number of rows. It wins over
+/// [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). The layers around the handler all take it, each for its own
+/// policies. It does not refuse this request any more: a policy may be overdrawn by as much again as it may hold.
+///
+/// ```
+/// use axum::{Extension, Router, routing::get};
+/// use tower_quota::{ActualCost, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+/// # use tower::ServiceExt;
+///
+/// # tokio_test::block_on(async {
+/// let limits = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("search")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 100))
+///     .build()?;
+/// let app: Router = Router::new()
+///     .route("/", get(|| async { (Extension(ActualCost(25)), "found 2500 rows") }))
+///     .layer(limits);
+///
+/// let request = http::Request::get("/").header("x-user-id", "alice").body(String::new())?;
+/// let response = app.oneshot(request).await?;
+/// assert_eq!(response.headers()["ratelimit"], r#""hour";r=75;t=2700"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActualCost(pub u64);

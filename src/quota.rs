@@ -1,0 +1,612 @@
+//! Quota policies: what a user writes, and what `build()` makes of it.
+
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+
+use crate::{
+    algorithm::{Concurrency, FixedWindow, LeakyBucket, Rule, SlidingCounter, SlidingLog, TokenBucket},
+    error::{ConfigError, ConfigErrorKind},
+};
+
+/// The largest quota and burst capacity: fifteen digits, the most that a structured field can carry.
+pub(crate) const MAX_QUOTA: u64 = 999_999_999_999_999;
+
+/// The longest window, in seconds: a bit over 31 years.
+pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
+
+/// How time is counted: what a policy lets pass when, and what it has to remember for that.
+///
+/// *q* is the quota and *w* the window. "Most" is the most units that pass in any stretch of time as long as the window;
+/// costs that become known late, and what is given back, come on top. Bytes are those of Redis for one caller with
+/// one such policy, its key included.
+///
+/// | algorithm | most in a window | bytes | take it when |
+/// |---|---|---|---|
+/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* | 104 | in doubt: bursts pass, and the rate holds over time |
+/// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 | *q* per window is a promise, and memory matters |
+/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a border | 112 | quotas begin anew at the full minute or at midnight (UTC) |
+/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q*, *q* for an even load | 112 | windows without the jump at the border |
+/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 150 + 40 to 140 a request | *q* is small and has to be exact |
+/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* + 1 | 104 | requests must come evenly, and clients can pace themselves |
+/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* + 1 leave | 104 | requests must leave evenly, and may wait |
+///
+/// A policy that changes its algorithm starts with a full quota, and so does one that changes the length of a fixed or
+/// sliding window. All other changes keep the used units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// Counts in windows that begin at whole multiples of their length since 1970: minutes at the full minute, days at
+    /// midnight UTC.
+    ///
+    /// Twice the quota can pass around a border: a full quota at the end of one window, another at the beginning of the
+    /// next.
+    FixedWindow,
+    /// Requests pass one at a time, *w* ÷ *q* apart; one that comes too early is refused.
+    ///
+    /// There are no bursts, and a cost above 1 never passes.
+    LeakyBucketMeter,
+    /// Requests leave one at a time, *w* ÷ *q* apart, and wait for their turn.
+    ///
+    /// When a request leaves is decided in the store, so the order holds across instances. A request that finds
+    /// `max_waiting` units waiting is refused; the longest wait is `max_waiting` × *w* ÷ *q*. A request that is given up
+    /// while it waits gives its place back only if it was the last one.
+    LeakyBucketQueue {
+        /// How many units may wait, from 1 to 999 999 999 999 999.
+        max_waiting: u64,
+    },
+    /// The count of this window and that of the last one, weighed by how much of it a sliding window still covers.
+    ///
+    /// An estimate: it takes the last window's requests to have come evenly. Windows begin as those of
+    /// [`FixedWindow`](Self::FixedWindow).
+    SlidingWindowCounter,
+    /// The moment of each request. Exact, and the dearest: for quotas up to 10 000.
+    SlidingWindowLog,
+    /// A token bucket of which no stretch of time as long as the window sees more than the quota.
+    ///
+    /// What the bucket holds is a part of the quota, so that it fills more slowly: with a burst capacity of *c*, by
+    /// *q* − *c* + 1 units per window. The burst capacity is half the quota unless it is set.
+    StrictTokenBucket,
+    /// A bucket of [`burst_capacity`](QuotaPolicy::burst_capacity) units that fills evenly, at *q* units per window.
+    #[default]
+    TokenBucket,
+}
+
+/// What is counted.
+///
+/// | unit | a request uses | take it when |
+/// |---|---|---|
+/// | [`Requests`](Self::Requests) | its cost, by default 1 | requests cost about the same, or you know what they cost |
+/// | [`ContentBytes`](Self::ContentBytes) | the bytes of its content | bandwidth or storage is what runs out |
+/// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended | requests are slow, and few at a time can be served |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QuotaUnit {
+    /// Requests in progress.
+    ConcurrentRequests,
+    /// Bytes of content, without fields.
+    ContentBytes(Content),
+    /// Requests, each with its cost.
+    #[default]
+    Requests,
+}
+
+/// The content whose bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Content {
+    /// That of requests and that of responses, together.
+    Both,
+    /// That of requests.
+    Request,
+    /// That of responses.
+    Response,
+}
+
+/// A named limit: so many units per time window, or so many at a time, for each partition.
+///
+/// By default it counts requests with a *token bucket*: a bucket of [`burst_capacity`](Self::burst_capacity) units (by
+/// default the quota) that fills evenly, at `quota` units per `window`. So `per_minute("minute", 60)` lets 60 requests
+/// pass at one moment and then one each second; no more than the capacity and what the rate has added since pass in any
+/// time. [`Algorithm`] and [`QuotaUnit`] say what else there is.
+///
+/// Counting is exact to the unit and the microsecond. Only where a full bucket times the window has more digits than
+/// a double holds (5 003 in 31 days is such a quota, 5 000 is not) is the rate rounded down, by less than a millionth.
+///
+/// Nothing is checked here: [`build`](crate::RateLimitLayerBuilder::build) does that, and its error names the policy. A
+/// policy has
+/// - a **name** of printable ASCII, shown to clients in the `RateLimit` field;
+/// - a **quota** from 1 to 999 999 999 999 999;
+/// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds, unless it limits concurrent requests;
+/// - a **burst capacity** in the same range as the quota, for token buckets.
+///
+/// Constructors are named after the window, and the number is how many units it has:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::{Algorithm, Content, QuotaPolicy, QuotaUnit};
+///
+/// const DAILY: QuotaPolicy = QuotaPolicy::per_day("daily", 5_000);
+/// assert_eq!(DAILY.window(), Some(Duration::from_secs(86_400)));
+///
+/// // 1 unit a second, 5 at once:
+/// let bursty = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
+/// assert_eq!((bursty.quota(), bursty.burst_capacity()), (1, 5));
+///
+/// // 10 MB of responses a minute, 8 requests at a time, and 100 requests in any hour:
+/// let bandwidth = QuotaPolicy::per_minute("bandwidth", 10_000_000).with_content_bytes(Content::Response);
+/// let slots = QuotaPolicy::concurrent("slots", 8);
+/// let hourly = QuotaPolicy::per_hour("hourly", 100).with_algorithm(Algorithm::SlidingWindowLog);
+/// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
+/// # tower_quota::CheckedPolicies::new([bursty, bandwidth, slots, hourly]).unwrap();
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaPolicy {
+    name: Cow<'static, str>,
+    quota: u64,
+    window: Option<Duration>,
+    burst_capacity: Option<u64>,
+    algorithm: Algorithm,
+    unit: QuotaUnit,
+}
+
+impl QuotaPolicy {
+    /// `quota` units in each `window`.
+    pub fn new(name: impl Into<Cow<'static, str>>, quota: u64, window: Duration) -> Self {
+        Self {
+            name: name.into(),
+            ..Self::windowed("", quota, window)
+        }
+    }
+
+    /// `quota` units per second.
+    pub const fn per_second(name: &'static str, quota: u64) -> Self {
+        Self::windowed(name, quota, Duration::from_secs(1))
+    }
+
+    /// `quota` units per minute.
+    pub const fn per_minute(name: &'static str, quota: u64) -> Self {
+        Self::windowed(name, quota, Duration::from_secs(60))
+    }
+
+    /// `quota` units per hour.
+    pub const fn per_hour(name: &'static str, quota: u64) -> Self {
+        Self::windowed(name, quota, Duration::from_secs(3_600))
+    }
+
+    /// `quota` units per day of 24 hours. A token bucket's window slides with each caller; that of a
+    /// [fixed window](Algorithm::FixedWindow) ends at midnight UTC.
+    pub const fn per_day(name: &'static str, quota: u64) -> Self {
+        Self::windowed(name, quota, Duration::from_secs(86_400))
+    }
+
+    /// At most `quota` requests at a time.
+    ///
+    /// A request holds its slot from admission (waiting in a queue included) until its response body has ended or was
+    /// dropped, it was given up, or the inner service failed. See [`SlotHandle`](crate::SlotHandle) for upgraded
+    /// connections.
+    pub const fn concurrent(name: &'static str, quota: u64) -> Self {
+        let mut policy = Self::windowed(name, quota, Duration::ZERO);
+        policy.window = None;
+        policy.unit = QuotaUnit::ConcurrentRequests;
+        policy
+    }
+
+    const fn windowed(name: &'static str, quota: u64, window: Duration) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            quota,
+            window: Some(window),
+            burst_capacity: None,
+            algorithm: Algorithm::TokenBucket,
+            unit: QuotaUnit::Requests,
+        }
+    }
+
+    /// Lets `capacity` units pass at one moment after a pause, more or fewer than the quota. The rate stays the same
+    /// unless the bucket is [strict](Algorithm::StrictTokenBucket). For token buckets only.
+    #[must_use]
+    pub const fn with_burst_capacity(mut self, capacity: u64) -> Self {
+        self.burst_capacity = Some(capacity);
+        self
+    }
+
+    /// Counts time in another way than a token bucket.
+    #[must_use]
+    pub const fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// Counts bytes of content instead of requests; a request counts for at least one.
+    ///
+    /// What is known before the request is passed on is charged then, and what is known later is charged later: the
+    /// policy is then overdrawn, by up to as much again as it may hold, and later requests wait until that is paid off.
+    /// A request whose size nobody knows in advance is passed on if one byte is left.
+    #[must_use]
+    pub const fn with_content_bytes(mut self, content: Content) -> Self {
+        self.unit = QuotaUnit::ContentBytes(content);
+        self
+    }
+
+    /// The name, as clients see it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Units per window, or at a time.
+    pub const fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// The window; concurrent requests have none.
+    pub const fn window(&self) -> Option<Duration> {
+        self.window
+    }
+
+    /// What is counted.
+    pub const fn unit(&self) -> QuotaUnit {
+        self.unit
+    }
+
+    /// How time is counted.
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The most units that can be used at one moment: for a token bucket the quota unless it was set, for a strict one
+    /// half of it.
+    pub const fn burst_capacity(&self) -> u64 {
+        match (self.burst_capacity, self.algorithm) {
+            (Some(capacity), _) => capacity,
+            (None, Algorithm::StrictTokenBucket) => self.quota.div_ceil(2),
+            (None, Algorithm::LeakyBucketMeter) => 1,
+            (None, Algorithm::LeakyBucketQueue { max_waiting }) => max_waiting.saturating_add(1),
+            (None, _) => self.quota,
+        }
+    }
+
+    pub(crate) fn window_micros(&self) -> u64 {
+        self.window.map_or(0, |window| window.as_secs() * 1_000_000)
+    }
+}
+
+/// A policy that `build()` has found sound, with the numbers that stores compute with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedPolicy {
+    policy: QuotaPolicy,
+    id: u32,
+    rule: Rule,
+}
+
+impl CheckedPolicy {
+    pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
+        check_name(&policy)?;
+        check_amount(&policy, "quota", policy.quota, ConfigErrorKind::Quota)?;
+        Ok(Self {
+            rule: rule(&policy)?,
+            id: policy_id(&policy),
+            policy,
+        })
+    }
+
+    /// The policy as it was written.
+    pub fn policy(&self) -> &QuotaPolicy {
+        &self.policy
+    }
+
+    /// What tells this policy's state from that of others under one partition: made from the name, the unit and the
+    /// algorithm, so that a policy whose numbers change keeps the units that were used.
+    #[inline]
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn rule(&self) -> &Rule {
+        &self.rule
+    }
+}
+
+/// The policy in the numbers of its algorithm, if they are sound.
+fn rule(policy: &QuotaPolicy) -> Result<Rule, ConfigError> {
+    let quota = policy.quota;
+    let Some(window) = policy.window else {
+        if policy.algorithm != Algorithm::default() || policy.burst_capacity.is_some() {
+            let message = "concurrent requests are not counted over time: neither algorithm nor burst capacity applies";
+            return Err(policy_error(policy, ConfigErrorKind::Algorithm, message));
+        }
+        return Ok(Rule::Concurrency(Concurrency { limit: quota }));
+    };
+    check_window(policy, window)?;
+    let (window, capacity) = (window.as_secs(), policy.burst_capacity());
+    let with_kind = |kind| move |message: String| policy_error(policy, kind, &message);
+    match policy.algorithm {
+        Algorithm::TokenBucket | Algorithm::StrictTokenBucket => {
+            check_amount(policy, "burst capacity", capacity, ConfigErrorKind::BurstCapacity)?;
+        }
+        algorithm if policy.burst_capacity.is_some() => {
+            let message = format!("burst capacity {capacity} does not apply to {algorithm:?}, only to token buckets");
+            return Err(policy_error(policy, ConfigErrorKind::BurstCapacity, &message));
+        }
+        Algorithm::LeakyBucketQueue { max_waiting } => {
+            check_amount(policy, "max_waiting", max_waiting, ConfigErrorKind::Algorithm)?;
+        }
+        _ => {}
+    }
+    match policy.algorithm {
+        Algorithm::TokenBucket => TokenBucket::new(quota, window, capacity)
+            .map(Rule::TokenBucket)
+            .map_err(with_kind(ConfigErrorKind::BurstCapacity)),
+        Algorithm::StrictTokenBucket => TokenBucket::strict(quota, window, capacity)
+            .map(Rule::TokenBucket)
+            .map_err(with_kind(ConfigErrorKind::BurstCapacity)),
+        Algorithm::LeakyBucketMeter => LeakyBucket::new(quota, window, 0)
+            .map(Rule::LeakyBucket)
+            .map_err(with_kind(ConfigErrorKind::Algorithm)),
+        Algorithm::LeakyBucketQueue { max_waiting } => LeakyBucket::new(quota, window, max_waiting)
+            .map(Rule::LeakyBucket)
+            .map_err(with_kind(ConfigErrorKind::Algorithm)),
+        Algorithm::FixedWindow => Ok(Rule::FixedWindow(FixedWindow::new(quota, window))),
+        Algorithm::SlidingWindowCounter => SlidingCounter::new(quota, window)
+            .map(Rule::SlidingCounter)
+            .map_err(with_kind(ConfigErrorKind::Quota)),
+        Algorithm::SlidingWindowLog => SlidingLog::new(quota, window)
+            .map(Rule::SlidingLog)
+            .map_err(with_kind(ConfigErrorKind::Quota)),
+    }
+}
+
+/// The policies that one decision holds together, checked as a whole.
+///
+/// [`RateLimitLayerBuilder::build`](crate::RateLimitLayerBuilder::build) makes them for you; you want them yourself
+/// to limit something that is not an HTTP request, with a store alone. Clones share the policies.
+///
+/// ```
+/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 2)])?;
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+///
+/// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 2)).await?.outcome(), Outcome::Allowed);
+/// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 1)).await?.outcome(), Outcome::Refused);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct CheckedPolicies {
+    policies: Arc<[CheckedPolicy]>,
+    /// Whether any of them limits concurrent requests.
+    has_slots: bool,
+}
+
+impl CheckedPolicies {
+    /// Checks the policies one by one and together.
+    ///
+    /// # Errors
+    ///
+    /// If there are none or more than 16, if two have the same name, or if one of them is out of its range.
+    pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
+        let mut checked: Vec<CheckedPolicy> = Vec::new();
+        for policy in policies {
+            let policy = CheckedPolicy::new(policy)?;
+            if let Some(other) = checked.iter().find(|other| other.id == policy.id) {
+                return Err(indistinguishable(policy.policy.name(), other.policy.name()));
+            }
+            checked.push(policy);
+        }
+        match checked.len() {
+            1..=MAX_POLICIES => Ok(Self {
+                has_slots: checked
+                    .iter()
+                    .any(|policy| policy.policy.unit == QuotaUnit::ConcurrentRequests),
+                policies: checked.into(),
+            }),
+            count => Err(ConfigError::new(
+                ConfigErrorKind::Policies,
+                format!("policies: their number {count} is outside 1..={MAX_POLICIES}"),
+            )),
+        }
+    }
+
+    /// Whether these are clones of each other.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.policies, &other.policies)
+    }
+
+    /// The policies, in the order in which they were given.
+    #[inline]
+    pub fn iter(&self) -> std::slice::Iter<'_, CheckedPolicy> {
+        self.policies.iter()
+    }
+
+    #[inline]
+    pub(crate) fn has_slots(&self) -> bool {
+        self.has_slots
+    }
+}
+
+impl fmt::Debug for CheckedPolicies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> IntoIterator for &'a CheckedPolicies {
+    type Item = &'a CheckedPolicy;
+    type IntoIter = std::slice::Iter<'a, CheckedPolicy>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+fn indistinguishable(name: &str, other: &str) -> ConfigError {
+    let message = if name == other {
+        format!("policy {name:?}: the name is used twice; names must be unique")
+    } else {
+        format!("policy {name:?}: stores cannot tell it from policy {other:?}; rename one of them")
+    };
+    ConfigError::new(ConfigErrorKind::DuplicatePolicy, message)
+}
+
+/// How many policies one decision can hold: enough for any sensible set, and a bound on the size of a value in Redis.
+pub(crate) const MAX_POLICIES: usize = 16;
+
+/// Policies share used units if all of this is equal. The window is a part where the state is counted in windows.
+fn policy_id(policy: &QuotaPolicy) -> u32 {
+    let window = policy.window_micros();
+    let algorithm = match (policy.window, policy.algorithm) {
+        (None, _) => "concurrency".to_owned(),
+        (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "token bucket".to_owned(),
+        (_, Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }) => "leaky bucket".to_owned(),
+        (_, Algorithm::FixedWindow) => format!("fixed window {window}"),
+        (_, Algorithm::SlidingWindowCounter) => format!("sliding window counter {window}"),
+        (_, Algorithm::SlidingWindowLog) => format!("sliding window log {window}"),
+    };
+    let unit = match policy.unit {
+        QuotaUnit::ConcurrentRequests => "concurrent requests",
+        QuotaUnit::ContentBytes(Content::Both) => "bytes",
+        QuotaUnit::ContentBytes(Content::Request) => "request bytes",
+        QuotaUnit::ContentBytes(Content::Response) => "response bytes",
+        QuotaUnit::Requests => "requests",
+    };
+    // The name comes last: no other part can hold the separator.
+    let material = format!("{algorithm}/{unit}/{}", policy.name);
+    let hash = blake3::derive_key("tower-quota 2026-11-21 policy id", material.as_bytes());
+    u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])
+}
+
+fn policy_error(policy: &QuotaPolicy, kind: ConfigErrorKind, message: &str) -> ConfigError {
+    ConfigError::new(kind, format!("policy {:?}: {message}", policy.name()))
+}
+
+fn check_name(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let error = |message: &str| Err(policy_error(policy, ConfigErrorKind::PolicyName, message));
+    if policy.name().is_empty() {
+        return error("the name is empty");
+    }
+    match policy.name().chars().find(|character| !(' '..='~').contains(character)) {
+        Some(character) => error(&format!(
+            "the name holds {character:?}; only printable ASCII can be sent"
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_window(policy: &QuotaPolicy, window: Duration) -> Result<(), ConfigError> {
+    if window.subsec_nanos() == 0 && (1..=MAX_WINDOW).contains(&window.as_secs()) {
+        return Ok(());
+    }
+    let message = format!("window {window:?} is not a whole number of seconds in 1..={MAX_WINDOW}");
+    Err(policy_error(policy, ConfigErrorKind::Window, &message))
+}
+
+fn check_amount(policy: &QuotaPolicy, field: &str, value: u64, kind: ConfigErrorKind) -> Result<(), ConfigError> {
+    if (1..=MAX_QUOTA).contains(&value) {
+        return Ok(());
+    }
+    Err(policy_error(
+        policy,
+        kind,
+        &format!("{field} {value} is outside 1..={MAX_QUOTA}"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build_error(policy: QuotaPolicy) -> (ConfigErrorKind, String) {
+        let error = CheckedPolicies::new([policy]).unwrap_err();
+        (error.kind(), error.to_string())
+    }
+
+    #[test]
+    fn mistakes_in_a_policy_are_named_with_value_and_bound() {
+        use ConfigErrorKind::{BurstCapacity, PolicyName, Quota, Window};
+
+        let named = |name: &'static str| QuotaPolicy::per_second(name, 1);
+        let quota = |quota| QuotaPolicy::per_second("p", quota);
+        let window = |window| QuotaPolicy::new("p", 1, window);
+        let seconds = Duration::from_secs;
+        let only_ascii = "only printable ASCII can be sent";
+        let cases = [
+            (named(""), PolicyName, r#""": the name is empty"#.to_owned()),
+            (
+                named("käse"),
+                PolicyName,
+                format!(r#""käse": the name holds 'ä'; {only_ascii}"#),
+            ),
+            (
+                named("a\r\nb"),
+                PolicyName,
+                format!(r#""a\r\nb": the name holds '\r'; {only_ascii}"#),
+            ),
+            (quota(0), Quota, format!(r#""p": quota 0 is outside 1..={MAX_QUOTA}"#)),
+            (
+                quota(MAX_QUOTA + 1),
+                Quota,
+                format!(r#""p": quota {} is outside 1..={MAX_QUOTA}"#, MAX_QUOTA + 1),
+            ),
+            (
+                quota(1).with_burst_capacity(0),
+                BurstCapacity,
+                format!(r#""p": burst capacity 0 is outside 1..={MAX_QUOTA}"#),
+            ),
+        ];
+        for (policy, kind, message) in cases {
+            assert_eq!(build_error(policy), (kind, format!("policy {message}")));
+        }
+        for (duration, shown) in [
+            (seconds(0), "0ns"),
+            (Duration::from_millis(1_500), "1.5s"),
+            (seconds(MAX_WINDOW + 1), "1000000001s"),
+        ] {
+            let message = format!(r#"policy "p": window {shown} is not a whole number of seconds in 1..={MAX_WINDOW}"#);
+            assert_eq!(build_error(window(duration)), (Window, message));
+        }
+    }
+
+    #[test]
+    fn a_capacity_far_beyond_its_rate_is_refused_rather_than_counted_wrongly() {
+        let (kind, message) = build_error(QuotaPolicy::per_day("p", 1).with_burst_capacity(MAX_QUOTA));
+        assert_eq!(kind, ConfigErrorKind::BurstCapacity);
+        assert!(
+            message.starts_with(r#"policy "p": burst capacity 999999999999999 with 1 per 86400 s"#),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn names_are_used_once_and_policies_are_between_1_and_16() {
+        let policy = |index: usize| QuotaPolicy::new(format!("policy {index}"), 1, Duration::from_secs(1));
+        let kind = |policies: Vec<QuotaPolicy>| CheckedPolicies::new(policies).map_err(|error| error.kind()).err();
+        assert_eq!(kind(vec![policy(1), policy(1)]), Some(ConfigErrorKind::DuplicatePolicy));
+        assert_eq!(kind(vec![]), Some(ConfigErrorKind::Policies));
+        assert_eq!(kind((0..16).map(policy).collect()), None);
+        assert_eq!(kind((0..17).map(policy).collect()), Some(ConfigErrorKind::Policies));
+    }
+
+    /// The 32 bits of an id are not enough for all names; the search for a pair is the birthday one.
+    #[test]
+    fn names_that_a_store_cannot_tell_apart_are_refused() {
+        let mut seen = std::collections::HashMap::new();
+        let (first, second) = (0..)
+            .find_map(|number: u32| {
+                let name = format!("p{number}");
+                seen.insert(
+                    policy_id(&QuotaPolicy::new(name.clone(), 1, Duration::from_secs(1))),
+                    name.clone(),
+                )
+                .map(|other| (other, name))
+            })
+            .unwrap();
+        let policies = [&first, &second].map(|name| QuotaPolicy::new(name.clone(), 1, Duration::from_secs(1)));
+        let error = CheckedPolicies::new(policies).unwrap_err();
+        assert_eq!(error.kind(), ConfigErrorKind::DuplicatePolicy);
+        let expected = format!("policy {second:?}: stores cannot tell it from policy {first:?}; rename one of them");
+        assert_eq!(error.to_string(), expected);
+    }
+}

@@ -1,0 +1,184 @@
+//! What becomes of a charge after the decision: more, less, or nothing of it.
+
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::{Receipt, Rule},
+    clock::Timestamp,
+    decision::{Decision, Measured},
+    lease::LeaseId,
+    partition::PartitionId,
+    plan::{Costs, Plan},
+    quota::CheckedPolicy,
+};
+
+/// A change of what a [`Decision`] has charged, for [`Store::settle`](crate::Store::settle).
+///
+/// The layer makes them by itself. You want them when you use a store alone: each decision that was allowed can be
+/// settled once, and has to be settled if it holds a slot of a limit of
+/// [concurrent requests](crate::QuotaPolicy::concurrent).
+///
+/// Nothing is refused any more: what is charged late may overdraw a policy, by up to as much again as it may hold.
+/// What is given back never lifts a policy above full. It comes back as far as it has not come back by itself, and no
+/// later than a window after the charge.
+///
+/// ```
+/// use tower_quota::{CheckedPolicies, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1)])?;
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+///
+/// // Five recipients were announced, two were there.
+/// let decision = store.acquire(Plan::new(policies.clone(), alice, 5)).await?;
+/// store.settle(Settlement::new(&decision, 2)).await?;
+///
+/// let left: Vec<u64> = store.peek(Plan::new(policies, alice, 1)).await?.allowances().map(|a| a.remaining()).collect();
+/// assert_eq!(left, [3, 1]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Settlement(Option<Change>);
+
+#[derive(Clone, Debug)]
+struct Change {
+    measured: Measured,
+    /// What is added to each charge, or taken from it.
+    deltas: SmallVec<[i64; 4]>,
+}
+
+/// A change of the charge of one policy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Adjustment<'a> {
+    pub(crate) policy: &'a CheckedPolicy,
+    pub(crate) delta: i64,
+    pub(crate) receipt: Receipt<'a>,
+}
+
+impl Settlement {
+    /// The request is over and has cost `actual_cost`: the difference is charged or given back, and its slots are free.
+    pub fn new(decision: &Decision, actual_cost: u64) -> Self {
+        let actual = Costs {
+            requests: actual_cost,
+            ..decision.charged()
+        };
+        Self::finish(decision, actual)
+    }
+
+    /// The request was not carried out: all of its charge is given back, and its slots are free.
+    ///
+    /// Unlike a cost of 0, this also gives back bytes and the place in a
+    /// [leaky bucket](crate::Algorithm::LeakyBucketQueue), if no other request has come behind it.
+    pub fn unused(decision: &Decision) -> Self {
+        Self::of(decision, Costs::NOTHING, Free::All)
+    }
+
+    /// The request goes on, but what it has cost so far is another sum than what is charged.
+    pub(crate) fn change(decision: &Decision, actual: Costs) -> Self {
+        Self::of(decision, actual, Free::Nothing)
+    }
+
+    /// The request is over.
+    pub(crate) fn finish(decision: &Decision, actual: Costs) -> Self {
+        Self::of(decision, actual, Free::Slots)
+    }
+
+    /// Nothing, where nothing was charged or nothing changes.
+    fn of(decision: &Decision, actual: Costs, free: Free) -> Self {
+        let change = decision.receipt().and_then(|measured| {
+            let deltas = deltas(&measured.plan, decision.charged(), actual, free);
+            deltas.iter().any(|delta| *delta != 0).then(|| Change {
+                measured: measured.clone(),
+                deltas,
+            })
+        });
+        Self(change)
+    }
+
+    /// Whether there is anything to do.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whose quota it is about, if there is anything to do.
+    pub fn partition(&self) -> Option<PartitionId> {
+        Some(self.0.as_ref()?.measured.plan.partition())
+    }
+
+    /// The lease whose slots become free.
+    pub(crate) fn released(&self) -> Option<LeaseId> {
+        let change = self.0.as_ref()?;
+        let is_release = |(policy, delta): (&CheckedPolicy, &i64)| is_slots(policy) && *delta < 0;
+        let is_released = change
+            .measured
+            .plan
+            .policies()
+            .iter()
+            .zip(&change.deltas)
+            .any(is_release);
+        is_released.then_some(change.measured.lease).flatten()
+    }
+
+    pub(crate) fn plan(&self) -> Option<&Plan> {
+        Some(&self.0.as_ref()?.measured.plan)
+    }
+
+    /// The store's time when the charge was made.
+    pub(crate) fn charged_at(&self) -> Timestamp {
+        self.0
+            .as_ref()
+            .map_or(Timestamp::default(), |change| change.measured.now)
+    }
+
+    /// The change of each policy, in the plan's order.
+    pub(crate) fn adjustments(&self) -> impl Iterator<Item = Adjustment<'_>> {
+        self.0.iter().flat_map(|Change { measured, deltas }| {
+            measured.charges().zip(deltas).map(|((charge, reading), delta)| {
+                let policy = charge.policy();
+                let receipt = Receipt {
+                    at: measured.now.as_micros(),
+                    reading,
+                    charge: charge.weight(),
+                    refundable_micros: policy.policy().window_micros(),
+                    lease: measured.lease,
+                };
+                Adjustment {
+                    policy,
+                    delta: *delta,
+                    receipt,
+                }
+            })
+        })
+    }
+}
+
+/// What becomes free apart from units.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Free {
+    All,
+    Nothing,
+    Slots,
+}
+
+fn is_slots(policy: &CheckedPolicy) -> bool {
+    matches!(policy.rule(), Rule::Concurrency(_))
+}
+
+fn deltas(plan: &Plan, from: Costs, to: Costs, free: Free) -> SmallVec<[i64; 4]> {
+    let charges = plan.charges_for(from).zip(plan.charges_for(to));
+    let delta = charges.map(|(from, to)| {
+        let is_free = match from.policy().rule() {
+            Rule::Concurrency(_) if free == Free::Nothing => return 0,
+            Rule::Concurrency(_) => return -(plan.costs().slots as i64),
+            // Who has left the bucket has used its place.
+            Rule::LeakyBucket(_) => free == Free::All,
+            _ => true,
+        };
+        // Weights are at most 2⁵³.
+        let delta = to.weight() as i64 - from.weight() as i64;
+        if is_free { delta } else { delta.max(0) }
+    });
+    delta.collect()
+}

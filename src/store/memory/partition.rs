@@ -1,0 +1,221 @@
+//! What is kept about a partition: the states of its policies, all written at the same moment.
+
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::{Readings, Rule, State, Times},
+    clock::Timestamp,
+    lease::LeaseId,
+    plan::Plan,
+    quota::{CheckedPolicies, CheckedPolicy},
+    settlement::Settlement,
+};
+
+/// The states of a partition's policies at one moment.
+#[derive(Clone, Debug)]
+pub(super) struct PartitionState {
+    at: Timestamp,
+    /// The policies of the last charge, and the state of each of them.
+    policies: CheckedPolicies,
+    states: SmallVec<[State; 3]>,
+    /// What is left of policies that the last charge did not have.
+    others: Option<Box<Others>>,
+}
+
+/// Policies that only other plans name: of another tier, or of an older or newer configuration. Their time goes on by
+/// their own rules, and they are kept until they are empty.
+#[derive(Clone, Debug)]
+struct Others {
+    at: Timestamp,
+    states: Vec<Foreign>,
+}
+
+/// A state that explains itself: whoever has it can bring it forward and convert it, also without the policy.
+#[derive(Clone, Debug)]
+struct Foreign {
+    id: u32,
+    rule: Rule,
+    state: State,
+}
+
+impl PartitionState {
+    /// A partition never seen, for a plan like this one.
+    pub(super) fn new(now: Timestamp, policies: &CheckedPolicies) -> Self {
+        Self {
+            at: now,
+            states: policies.iter().map(|policy| State::new(policy.rule())).collect(),
+            policies: policies.clone(),
+            others: None,
+        }
+    }
+
+    /// Charges the plan if all of it fits; a lease then holds its slots. Returns what had been used before.
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: &Plan, lease: Option<LeaseId>) -> Readings {
+        if now < self.at {
+            self.rebase(now);
+        }
+        if self.policies.is_same(plan.policies()) {
+            self.acquire_again(now, plan, lease).0
+        } else {
+            self.acquire_anew(now, plan, lease)
+        }
+    }
+
+    /// The policies are those of the last charge, which is nearly always so. Also says whether the plan was charged.
+    fn acquire_again(&mut self, now: Timestamp, plan: &Plan, lease: Option<LeaseId>) -> (Readings, bool) {
+        let times = self.times(now);
+        let (mut readings, mut fits) = (Readings::new(), true);
+        for (charge, state) in plan.charges().zip(&self.states) {
+            let position = readings.len();
+            let weight = charge.weight();
+            let rule = charge.policy().rule();
+            state.read(rule, times, weight, &mut readings);
+            fits &= rule.admits(&readings[position..], times.now, weight);
+        }
+        let is_charged = fits && plan.is_charged();
+        if is_charged {
+            let mut rest = &*readings;
+            for (charge, state) in plan.charges().zip(&mut self.states) {
+                let rule = charge.policy().rule();
+                let (reading, others) = rest.split_at(rule.width());
+                rest = others;
+                state.charge(rule, times.now, reading, charge.weight(), lease);
+            }
+            self.at = now;
+        }
+        (readings, is_charged)
+    }
+
+    /// The policies are others than those of the last charge.
+    fn acquire_anew(&mut self, now: Timestamp, plan: &Plan, lease: Option<LeaseId>) -> Readings {
+        let mut candidate = self.with_policies(now, plan.policies());
+        let (readings, is_charged) = candidate.acquire_again(now, plan, lease);
+        if is_charged {
+            *self = candidate;
+        }
+        readings
+    }
+
+    /// Changes charges that were made before.
+    pub(super) fn settle(&mut self, now: Timestamp, policies: &CheckedPolicies, settlement: &Settlement) {
+        if now < self.at {
+            self.rebase(now);
+        }
+        if !self.policies.is_same(policies) {
+            *self = self.with_policies(now, policies);
+        }
+        let times = self.times(now);
+        for (adjustment, state) in settlement.adjustments().zip(&mut self.states) {
+            let (rule, delta) = (adjustment.policy.rule(), adjustment.delta);
+            match delta {
+                0 => state.advance(rule, times),
+                1.. => state.charge_late(rule, times, delta.unsigned_abs()),
+                _ => state.refund(rule, times, delta.unsigned_abs(), adjustment.receipt),
+            }
+        }
+        self.at = now;
+    }
+
+    /// Everything but the slots that are held.
+    pub(super) fn reset(&mut self) {
+        let is_slots = |rule: &Rule| matches!(rule, Rule::Concurrency(_));
+        for (policy, state) in self.policies.iter().zip(&mut self.states) {
+            if !is_slots(policy.rule()) {
+                *state = State::new(policy.rule());
+            }
+        }
+        if let Some(others) = &mut self.others {
+            others.states.retain(|foreign| is_slots(&foreign.rule));
+        }
+    }
+
+    /// The same partition seen by other policies, brought forward to now.
+    fn with_policies(&self, now: Timestamp, policies: &CheckedPolicies) -> Self {
+        let mut foreign = self.advanced(now);
+        let state_of = |policy: &CheckedPolicy| {
+            let own = foreign.iter().position(|foreign| foreign.id == policy.id());
+            own.map_or_else(
+                || State::new(policy.rule()),
+                |own| {
+                    let own = foreign.swap_remove(own);
+                    own.state.converted(&own.rule, policy.rule())
+                },
+            )
+        };
+        let states = policies.iter().map(state_of).collect();
+        Self {
+            at: now,
+            policies: policies.clone(),
+            states,
+            others: (!foreign.is_empty()).then(|| {
+                Box::new(Others {
+                    at: now,
+                    states: foreign,
+                })
+            }),
+        }
+    }
+
+    /// All states that are not empty yet, as they are now.
+    fn advanced(&self, now: Timestamp) -> Vec<Foreign> {
+        let own = self.policies.iter().zip(&self.states).map(|(policy, state)| {
+            let (id, rule, state) = (policy.id(), *policy.rule(), state.clone());
+            (self.at, Foreign { id, rule, state })
+        });
+        let others = self.others.iter().flat_map(|others| {
+            let of = |foreign: &Foreign| (others.at, foreign.clone());
+            others.states.iter().map(of)
+        });
+        let mut advanced: Vec<Foreign> = Vec::new();
+        for (at, mut foreign) in own.chain(others) {
+            foreign.state.advance(&foreign.rule, times(at, now));
+            if foreign.state.empty_at(&foreign.rule, now.as_micros()) > now.as_micros() {
+                advanced.push(foreign);
+            }
+        }
+        advanced
+    }
+
+    /// What was written by a clock that stood later belongs to now: it is neither given back nor kept for longer.
+    fn rebase(&mut self, now: Timestamp) {
+        self.at = now;
+        for state in &mut self.states {
+            state.rebase(now.as_micros());
+        }
+        if let Some(others) = &mut self.others {
+            others.at = others.at.min(now);
+            for foreign in &mut others.states {
+                foreign.state.rebase(now.as_micros());
+            }
+        }
+    }
+
+    /// The moment from which this state equals that of a partition never seen.
+    pub(super) fn empty_at(&self) -> Timestamp {
+        let own = self
+            .policies
+            .iter()
+            .zip(&self.states)
+            .map(|(policy, state)| state.empty_at(policy.rule(), self.at.as_micros()));
+        let others = self.others.iter().flat_map(|others| {
+            let at = others.at.as_micros();
+            let empty_at = move |foreign: &Foreign| foreign.state.empty_at(&foreign.rule, at);
+            others.states.iter().map(empty_at)
+        });
+        Timestamp::from_micros(own.chain(others).max().unwrap_or(0))
+    }
+
+    #[inline]
+    fn times(&self, now: Timestamp) -> Times {
+        times(self.at, now)
+    }
+}
+
+#[inline]
+fn times(last: Timestamp, now: Timestamp) -> Times {
+    let now = now.as_micros();
+    Times {
+        last: last.as_micros().min(now),
+        now,
+    }
+}

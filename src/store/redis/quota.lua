@@ -1,0 +1,374 @@
+-- One decision, or the settlement of one: all policies of one partition, all or nothing.
+--
+-- KEYS[1]   the partition; further keys, one for each log and each limit of concurrent requests, in the policies' order
+-- ARGV[1]   for each policy: its id, weight, drain, limit, bound, and the charge
+-- ARGV[2]   who holds the slots that are taken or given back; empty if none are
+-- ARGV[3]   to settle: the moment of the charge, and for each policy what a refund has to know; empty to decide
+-- ARGV[4]   the time in microseconds; tests only, else the server's. What is kept then stays for an hour longer than it
+--           is needed, because the server's own time goes on while that of a test stands still
+--
+-- To settle, a charge is the difference to what was charged before, nothing is refused, and the limit is the age in
+-- microseconds from which a charge is not taken back any more.
+--
+-- Returns the time and what each policy had used before, as doubles: the reading of src/algorithm.
+--
+-- A value is a byte for its layout, the moment to which its levels belong, and the levels: policy id, weight of a unit,
+-- used weight, drain per microsecond. The narrow layout has numbers below 2^32 and leaves out a drain, which is 1. Where
+-- not all levels are buckets, mixed layouts have a byte more, that says what a level is. The level of a window has in
+-- place of weight, used and drain: its length in seconds, the count of this window, the count of the last one.
+--
+-- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. There are no functions here, because
+-- making them at each call would take as long as all the rest.
+local HEADER, CHARGE, LARGEST = 8, 44, 2048
+local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 1, 2, 3, 4
+-- What a drain that is no drain stands for. Below these it is a sliding counter, whose tick is 3 less than its negative.
+local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY = -1, -2, -3
+-- What a level is.
+local BUCKET, WINDOW, COUNTER = 0, 1, 2
+local EXACT, NARROW_MAX = 9007199254740992, 4294967295
+-- An entry of a log: its number, the units of all entries up to it, its own units.
+local ENTRY, ENTRY_SIZE, MAX_RENUMBERED = '>I6I7I4', 17, 1000
+local read, floor, ceil = struct.unpack, math.floor, math.ceil
+
+local charges, lease, receipt = ARGV[1], ARGV[2], ARGV[3]
+local now, extra_life, age = tonumber(ARGV[4]), 3600000, 0
+if not now then
+  extra_life = 0
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+if receipt == '' then receipt = nil end
+local charged_at = receipt and read('<d', receipt)
+if receipt and now > charged_at then age = now - charged_at end
+
+-- A key of another type, or a value that was not written here, is as good as none.
+local value = redis.pcall('GET', KEYS[1])
+local layout, format, size, last, at, is_later = NARROW, '<I4I4I4', 12, 0, now, false
+if type(value) == 'string' and #value > HEADER and #value <= LARGEST then
+  local its_layout, its_moment = read('<BI7', value)
+  if its_layout == WIDE then layout, format, size = WIDE, '<I4I7I7I7', 25
+  elseif its_layout == NARROW_MIXED then layout, format, size = NARROW_MIXED, '<I4I4I4I4B', 17
+  elseif its_layout == WIDE_MIXED then layout, format, size = WIDE_MIXED, '<I4I7I7I7B', 26 end
+  if its_layout == layout and (#value - HEADER) % size == 0 then
+    last = #value
+    if its_moment <= now then at = its_moment else is_later = true end
+  end
+end
+local elapsed = now - at
+
+-- `readings` is what the policies had used before; `levels` what the value holds after the charges, if all of them fit.
+local readings, levels, drains, kinds, count = {}, { NARROW, now }, {}, {}, 0
+local logs, slots
+local fits, is_charged, is_mixed, known, longest, key_index, policy_index = true, false, false, 0, 0, 1, 0
+for charge_position = 1, #charges, CHARGE do
+  local id, weight, drain, limit, bound, charge = read('<I4ddddd', charges, charge_position)
+  if charge ~= 0 then is_charged = true end
+  policy_index = policy_index + 1
+
+  -- Most often a level stands where the last writer, with the same policies, has put it.
+  local found, a, b, c, kind
+  if drain > SLIDING_LOG or drain < CONCURRENCY then
+    local position = HEADER + 1 + size * count
+    if position < last then found, a, b, c, kind = read(format, value, position) end
+    if found ~= id then
+      for other = HEADER + 1, last, size do
+        found, a, b, c, kind = read(format, value, other)
+        if found == id then break end
+      end
+    end
+    if found ~= id then
+      kind = nil
+    else
+      known = known + 1
+      if layout <= WIDE then kind = BUCKET end
+      if layout == NARROW then c = 1 end
+    end
+    count = count + 1
+  end
+
+  if drain > 0 then
+    -- Token bucket and leaky bucket.
+    local amount = 0
+    if kind == BUCKET then
+      amount = b - elapsed * c
+      if amount < 0 or a == 0 or c == 0 or b >= EXACT then amount = 0 end
+      -- The same number of units in another weight.
+      if a ~= weight and amount > 0 then
+        local units = floor(amount / a)
+        local part = amount - units * a
+        local product = part * weight
+        if product < EXACT then part = ceil(product / a) else part = ceil(part / a * weight) end
+        amount = units * weight + part
+      end
+      if amount > bound then amount = bound end
+    end
+    readings[#readings + 1] = amount
+    local after = amount + charge
+    if not receipt then
+      if after > limit then fits = false end
+    elseif charge >= 0 then
+      if after > bound then after = bound end
+    else
+      local mark = read('<d', receipt, 8 * policy_index + 1)
+      after = amount
+      if age < limit then
+        local filled = age * drain
+        if mark < 0 then
+          -- A leaky bucket: only the last place can be given up, and it was the last if nothing has come in since.
+          local left = -mark - filled
+          if left < 0 then left = 0 end
+          if amount == left then after = amount + charge end
+        elseif filled < EXACT then
+          -- A token bucket: what has filled up by itself is not given back again.
+          filled = filled - mark
+          if filled < 0 then filled = 0 end
+          if filled < -charge then after = amount + charge + filled end
+        end
+        if after < 0 then after = 0 end
+      end
+    end
+    levels[3 * count], levels[3 * count + 1], levels[3 * count + 2], drains[count] = id, weight, after, drain
+    if drain ~= 1 or weight > NARROW_MAX or after > NARROW_MAX then levels[1] = WIDE end
+    if after / drain > longest then longest = after / drain end
+
+  elseif drain == FIXED_WINDOW then
+    local start = floor(now / weight) * weight
+    local amount = 0
+    if kind == WINDOW and floor(at / weight) * weight == start then
+      amount = b
+      if amount > bound then amount = bound end
+    end
+    readings[#readings + 1] = amount
+    local after = amount + charge
+    if not receipt then
+      if after > limit then fits = false end
+    elseif charge >= 0 then
+      if after > bound then after = bound end
+    elseif age >= limit or charged_at < start then
+      after = amount
+    elseif after < 0 then
+      after = 0
+    end
+    is_mixed = true
+    levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, weight / 1000000, after
+    drains[count], kinds[count] = 0, WINDOW
+    if after > NARROW_MAX then levels[1] = WIDE end
+    if after > 0 and start + weight - now > longest then longest = start + weight - now end
+
+  elseif drain < CONCURRENCY then
+    -- Sliding window counter.
+    local tick = -drain - 3
+    local ticks, start = weight / tick, floor(now / weight) * weight
+    local previous, current = 0, 0
+    if kind == COUNTER then
+      local its_start = floor(at / weight) * weight
+      if its_start == start then
+        previous, current = c, b
+      elseif its_start + weight == start then
+        previous = b
+      end
+      if previous > bound then previous = bound end
+      if current > bound then current = bound end
+    end
+    readings[#readings + 1], readings[#readings + 2] = previous, current
+    if not receipt then
+      local overlap = ticks - floor((now - start) / tick)
+      if previous * overlap + current * ticks + charge * ticks > limit * ticks then fits = false end
+      current = current + charge
+    elseif charge >= 0 then
+      current = current + charge
+      if current > bound then current = bound end
+    elseif age < limit then
+      if charged_at >= start then current = current + charge else previous = previous + charge end
+      if current < 0 then current = 0 end
+      if previous < 0 then previous = 0 end
+    end
+    is_mixed = true
+    levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, weight / 1000000, current
+    drains[count], kinds[count] = previous, COUNTER
+    if current > NARROW_MAX or previous > NARROW_MAX then levels[1] = WIDE end
+    local life = 0
+    if current > 0 then life = start + 2 * weight - now elseif previous > 0 then life = start + weight - now end
+    if life > longest then longest = life end
+
+  elseif drain == SLIDING_LOG then
+    key_index = key_index + 1
+    local key = KEYS[key_index]
+    local newest = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
+    if newest.err or (newest[1] and #newest[1] ~= ENTRY_SIZE) then
+      redis.call('DEL', key)
+      newest = {}
+    end
+    if newest[1] and tonumber(newest[2]) > now then
+      -- Entries after a clock that stood later belong to now.
+      for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf')) do
+        redis.call('ZADD', key, now, entry)
+      end
+    end
+    local amount, wait, oldest_leaves, sequence, total, before = 0, 0, 0, 0, 0, 0
+    local oldest = redis.call(
+      'ZRANGEBYSCORE', key, string.format('(%.0f', now - weight), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if newest[1] then sequence, total = read(ENTRY, newest[1]) end
+    if oldest[1] and #oldest[1] == ENTRY_SIZE then
+      local _, oldest_total, oldest_cost = read(ENTRY, oldest[1])
+      before = oldest_total - oldest_cost
+      amount, oldest_leaves = total - before, tonumber(oldest[2]) + weight - now
+    end
+    if not receipt then
+      if amount + charge > limit then
+        fits = false
+        if charge <= limit then
+          -- The first entry by whose leaving enough units are free.
+          local low, high = redis.call('ZRANK', key, oldest[1]), redis.call('ZCARD', key) - 1
+          local needed = before + amount + charge - limit
+          while low < high do
+            local middle = floor((low + high) / 2)
+            local _, its_total = read(ENTRY, redis.call('ZRANGE', key, middle, middle)[1])
+            if its_total >= needed then high = middle else low = middle + 1 end
+          end
+          wait = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2]) + weight - now
+        end
+      end
+    elseif charge >= 0 then
+      if amount + charge > bound then charge = bound - amount end
+    elseif age < limit then
+      local mark = read('<d', receipt, 8 * policy_index + 1)
+      for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, charged_at, charged_at)) do
+        local number, _, cost = read(ENTRY, entry)
+        if number == mark then
+          local rank = redis.call('ZRANK', key, entry)
+          if redis.call('ZCARD', key) - rank <= MAX_RENUMBERED then
+            local later = redis.call('ZRANGE', key, rank, -1, 'WITHSCORES')
+            local refund = -charge
+            if refund > cost then refund = cost end
+            for index = 1, #later, 2 do
+              local its_number, its_total, its_cost = read(ENTRY, later[index])
+              if index == 1 then its_cost = its_cost - refund end
+              redis.call('ZREM', key, later[index])
+              if its_cost > 0 then
+                local renumbered = struct.pack(ENTRY, its_number, its_total - refund, its_cost)
+                redis.call('ZADD', key, later[index + 1], renumbered)
+              end
+            end
+          end
+          break
+        end
+      end
+    end
+    local base = #readings
+    readings[base + 1], readings[base + 2], readings[base + 3], readings[base + 4] = amount, wait, oldest_leaves, sequence
+    if charge > 0 then
+      logs = logs or {}
+      logs[#logs + 1] = { key, weight, struct.pack(ENTRY, sequence + 1, total + charge, charge) }
+    end
+
+  else
+    -- Concurrent requests: who holds a slot, by the moment when its lease ends.
+    key_index = key_index + 1
+    local key = KEYS[key_index]
+    local held = redis.pcall('ZCOUNT', key, string.format('(%.0f', now), '+inf')
+    if type(held) ~= 'number' then
+      redis.call('DEL', key)
+      held = 0
+    end
+    readings[#readings + 1] = held
+    if receipt then
+      if charge < 0 then redis.call('ZREM', key, lease) end
+    else
+      if held + charge > limit then fits = false end
+      if charge > 0 then
+        slots = slots or {}
+        slots[#slots + 1] = { key, weight }
+      end
+    end
+  end
+end
+
+if fits and is_charged then
+  -- Levels of policies that only another instance has are brought forward by their own rule, and kept until they are
+  -- empty.
+  if HEADER + known * size < last then
+    local own = count
+    for position = HEADER + 1, last, size do
+      local id, a, b, c, kind = read(format, value, position)
+      if layout <= WIDE then kind = BUCKET end
+      if layout == NARROW then c = 1 end
+      local life = 0
+      if kind == BUCKET then
+        if b < EXACT and a > 0 and c > 0 then
+          b = b - elapsed * c
+          life = b / c
+        end
+      elseif a > 0 then
+        local window = a * 1000000
+        local start, its_start = floor(now / window) * window, floor(at / window) * window
+        if its_start ~= start then
+          if kind == COUNTER and its_start + window == start then b, c = 0, b else b, c = 0, 0 end
+        end
+        if kind == COUNTER and b > 0 then
+          life = start + 2 * window - now
+        elseif b > 0 or c > 0 then
+          life = start + window - now
+        end
+      end
+      local is_kept = life > 0
+      for index = 1, own do is_kept = is_kept and levels[3 * index] ~= id end
+      if is_kept then
+        count = count + 1
+        levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, a, b
+        drains[count], kinds[count] = c, kind
+        if kind ~= BUCKET then
+          is_mixed = true
+          if b > NARROW_MAX or c > NARROW_MAX then levels[1] = WIDE end
+        elseif c ~= 1 or a > NARROW_MAX or b > NARROW_MAX then
+          levels[1] = WIDE
+        end
+        if life > longest then longest = life end
+      end
+    end
+  end
+  if longest > 0 then
+    local level = 'I4I4I4'
+    if is_mixed then
+      -- A drain has a place of its own here, so that it may be any small number.
+      level = 'I4I4I4I4B'
+      for index = 1, count do
+        if levels[3 * index + 1] > NARROW_MAX or levels[3 * index + 2] > NARROW_MAX or drains[index] > NARROW_MAX then
+          level = 'I4I7I7I7B'
+        end
+      end
+      local mixed = { level == 'I4I4I4I4B' and NARROW_MIXED or WIDE_MIXED, now }
+      for index = 1, count do
+        local from, to = 3 * index, 5 * index - 2
+        mixed[to], mixed[to + 1], mixed[to + 2] = levels[from], levels[from + 1], levels[from + 2]
+        mixed[to + 3], mixed[to + 4] = drains[index], kinds[index] or BUCKET
+      end
+      levels = mixed
+    elseif levels[1] == WIDE then
+      level = 'I4I7I7I7'
+      for index = count, 1, -1 do table.insert(levels, 3 * index + 3, drains[index]) end
+    end
+    local packed = struct.pack('<BI7' .. string.rep(level, count), unpack(levels))
+    redis.call('SET', KEYS[1], packed, 'PX', ceil(longest / 1000) + extra_life)
+  elseif last > 0 then
+    redis.call('DEL', KEYS[1])
+  end
+  if logs then
+    for _, log in ipairs(logs) do
+      redis.call('ZREMRANGEBYSCORE', log[1], '-inf', now - log[2])
+      redis.call('ZADD', log[1], now, log[3])
+      redis.call('PEXPIRE', log[1], ceil(log[2] / 1000) + extra_life)
+    end
+  end
+  if slots then
+    for _, slot in ipairs(slots) do
+      redis.call('ZREMRANGEBYSCORE', slot[1], '-inf', now)
+      redis.call('ZADD', slot[1], now + slot[2], lease)
+      redis.call('PEXPIRE', slot[1], ceil(slot[2] / 1000) + extra_life)
+    end
+  end
+elseif is_later then
+  -- Written by a clock that stood later: it belongs to now, or a caller without quota would stay so until that moment.
+  redis.call('SETRANGE', KEYS[1], 1, struct.pack('<I7', now))
+end
+return struct.pack('<' .. string.rep('d', #readings + 1), now, unpack(readings))

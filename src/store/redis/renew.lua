@@ -1,0 +1,20 @@
+-- Makes leases of one limit of concurrent requests last for another while, also those that the server has lost.
+--
+-- KEYS[1]  who holds a slot
+-- ARGV[1]  how long a lease lasts, in microseconds
+-- ARGV[2]  the leases, sixteen bytes each
+-- ARGV[3]  the time in microseconds; tests only, else the server's
+local LEASE = 16
+local now, extra_life = tonumber(ARGV[3]), 3600000
+if not now then
+  extra_life = 0
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local ends = now + ARGV[1]
+if type(redis.pcall('ZCARD', KEYS[1])) ~= 'number' then redis.call('DEL', KEYS[1]) end
+for position = 1, #ARGV[2], LEASE do
+  redis.call('ZADD', KEYS[1], ends, string.sub(ARGV[2], position, position + LEASE - 1))
+end
+redis.call('PEXPIRE', KEYS[1], math.ceil(ARGV[1] / 1000) + extra_life)
+return 1
