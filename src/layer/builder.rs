@@ -246,10 +246,12 @@ impl RateLimitLayerBuilder {
             let message = format!("deadline {:?} is outside {:?}", self.deadline, Self::DEADLINES);
             return Err(ConfigError::new(ConfigErrorKind::Deadline, message));
         }
-        let scope = match &self.digest_key {
-            Some(key) => Scope::with_digest_key(&scope_name, key),
-            None => Scope::new(&scope_name),
-        };
+        let scope = self.digest_key.as_ref().map_or_else(
+            || Scope::new(&scope_name),
+            |key| Scope::with_digest_key(&scope_name, key),
+        );
+        let clock = Clock::system();
+        let guard = Guard::new(self.store, self.fallback, self.failure_mode, self.deadline, clock);
         Ok(RateLimitLayer::new(Limits {
             shared_partition: Limits::shared_partition(&scope),
             scope,
@@ -259,13 +261,7 @@ impl RateLimitLayerBuilder {
             no_key_warning: Once::default(),
             policies,
             unknown_tier_warning: Once::default(),
-            guard: Arc::new(Guard::new(
-                self.store,
-                self.fallback,
-                self.failure_mode,
-                self.deadline,
-                Clock::system(),
-            )),
+            guard: Arc::new(guard),
             responder: self.responder,
             cost: self.cost,
             actual_cost: self.actual_cost,

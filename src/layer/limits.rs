@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Response, header, request, request::Parts, response};
+use http::{Extensions, Response, header, request, request::Parts, response};
 use http_body::Body;
 
 use super::{
@@ -215,7 +215,7 @@ impl Limits {
         } = verdict;
         let (mut head, body) = response.into_parts();
         if decision.receipt().is_some() {
-            if is_refused(&head) {
+            if is_refused(&head.extensions) {
                 self.give_back(&mut decision, charge.take());
             } else {
                 self.settle(&mut decision, charge.as_deref(), &head, &body);
@@ -267,19 +267,15 @@ impl Limits {
                 headers.append(RATELIMIT_POLICY, policies);
             }
         }
-        let extensions = response.extensions_mut();
         // A layer of ours inside of this one may have refused what this one has allowed.
-        if !extensions
-            .get::<Decision>()
-            .is_some_and(|inner| !inner.outcome().is_pass())
-        {
-            extensions.insert(decision);
+        if !is_refused(response.extensions()) {
+            response.extensions_mut().insert(decision);
         }
     }
 }
 
 /// Whether a layer of ours has refused the request that this is the response to.
-fn is_refused(response: &response::Parts) -> bool {
-    let decision = response.extensions.get::<Decision>();
+fn is_refused(response: &Extensions) -> bool {
+    let decision = response.get::<Decision>();
     decision.is_some_and(|decision| !decision.outcome().is_pass())
 }

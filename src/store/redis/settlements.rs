@@ -68,9 +68,9 @@ impl Settlements {
 
     /// Hands a job to the task, without waiting; a job that finds no place is given up.
     pub(super) fn send(&self, server: &Arc<Server>, job: Job) {
-        let reason = match self.start(server).map(|jobs| jobs.try_send(job)) {
-            Some(Ok(())) => return,
-            Some(Err(_)) => "too many settlements are waiting",
+        let reason = match self.start(server) {
+            Some(jobs) if jobs.try_send(job).is_ok() => return,
+            Some(_) => "too many settlements are waiting",
             None => "there is no runtime any more",
         };
         self.log.record(Clock::system().now(), &unsettled(reason));
