@@ -176,9 +176,10 @@ where
                 }
                 // ## Calling => done
                 StateProjection::Calling { future, verdict } => {
-                    let response = ready!(future.poll(cx))?;
+                    let response = ready!(future.poll(cx));
+                    // Taken also when the service has failed: the request is over, however long the future is kept.
                     let verdict = verdict.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(this.limits.answer(verdict, response)));
+                    return Poll::Ready(response.map(|response| this.limits.answer(verdict, response)));
                 }
                 // ## Refused => done
                 StateProjection::Refused { response } => {

@@ -1,0 +1,193 @@
+//! Bytes of content: what is announced is charged before, what is streamed afterwards.
+
+use std::{
+    future::ready,
+    sync::{Arc, Mutex},
+};
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{Content, RequestContentLayer};
+
+use super::*;
+
+fn scene(content: Content, quota: u64) -> Scene {
+    Scene::new([QuotaPolicy::new("bytes", quota, Duration::from_secs(3_600)).with_content_bytes(content)])
+}
+
+async fn respond_with<B>(scene: &Scene, body: B) -> Response<tower_quota::RateLimitBody<B>>
+where
+    B: Body<Data = Bytes>,
+{
+    let body = Arc::new(Mutex::new(Some(body)));
+    let service = service_fn(move |_: Request<TextBody>| {
+        let response = Response::new(body.lock().unwrap().take().unwrap());
+        ready(Ok::<_, Infallible>(response))
+    });
+    scene.layer().layer(service).oneshot(request()).await.unwrap()
+}
+
+/// A10, A12
+#[tokio::test]
+async fn a_response_of_known_length_is_charged_before_it_is_sent() {
+    let scene = scene(Content::Response, 1_000);
+    let response = respond_with(&scene, TextBody::from("x".repeat(300))).await;
+    assert_eq!(ratelimit(&response), r#""bytes";r=700;t=2520"#);
+    assert_eq!(
+        response.headers()["ratelimit-policy"],
+        r#""bytes";q=1000;qu="content-bytes";w=3600"#
+    );
+    response.into_body().collect().await.unwrap();
+    assert_eq!(scene.left().await, [700]);
+}
+
+/// A client that goes away, or a `HEAD` request, whose response has a body that is never sent.
+#[tokio::test]
+async fn what_was_announced_and_is_not_sent_is_given_back() {
+    let scene = scene(Content::Response, 1_000);
+    drop(respond_with(&scene, TextBody::from("x".repeat(300))).await);
+    assert_eq!(scene.left().await, [999], "a request counts for a byte at least");
+}
+
+#[tokio::test]
+async fn a_stream_is_charged_for_what_was_read_of_it_and_not_held_up() {
+    let scene = scene(Content::Response, 10_000);
+    let mut body = respond_with(&scene, Stream::of(5)).await.into_body();
+    assert_eq!(scene.left().await, [9_999]);
+    for _ in 0..3 {
+        body.frame().await.unwrap().unwrap();
+    }
+    drop(body);
+    assert_eq!(scene.left().await, [7_000]);
+    respond_with(&scene, Stream::of(5))
+        .await
+        .into_body()
+        .collect()
+        .await
+        .unwrap();
+    assert_eq!(scene.left().await, [2_000]);
+}
+
+#[tokio::test]
+async fn a_stream_that_never_ends_is_charged_in_instalments_up_to_the_bound() {
+    let scene = scene(Content::Response, 2_000_000);
+    let mut body = respond_with(&scene, Stream::endless()).await.into_body();
+    for _ in 0..1_100 {
+        body.frame().await.unwrap().unwrap();
+    }
+    assert!(scene.left().await[0] < 1_000_000);
+    for _ in 0..50_000 {
+        body.frame().await.unwrap().unwrap();
+    }
+    drop(body);
+    // Fifty megabytes are in debt by as much as the policy may hold, no more.
+    scene.clock.advance(Duration::from_secs(3_600));
+    assert_eq!(scene.left().await, [0]);
+    scene.clock.advance(Duration::from_secs(1_800));
+    assert_eq!(scene.left().await, [1_000_000]);
+}
+
+#[tokio::test]
+async fn an_overdrawn_caller_waits_until_the_debt_is_paid_off() {
+    let scene = scene(Content::Response, 1_000);
+    drop(respond_with(&scene, Stream::of(2)).await.into_body().collect().await);
+    let refused = respond_with(&scene, Stream::of(1)).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        refused.headers()["retry-after"],
+        "3604",
+        "a thousand bytes of debt and one more"
+    );
+}
+
+fn with_length(length: &str) -> Request<TextBody> {
+    let mut request = request();
+    *request.method_mut() = http::Method::POST;
+    request.headers_mut().insert("content-length", length.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn the_length_that_a_request_announces_is_charged_and_refused_if_it_never_fits() {
+    let scene = scene(Content::Request, 1_000);
+    let layer = scene.layer();
+    let call = |length| layer.layer(service_fn(hello)).oneshot(with_length(length));
+    assert_eq!(ratelimit(&call("300").await.unwrap()), r#""bytes";r=700;t=2520"#);
+    for length in ["1001", "18446744073709551615"] {
+        let refused = call(length).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(!refused.headers().contains_key("retry-after"));
+    }
+    // Lengths that are none count as unknown.
+    for length in ["-1", "1e3", "99999999999999999999", "300, 300"] {
+        assert_eq!(call(length).await.unwrap().status(), StatusCode::OK, "{length}");
+    }
+    assert_eq!(scene.left().await, [696]);
+}
+
+/// Reads its request to the end, or does not look at it.
+async fn read(scene: &Scene, request: Request<TextBody>, is_read: bool) -> StatusCode {
+    let service = service_fn(move |request: Request<_>| async move {
+        let body: tower_quota::RequestContentBody<TextBody> = request.into_body();
+        if is_read {
+            body.collect().await.unwrap();
+        }
+        Ok::<_, Infallible>(Response::new(TextBody::from("done")))
+    });
+    let layers = ServiceBuilder::new()
+        .layer(RequestContentLayer::new())
+        .layer(scene.layer());
+    let response = layers.service(service).oneshot(request).await.unwrap();
+    let status = response.status();
+    response.into_body().collect().await.unwrap();
+    status
+}
+
+#[tokio::test]
+async fn bytes_that_were_read_count_whatever_was_announced() {
+    for announced in ["8", "1", "900"] {
+        let scene = scene(Content::Request, 1_000);
+        assert_eq!(read(&scene, with_length(announced), true).await, StatusCode::OK);
+        assert_eq!(scene.left().await, [992], "announced {announced}");
+    }
+    let scene = scene(Content::Request, 1_000);
+    read(&scene, request(), true).await;
+    assert_eq!(scene.left().await, [992]);
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_read_counts_for_a_byte() {
+    let scene = scene(Content::Request, 1_000);
+    read(&scene, with_length("900"), false).await;
+    assert_eq!(scene.left().await, [999]);
+}
+
+#[tokio::test]
+async fn both_directions_count_together() {
+    let scene = scene(Content::Both, 1_000);
+    read(&scene, request(), true).await;
+    assert_eq!(
+        scene.left().await,
+        [1_000 - "question".len() as u64 - "done".len() as u64]
+    );
+}
+
+/// A background task reads on after the response was sent.
+#[tokio::test]
+async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {
+    let scene = scene(Content::Request, 1_000);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let service = service_fn(move |request: Request<tower_quota::RequestContentBody<TextBody>>| {
+        sender.send(request.into_body()).unwrap();
+        async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
+    });
+    let layers = ServiceBuilder::new()
+        .layer(RequestContentLayer::new())
+        .layer(scene.layer());
+    drop(layers.service(service).oneshot(request()).await.unwrap());
+    assert_eq!(scene.left().await, [999]);
+    receiver.recv().unwrap().collect().await.unwrap();
+    assert_eq!(scene.left().await, [992]);
+}

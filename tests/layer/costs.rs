@@ -1,0 +1,150 @@
+//! What a request costs, before and after it was served.
+
+use std::future::ready;
+
+use http::StatusCode;
+use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{ActualCost, Decision, Outcome};
+
+use super::*;
+
+const HOUR: QuotaPolicy = QuotaPolicy::per_hour("hour", 100);
+
+/// J17
+#[tokio::test]
+async fn each_request_costs_what_the_layer_says() {
+    let scene = Scene::new([HOUR]);
+    let layer = scene.builder().cost(7).build().unwrap();
+    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+    assert_eq!(ratelimit(&response), r#""hour";r=93;t=3348"#);
+
+    let by_path = scene.builder().cost_by(|request| request.uri.path().len() as u64);
+    let mut service = by_path.build().unwrap().layer(service_fn(hello));
+    let mut request = request();
+    *request.uri_mut() = "/abc".parse().unwrap();
+    service.ready().await.unwrap().call(request).await.unwrap();
+    assert_eq!(scene.left().await, [89]);
+}
+
+/// A11
+#[tokio::test]
+async fn a_request_that_costs_nothing_shows_what_is_left_and_takes_nothing_in_any_unit() {
+    let bytes = QuotaPolicy::per_hour("bytes", 100).with_content_bytes(tower_quota::Content::Both);
+    let scene = Scene::new([HOUR, bytes, QuotaPolicy::concurrent("slots", 2)]);
+    let layer = scene.builder().cost(0).build().unwrap();
+    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+    assert_eq!(
+        ratelimit(&response),
+        r#""hour";r=100;t=3600, "bytes";r=100;t=3600, "slots";r=2"#
+    );
+    assert_eq!(scene.left().await, [100, 100, 2]);
+}
+
+#[tokio::test]
+async fn a_cost_above_the_capacity_is_refused_for_good_however_large_it_is() {
+    for cost in [101, u64::MAX] {
+        let scene = Scene::new([HOUR]);
+        let layer = scene.builder().cost_by(move |_| cost).build().unwrap();
+        let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(!response.headers().contains_key("retry-after"));
+        assert_eq!(scene.left().await, [100]);
+    }
+}
+
+/// D17: refunds on errors.
+#[tokio::test]
+async fn the_response_decides_what_the_request_has_cost() {
+    let scene = Scene::new([HOUR]);
+    let refund = scene
+        .builder()
+        .cost(5)
+        .actual_cost(|response| response.status.is_server_error().then_some(0));
+    let layer = refund.build().unwrap();
+    for (status, left) in [(200, 95), (500, 95), (404, 90)] {
+        let service = service_fn(move |_: Request<TextBody>| {
+            let response = Response::builder().status(status).body(TextBody::default());
+            ready(Ok::<_, Infallible>(response.unwrap()))
+        });
+        let response = layer.layer(service).oneshot(request()).await.unwrap();
+        assert_eq!(scene.left().await, [left], "{status}");
+        // What the client is told is what is charged.
+        let shown = response.extensions().get::<Decision>().unwrap();
+        assert_eq!(shown.allowances().next().unwrap().remaining(), left, "{status}");
+    }
+}
+
+/// A GraphQL query, say. The handler knows better than the closure.
+#[tokio::test]
+async fn a_handler_says_what_its_work_has_cost_and_later_requests_pay_it_off() {
+    let scene = Scene::new([HOUR]);
+    let layer = scene.builder().actual_cost(|_| Some(3)).build().unwrap();
+    let costs = |cost| {
+        layer.layer(service_fn(move |_: Request<TextBody>| {
+            let mut response = Response::new(TextBody::default());
+            response.extensions_mut().insert(ActualCost(cost));
+            ready(Ok::<_, Infallible>(response))
+        }))
+    };
+    let response = costs(150).oneshot(request()).await.unwrap();
+    assert_eq!(
+        (response.status(), ratelimit(&response)),
+        (StatusCode::OK, r#""hour";r=0;t=1836"#)
+    );
+    let refused = costs(1).oneshot(request()).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    // Fifty units of debt and the one that is asked for, at 36 seconds each.
+    assert_eq!(refused.headers()["retry-after"], "1836");
+
+    // However much it was: a capacity of debt is the most that is kept.
+    scene.clock.advance(Duration::from_secs(1_836));
+    costs(u64::MAX).oneshot(request()).await.unwrap();
+    scene.clock.advance(Duration::from_secs(3_600 + 36));
+    assert_eq!(scene.left().await, [1]);
+}
+
+#[tokio::test]
+async fn a_cost_of_nothing_may_become_one_afterwards() {
+    let scene = Scene::new([HOUR]);
+    let layer = scene.builder().cost(0).actual_cost(|_| Some(4)).build().unwrap();
+    layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+    assert_eq!(scene.left().await, [96]);
+}
+
+/// Charges of several layers: the inner one refuses, so that nothing was done.
+#[tokio::test]
+async fn what_an_inner_layer_refuses_costs_nothing_in_the_outer_one() {
+    let outer = Scene::new([HOUR, QuotaPolicy::concurrent("slots", 2)]);
+    let inner = Scene::new([QuotaPolicy::per_hour("inner", 1)]);
+    let mut service = ServiceBuilder::new()
+        .layer(outer.layer())
+        .layer(inner.layer())
+        .service(service_fn(hello));
+    service.ready().await.unwrap().call(request()).await.unwrap();
+    assert_eq!(outer.left().await, [99, 2]);
+    for _ in 0..5 {
+        let refused = service.ready().await.unwrap().call(request()).await.unwrap();
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(
+            refused.extensions().get::<Decision>().unwrap().outcome(),
+            Outcome::Refused
+        );
+        drop(refused);
+        assert_eq!(outer.left().await, [99, 2]);
+    }
+}
+
+#[tokio::test]
+async fn what_was_charged_a_window_ago_does_not_come_back() {
+    let scene = Scene::new([QuotaPolicy::per_hour("hour", 100).with_algorithm(tower_quota::Algorithm::FixedWindow)]);
+    let layer = scene.builder().cost(5).actual_cost(|_| Some(0)).build().unwrap();
+    let clock = scene.clock.clone();
+    let slow = service_fn(move |_: Request<TextBody>| {
+        clock.advance(Duration::from_secs(3_600));
+        async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
+    });
+    layer.layer(slow).oneshot(request()).await.unwrap();
+    scene.take(3).await;
+    assert_eq!(scene.left().await, [97]);
+}

@@ -1,0 +1,135 @@
+//! What becomes of a charge: costs, settlements, bytes, slots and queues, through the layer.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod content;
+mod costs;
+mod queue;
+mod slots;
+
+use std::{
+    convert::Infallible,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::Full;
+use tower_quota::{
+    CheckedPolicies, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Store,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+/// A store with a clock of its own, and the policies of a layer on it.
+#[derive(Clone)]
+struct Scene {
+    clock: Clock,
+    store: MemoryStore,
+    policies: Vec<QuotaPolicy>,
+}
+
+impl Scene {
+    fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        Self {
+            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
+            policies: policies.into_iter().collect(),
+            clock,
+        }
+    }
+
+    /// A layer in whose limits everybody shares.
+    fn builder(&self) -> RateLimitLayerBuilder {
+        builder(self.store.clone(), &self.policies)
+    }
+
+    fn layer(&self) -> RateLimitLayer {
+        self.builder().build().unwrap()
+    }
+
+    /// What each policy has left.
+    async fn left(&self) -> Vec<u64> {
+        left(&self.store, &self.policies).await
+    }
+
+    async fn take(&self, cost: u64) {
+        self.store.acquire(plan(&self.policies, cost)).await.unwrap();
+    }
+}
+
+fn builder(store: impl Store, policies: &[QuotaPolicy]) -> RateLimitLayerBuilder {
+    let builder = RateLimitLayer::builder(store)
+        .scope("layer")
+        .key(key::from_fn(|_| Some(everybody())))
+        .deadline(Duration::from_secs(60));
+    policies
+        .iter()
+        .fold(builder, |builder, policy| builder.policy(policy.clone()))
+}
+
+async fn left(store: &dyn Store, policies: &[QuotaPolicy]) -> Vec<u64> {
+    let decision = store.peek(plan(policies, 1)).await.unwrap();
+    decision.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+fn plan(policies: &[QuotaPolicy], cost: u64) -> Plan {
+    let policies = CheckedPolicies::new(policies.iter().cloned()).unwrap();
+    Plan::new(policies, Scope::new("layer").partition(&everybody()), cost)
+}
+
+fn everybody() -> PartitionKey {
+    PartitionKey::new("everybody", "")
+}
+
+type TextBody = Full<Bytes>;
+
+fn request() -> Request<TextBody> {
+    Request::new(Full::from("question"))
+}
+
+async fn hello(_: Request<TextBody>) -> Result<Response<TextBody>, Infallible> {
+    Ok(Response::new(Full::from("hello")))
+}
+
+fn ratelimit<B>(response: &Response<B>) -> &str {
+    response.headers()["ratelimit"].to_str().unwrap()
+}
+
+/// A body of so many frames of a thousand bytes, of which nobody knows the length; or that never ends.
+#[derive(Debug)]
+struct Stream {
+    frames: Option<usize>,
+}
+
+impl Stream {
+    fn of(frames: usize) -> Self {
+        Self { frames: Some(frames) }
+    }
+
+    fn endless() -> Self {
+        Self { frames: None }
+    }
+}
+
+impl Body for Stream {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if let Some(frames) = &mut self.frames {
+            match frames.checked_sub(1) {
+                Some(left) => *frames = left,
+                None => return Poll::Ready(None),
+            }
+        }
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0; 1_000])))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}

@@ -1,0 +1,165 @@
+//! Limits of concurrent requests: a slot is held exactly as long as the request is in progress.
+
+use std::{
+    future::pending,
+    sync::{Arc, Mutex},
+};
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use tokio::sync::oneshot;
+use tokio_test::{assert_pending, task};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{HeldSlot, RateLimitBody, SlotHandle};
+
+use super::*;
+
+fn scene() -> Scene {
+    Scene::new([QuotaPolicy::concurrent("slots", 2), QuotaPolicy::per_hour("hour", 100)])
+}
+
+async fn streamed(_: Request<TextBody>) -> Result<Response<Stream>, Infallible> {
+    Ok(Response::new(Stream::of(2)))
+}
+
+async fn respond(scene: &Scene) -> Response<RateLimitBody<Stream>> {
+    scene
+        .layer()
+        .layer(service_fn(streamed))
+        .oneshot(request())
+        .await
+        .unwrap()
+}
+
+/// A13, D14, A14, B5
+#[tokio::test]
+async fn only_so_many_requests_are_in_progress_at_a_time() {
+    let scene = scene();
+    let (first, second) = (respond(&scene).await, respond(&scene).await);
+    assert_eq!(ratelimit(&second), r#""slots";r=0, "hour";r=98;t=3528"#);
+    assert_eq!(
+        second.headers()["ratelimit-policy"],
+        r#""slots";q=2;qu="concurrent-requests", "hour";q=100;w=3600"#
+    );
+    let refused = respond(&scene).await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    assert_eq!(scene.left().await, [0, 98], "a refusal takes from no policy");
+    drop(first);
+    assert_eq!(respond(&scene).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_slot_is_free_when_the_body_has_ended_also_before_it_is_dropped() {
+    let scene = scene();
+    let mut body = respond(&scene).await.into_body();
+    for _ in 0..2 {
+        assert!(body.frame().await.unwrap().is_ok());
+        assert_eq!(scene.left().await[0], 1);
+    }
+    assert!(body.frame().await.is_none());
+    assert_eq!(scene.left().await[0], 2);
+    drop(body);
+    assert_eq!(scene.left().await[0], 2);
+}
+
+#[tokio::test]
+async fn a_slot_is_free_when_the_body_is_dropped_before_its_end() {
+    let scene = scene();
+    let mut body = respond(&scene).await.into_body();
+    assert!(body.frame().await.unwrap().is_ok());
+    drop(body);
+    assert_eq!(scene.left().await[0], 2);
+}
+
+#[tokio::test]
+async fn a_slot_is_free_when_there_is_no_body_to_wait_for() {
+    let scene = scene();
+    let empty = service_fn(async |_: Request<TextBody>| Ok::<_, Infallible>(Response::new(TextBody::default())));
+    let response = scene.layer().layer(empty).oneshot(request()).await.unwrap();
+    assert_eq!(scene.left().await[0], 2);
+    drop(response);
+    assert_eq!(scene.left().await[0], 2);
+}
+
+#[tokio::test]
+async fn a_slot_is_free_when_the_request_is_given_up() {
+    let scene = scene();
+    let hanging = service_fn(|_: Request<TextBody>| pending::<Result<Response<TextBody>, Infallible>>());
+    let mut call = task::spawn(scene.layer().layer(hanging).oneshot(request()));
+    assert_pending!(call.poll());
+    assert_eq!(scene.left().await, [1, 99]);
+    drop(call);
+    // The service was called: what it has done is charged.
+    assert_eq!(scene.left().await, [2, 99]);
+}
+
+#[tokio::test]
+async fn a_slot_is_free_when_the_service_fails_however_long_its_future_is_kept() {
+    let scene = scene();
+    let failing = service_fn(async |_: Request<TextBody>| Err::<Response<TextBody>, _>("broken"));
+    let mut call = Box::pin(scene.layer().layer(failing).oneshot(request()));
+    assert_eq!((&mut call).await.unwrap_err(), "broken");
+    assert_eq!(scene.left().await, [2, 99]);
+    drop(call);
+    assert_eq!(scene.left().await, [2, 99]);
+}
+
+/// After an upgrade the body ends at once, and the connection goes on.
+#[tokio::test]
+async fn an_upgraded_connection_can_hold_its_slot() {
+    let scene = scene();
+    let (sender, receiver) = oneshot::channel::<HeldSlot>();
+    let sender = Arc::new(Mutex::new(Some(sender)));
+    let upgrade = service_fn(move |request: Request<TextBody>| {
+        let slot = request.extensions().get::<SlotHandle>().and_then(SlotHandle::hold);
+        let _ = sender.lock().unwrap().take().unwrap().send(slot.unwrap());
+        let response = Response::builder().status(101).body(TextBody::default()).unwrap();
+        async { Ok::<_, Infallible>(response) }
+    });
+    let layer = scene.layer();
+    let response = layer.layer(upgrade).oneshot(request()).await.unwrap();
+    drop(response);
+    let held = receiver.await.unwrap();
+    assert_eq!(scene.left().await[0], 1);
+    drop(held);
+    assert_eq!(scene.left().await[0], 2);
+}
+
+#[tokio::test]
+async fn a_slot_that_nobody_holds_after_the_request_cannot_be_taken_any_more() {
+    let scene = scene();
+    let (sender, receiver) = std::sync::mpsc::channel::<SlotHandle>();
+    let service = service_fn(move |request: Request<TextBody>| {
+        sender
+            .send(request.extensions().get::<SlotHandle>().unwrap().clone())
+            .unwrap();
+        hello(request)
+    });
+    drop(scene.layer().layer(service).oneshot(request()).await.unwrap());
+    assert!(receiver.recv().unwrap().hold().is_none());
+    assert_eq!(scene.left().await[0], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_holds_its_slot_while_it_waits_for_its_turn() {
+    let queue = tower_quota::Algorithm::LeakyBucketQueue { max_waiting: 5 };
+    let scene = Scene::new([
+        QuotaPolicy::concurrent("slots", 2),
+        QuotaPolicy::per_second("queue", 1).with_algorithm(queue),
+    ]);
+    scene.take(0).await;
+    let layer = scene.layer();
+    let first = layer.layer(service_fn(streamed)).oneshot(request()).await.unwrap();
+    let mut waiting = task::spawn(layer.layer(service_fn(streamed)).oneshot(request()));
+    assert_pending!(waiting.poll());
+    assert_eq!(scene.left().await[0], 0);
+    let refused = layer.layer(service_fn(streamed)).oneshot(request()).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(first);
+    let second = waiting.await.unwrap();
+    assert_eq!(scene.left().await[0], 1);
+    drop(second);
+    assert_eq!(scene.left().await[0], 2);
+}
