@@ -46,7 +46,7 @@ use super::open_charge::OpenCharge;
 /// let request = || http::Request::post("/").header("x-user-id", "alice").body("x".repeat(300)).unwrap();
 /// app.clone().oneshot(request()).await?;
 /// let response = app.oneshot(request()).await?;
-/// assert_eq!(response.headers()["ratelimit"], r#""upload";r=699;t=2517"#);
+/// assert_eq!(response.headers()["ratelimit"], r#""upload";r=400;t=1440"#);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
