@@ -57,7 +57,7 @@ use tower_quota::{
 
 use self::{rounds::Side, support::RedisServer};
 
-const SOURCE: &str = include_str!("../src/store/redis/acquire.lua");
+const SOURCE: &str = include_str!("../src/store/redis/quota.lua");
 const SCOPE: &str = "bench";
 const USERS: usize = 250_000;
 const TASKS: [usize; 3] = [1, 64, 512];
