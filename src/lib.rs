@@ -45,6 +45,13 @@
 //! | uncounted requests rather than failed ones while the store is away | nothing, it is the default: [`FailureMode::Open`] |
 //! | failed requests rather than uncounted ones (logins, payments) | [`FailureMode::Closed`] |
 //! | a limit per instance while Redis is away | [`fallback`](RateLimitLayerBuilder::fallback) with a [`MemoryStore`] |
+//! | a promise that no window ever sees more than the quota | [`Algorithm::StrictTokenBucket`] or [`Algorithm::SlidingWindowLog`] |
+//! | quotas that begin anew at midnight | [`Algorithm::FixedWindow`] |
+//! | an even flow to something fragile | [`Algorithm::LeakyBucketQueue`] if requests may wait, else [`Algorithm::LeakyBucketMeter`] |
+//! | few slow requests at a time | [`QuotaPolicy::concurrent`] |
+//! | bandwidth rather than requests | [`QuotaPolicy::with_content_bytes`], and [`RequestContentLayer`] for uploads |
+//! | requests that cost more than others | [`cost_by`](RateLimitLayerBuilder::cost_by), or [`ActualCost`] when it is known afterwards |
+//! | failed logins only | [`actual_cost`](RateLimitLayerBuilder::actual_cost) |
 //! | a response of your own | [`respond_with`](RateLimitLayerBuilder::respond_with) |
 //! | to limit something that is not a request | a [`Store`] and a [`Plan`], without the layer |
 //!
@@ -67,7 +74,10 @@
 //! - A call to Redis that was not answered in time may have been carried out; its units are then used up.
 //! - Redis replicates asynchronously: a fail-over forgets what the new primary had not received.
 //! - With [`MemoryStore`], as the store or the fallback, N processes admit N times the quota.
-//! - Requests wait for nothing but the decision: there is no queue, and concurrent requests are not limited.
+//! - Requests wait for nothing but the decision, unless a policy is a
+//!   [leaky bucket with a queue](Algorithm::LeakyBucketQueue).
+//! - A slot of a limit of concurrent requests may be taken twice while its holder cannot reach Redis for longer than a
+//!   lease.
 //! - Redis Cluster and Sentinel have no constructors yet; each caller's state is one key, with a hash tag.
 //!
 //! # Features

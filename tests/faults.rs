@@ -33,8 +33,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    CheckedPolicies, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, RedisStore, Scope, Store, StoreErrorKind, key,
+    Algorithm, CheckedPolicies, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind, key,
 };
 
 use support::{Mode, Proxy, RedisServer};
@@ -388,11 +388,44 @@ async fn a_password_comes_with_the_url_and_a_wrong_one_is_a_failure_like_any_oth
 #[tokio::test]
 async fn a_user_with_the_documented_permissions_is_enough() {
     let server = RedisServer::start();
-    let permissions = ["~quota:*", "+get", "+set", "+time", "+eval", "+evalsha"];
-    server.command(&[["ACL", "SETUSER", "limiter", "on", ">secret"].as_slice(), &permissions].concat());
-    let layer = layer(&format!("redis://limiter:secret@127.0.0.1:{}/", server.port()));
+    let buckets = ["eval", "evalsha", "time", "get", "set", "setrange", "del"];
+    let sets = "zadd zcard zcount zrange zrangebyscore zrank zrem zremrangebyscore pexpire unlink";
+    let permissions = buckets
+        .into_iter()
+        .chain(sets.split(' '))
+        .map(|name| format!("+{name}"));
+    let user = ["ACL", "SETUSER", "limiter", "on", ">secret", "~quota:*"].map(str::to_owned);
+    let command: Vec<String> = user.into_iter().chain(permissions).collect();
+    server.command(&command.iter().map(String::as_str).collect::<Vec<_>>());
+
+    let url = format!("redis://limiter:secret@127.0.0.1:{}/", server.port());
+    let layer = layer(&url);
     until_decided(&layer).await;
     assert_limits_hold(&layer, 1).await;
+
+    let store = RedisStore::new(url).unwrap();
+    let logged = QuotaPolicy::per_hour("logged", 2).with_algorithm(Algorithm::SlidingWindowLog);
+    let policies = CheckedPolicies::new([logged, QuotaPolicy::concurrent("slots", 2)]).unwrap();
+    let partition = Scope::new("permissions").partition(&PartitionKey::new("user", "alice"));
+    let plan = || Plan::new(policies.clone(), partition, 1);
+    let first = store.acquire(plan()).await.unwrap();
+    store.acquire(plan()).await.unwrap();
+    let refused = store.acquire(plan()).await.unwrap();
+    assert_eq!(refused.outcome(), Outcome::Refused);
+    store.settle(Settlement::unused(&first)).await.unwrap();
+    assert_eq!(store.acquire(plan()).await.unwrap().outcome(), Outcome::Allowed);
+    store.reset(plan()).await.unwrap();
+    assert_eq!(
+        store
+            .peek(plan())
+            .await
+            .unwrap()
+            .allowances()
+            .next()
+            .unwrap()
+            .remaining(),
+        2
+    );
 }
 
 #[test]
@@ -407,6 +440,10 @@ fn mistakes_in_a_store_are_found_by_build_and_named() {
         (
             builder().connection_timeout(Duration::from_millis(9)),
             "redis store: connection_timeout 9ms is outside 10ms..=60s",
+        ),
+        (
+            builder().lease_time(Duration::from_millis(999)),
+            "redis store: lease_time 999ms is outside 1s..=86400s",
         ),
         (
             builder().key_prefix("a{b"),
