@@ -8,7 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tower_quota::{
-    CheckedPolicies, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store,
+    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope,
+    Settlement, Store,
     clock::{Clock, Timestamp},
 };
 
@@ -169,12 +170,108 @@ on_every_store! {
         assert_eq!(bench.remaining(&per_day(100)).await, [59]);
     }
 
+    /// Found by looking at a refused caller after the wait: nothing had been written, so it waited for the old time.
     async fn a_clock_that_steps_back_neither_gives_nor_holds(bench) {
-        bench.acquire(&[SECOND], 5).await;
-        bench.clock.set(Timestamp::from_micros(1_000_000_000_000_000));
-        assert_eq!(bench.remaining(&[SECOND]).await, [0]);
-        let refused = bench.acquire(&[SECOND], 1).await;
-        assert_eq!(refused.retry_after(), Some(Duration::from_millis(200)));
+        let log = QuotaPolicy::per_second("log", 5).with_algorithm(Algorithm::SlidingWindowLog);
+        let window = QuotaPolicy::per_second("window", 5).with_algorithm(Algorithm::FixedWindow);
+        let counter = QuotaPolicy::per_second("counter", 5).with_algorithm(Algorithm::SlidingWindowCounter);
+        for policy in [SECOND, log, window, counter] {
+            let policies = [policy];
+            bench.clock.set(Timestamp::from_micros(1_700_000_000_000_000));
+            bench.acquire(&policies, 5).await;
+            bench.clock.set(Timestamp::from_micros(1_000_000_000_000_000));
+            assert_eq!(bench.remaining(&policies).await, [0]);
+            let refused = bench.acquire(&policies, 1).await;
+            let wait = refused.retry_after().unwrap();
+            assert!(wait <= Duration::from_millis(1_200), "{policies:?}: {wait:?}");
+            bench.clock.advance(wait);
+            assert_eq!(bench.acquire(&policies, 1).await.outcome(), Outcome::Allowed, "{policies:?}");
+        }
+    }
+
+    /// L17
+    async fn a_log_lets_ten_at_0_59_pass_again_at_1_59(bench) {
+        let log = [QuotaPolicy::per_minute("log", 10).with_algorithm(Algorithm::SlidingWindowLog)];
+        bench.clock.set(Timestamp::from_micros(1_700_000_040_000_000 + 59_000_000));
+        for _ in 0..10 {
+            assert_eq!(bench.acquire(&log, 1).await.outcome(), Outcome::Allowed);
+        }
+        bench.clock.advance(Duration::from_micros(59_999_999));
+        assert_eq!(bench.acquire(&log, 1).await.retry_after(), Some(Duration::from_micros(1)));
+        bench.clock.advance(Duration::from_micros(1));
+        assert_eq!(bench.remaining(&log).await, [10]);
+    }
+
+    /// L18: ten in the last window, three in this one, a quarter into it: 3 + 7.5 of 12.
+    async fn a_sliding_counter_weighs_the_last_window_by_its_overlap(bench) {
+        let counter = [QuotaPolicy::per_minute("counter", 12).with_algorithm(Algorithm::SlidingWindowCounter)];
+        let minute = 1_700_000_040_000_000;
+        bench.clock.set(Timestamp::from_micros(minute));
+        bench.acquire(&counter, 10).await;
+        bench.clock.set(Timestamp::from_micros(minute + 75_000_000));
+        bench.acquire(&counter, 3).await;
+        assert_eq!(bench.remaining(&counter).await, [1]);
+    }
+
+    /// L16
+    async fn a_fixed_window_begins_anew_at_its_border(bench) {
+        let window = [QuotaPolicy::per_minute("window", 10).with_algorithm(Algorithm::FixedWindow)];
+        let border = 1_700_000_040_000_000;
+        bench.clock.set(Timestamp::from_micros(border - 1_000_000));
+        assert_eq!(bench.acquire(&window, 10).await.outcome(), Outcome::Allowed);
+        assert_eq!(bench.acquire(&window, 1).await.retry_after(), Some(Duration::from_secs(1)));
+        bench.clock.set(Timestamp::from_micros(border));
+        assert_eq!(bench.acquire(&window, 10).await.outcome(), Outcome::Allowed);
+    }
+
+    async fn what_was_not_used_comes_back_once_and_lifts_nothing_above_full(bench) {
+        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
+        let policies = [SECOND, DAY, log, QuotaPolicy::concurrent("slots", 3)];
+        let (first, second) = (bench.acquire(&policies, 2).await, bench.acquire(&policies, 3).await);
+        assert_eq!(bench.remaining(&policies).await, [0, 95, 45, 1]);
+        bench.store.settle(Settlement::unused(&first)).await.unwrap();
+        assert_eq!(bench.remaining(&policies).await, [2, 97, 47, 2]);
+        bench.clock.advance(Duration::from_secs(1));
+        bench.store.settle(Settlement::new(&second, 0)).await.unwrap();
+        assert_eq!(bench.remaining(&policies).await, [5, 100, 50, 3]);
+    }
+
+    async fn what_is_known_late_overdraws_up_to_as_much_again(bench) {
+        let decision = bench.acquire(&[SECOND, DAY], 1).await;
+        bench.store.settle(Settlement::new(&decision, 8)).await.unwrap();
+        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [0, 92]);
+        assert_eq!(bench.acquire(&[SECOND], 1).await.retry_after(), Some(Duration::from_millis(800)));
+        let other = bench.acquire(&[DAY], 1).await;
+        bench.store.settle(Settlement::new(&other, u64::MAX)).await.unwrap();
+        bench.clock.advance(Duration::from_secs(86_400));
+        assert_eq!(bench.remaining(&[DAY]).await, [0]);
+        bench.clock.advance(Duration::from_secs(864));
+        assert_eq!(bench.remaining(&[DAY]).await, [1]);
+    }
+
+    /// For support staff.
+    async fn a_reset_gives_back_everything_but_the_slots_of_requests_in_progress(bench) {
+        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
+        let window = QuotaPolicy::per_hour("window", 50).with_algorithm(Algorithm::FixedWindow);
+        let policies = [DAY, log, window, QuotaPolicy::concurrent("slots", 3)];
+        let decision = bench.acquire(&policies, 20).await;
+        bench.store.reset(bench.plan(&policies, "alice", 0)).await.unwrap();
+        let peeked = bench.store.peek(bench.plan(&policies, "alice", 20)).await.unwrap();
+        let left: Vec<u64> = peeked.allowances().map(|allowance| allowance.remaining()).collect();
+        assert_eq!(left, [100, 50, 50, 2]);
+        bench.store.settle(Settlement::new(&decision, 20)).await.unwrap();
+        assert_eq!(bench.remaining(&policies).await, [100, 50, 50, 3]);
+    }
+
+    /// A policy that changes its algorithm is another one; a changed quota of a window keeps what was counted.
+    async fn windows_and_logs_keep_their_counts_when_only_the_quota_changes(bench) {
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog] {
+            let per_hour = |quota| [QuotaPolicy::per_hour("changed", quota).with_algorithm(algorithm)];
+            bench.acquire(&per_hour(100), 40).await;
+            assert_eq!(bench.remaining(&per_hour(1_000)).await, [960], "{algorithm:?}");
+            assert_eq!(bench.remaining(&per_hour(50)).await, [10], "{algorithm:?}");
+        }
+        assert_eq!(bench.remaining(&[QuotaPolicy::per_hour("changed", 100)]).await, [100]);
     }
 
     async fn other_scopes_are_other_buckets(bench) {
