@@ -54,6 +54,7 @@
 //! | failed logins only | [`actual_cost`](RateLimitLayerBuilder::actual_cost) |
 //! | a response of your own | [`respond_with`](RateLimitLayerBuilder::respond_with) |
 //! | to limit something that is not a request | a [`Store`] and a [`Plan`], without the layer |
+//! | to read or write `RateLimit` fields yourself, in a client or a gateway | the module [`fields`] |
 //!
 //! # Order of layers
 //!
@@ -104,7 +105,7 @@ mod algorithm;
 pub mod clock;
 mod decision;
 mod error;
-mod fields;
+pub mod fields;
 mod guard;
 pub mod key;
 mod layer;

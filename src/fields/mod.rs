@@ -1,19 +1,97 @@
 //! What responses tell clients: the `RateLimit` and `RateLimit-Policy` fields, and `Retry-After`.
+//!
+//! The layer writes these fields by itself. You want this module where there is no layer: in a client that obeys the
+//! fields of any server, in a gateway that adds to those of the service behind it, in a test, or in a service that
+//! limits with something else. It works on [`http`] types only, and reads no clock.
+//!
+//! | you have | take |
+//! |---|---|
+//! | a response of any server | [`Hints::read`]: tells the dialect, and reads all fields |
+//! | the fields of one dialect, to read or to write | [`draft11`], [`in_between`], [`draft06`], [`RetryAfter`] |
+//! | clients that know `X-RateLimit-*` only | [`legacy`]: to be written, not read |
+//! | a response that has fields already, and more to say | [`merge_into`]: never makes it look more permissive |
+//!
+//! ```
+//! use std::time::Duration;
+//! use http::HeaderMap;
+//! use tower_quota::fields::{Hints, draft11::{LimitItem, RateLimit}};
+//!
+//! // One side writes …
+//! let limit = LimitItem::new("daily", 4_999)?.with_reset(Duration::from_secs(86_383));
+//! let mut headers = HeaderMap::new();
+//! headers.insert(RateLimit::NAME, RateLimit::new([limit])?.to_header_value());
+//! assert_eq!(headers["ratelimit"], r#""daily";r=4999;t=86383"#);
+//!
+//! // … and the other reads.
+//! let hints = Hints::read(&headers);
+//! assert_eq!(hints.limits()[0].remaining(), Some(4_999));
+//! # Ok::<_, tower_quota::fields::FieldError>(())
+//! ```
+//!
+//! # What is malformed
+//!
+//! Everything is read within bounds: [`MAX_LENGTH`] bytes and [`MAX_ITEMS`] items in one field, [15
+//! digits](MAX_INTEGER) in a number. A field with anything wrong in it gives a [`FieldError`] that says what, and is to
+//! be ignored as a whole, as if all its lines were absent; the other fields of the response are still good. Parameters
+//! that a dialect does not know are comments, and never wrong. No text, however hostile, makes a function of this
+//! module panic.
+//!
+//! # What it does not do
+//!
+//! It does not wait, and it does not say what to do: a client has to put bounds of its own on what it reads, since `r`
+//! and `t` promise nothing and any server can send any number. It does not know what is in the trailer section, where
+//! these fields must not appear: give it header sections only. And names stand in place of
+//! [`QuotaPolicy`](crate::QuotaPolicy): what is checked is whether a value can be written, not whether it makes sense.
 
-mod draft11;
+#[macro_use]
+mod list;
+
+pub mod draft06;
+pub mod draft11;
+mod error;
+mod extension;
+mod hints;
+pub mod in_between;
+pub mod legacy;
+mod merge;
+mod number;
+mod parameters;
+mod retry_after;
+mod seconds;
+mod syntax;
+mod unit;
 
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
 
 pub(crate) use self::draft11::{limit_field, policy_field};
+pub use self::{
+    error::{FieldError, FieldErrorKind},
+    extension::ExtensionValue,
+    hints::{Dialect, Hints, LimitHint, PolicyHint},
+    merge::{OwnFields, merge_into},
+    retry_after::RetryAfter,
+    unit::{OtherUnit, Unit},
+};
+
+/// The length of a field that is read, in bytes: all its lines, with two bytes between each two of them.
+///
+/// A longer field is malformed. Nothing that a server has to say needs as much.
+pub const MAX_LENGTH: usize = 16 * 1024;
+
+/// The number of items of a field that are read. A field with more is malformed.
+pub const MAX_ITEMS: usize = 256;
+
+/// The greatest number that a structured field can hold, in 15 digits.
+pub const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(crate) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 
 /// A wait in whole seconds, rounded up: who waits this long has waited long enough.
 pub(crate) fn whole_seconds(wait: Duration) -> u64 {
-    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }
 
 /// `Retry-After` in seconds, at least one.

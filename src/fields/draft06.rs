@@ -1,0 +1,197 @@
+//! The dialect of draft-ietf-httpapi-ratelimit-headers-06, written as RFC 8941 says.
+//!
+//! Three fields with a number each, for the limit that is closest to being reached, and a list of policies that are
+//! told apart by their quotas only. Names, units and partition keys have no place here. You want it for clients that
+//! know the older drafts. `RateLimit-Limit`, `-Remaining` and `-Reset` may go together with a `RateLimit` field of
+//! draft-11, but then `RateLimit-Policy` has to have the form of draft-11, since both dialects use that name.
+//!
+//! ```
+//! use http::HeaderMap;
+//! use tower_quota::fields::draft06::{RateLimitLimit, RateLimitRemaining, RateLimitReset};
+//!
+//! let mut headers = HeaderMap::new();
+//! headers.insert(RateLimitLimit::NAME, RateLimitLimit::new(100)?.to_header_value());
+//! headers.insert(RateLimitRemaining::NAME, RateLimitRemaining::new(60)?.to_header_value());
+//! headers.insert(RateLimitReset::NAME, RateLimitReset::new(58)?.to_header_value());
+//! assert_eq!(headers["ratelimit-remaining"], "60");
+//! assert_eq!(RateLimitReset::read(&headers)?.map(RateLimitReset::get), Some(58));
+//! # Ok::<_, tower_quota::fields::FieldError>(())
+//! ```
+
+use std::time::Duration;
+
+use sfv::{BareItem, Item, ListSerializer, Version};
+
+use super::{
+    RATELIMIT_POLICY,
+    error::{FieldError, Problem},
+    extension::{Extensions, Rules},
+    list::Member,
+    number::number_field,
+    parameters::{Parameters, WINDOW},
+    seconds,
+    syntax::{in_range, integer, writable},
+};
+
+number_field! {
+    /// The field `RateLimit-Limit`: the quota of the limit that is closest to being reached.
+    ///
+    /// ```
+    /// use tower_quota::fields::draft06::RateLimitLimit;
+    ///
+    /// assert_eq!(RateLimitLimit::parse(["100;acme-parameters=say-nothing"])?.get(), 100);
+    /// assert!(RateLimitLimit::parse(["100, 100;w=60"]).is_err());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    RateLimitLimit spelled "RateLimit-Limit" named "ratelimit-limit"
+}
+
+number_field! {
+    /// The field `RateLimit-Remaining`: units left of the limit that is closest to being reached.
+    ///
+    /// It promises nothing, and may be absent where the other two are present.
+    ///
+    /// ```
+    /// use tower_quota::fields::draft06::RateLimitRemaining;
+    ///
+    /// assert_eq!(RateLimitRemaining::parse(["99"])?.get(), 99);
+    /// assert!(RateLimitRemaining::parse(["-1"]).is_err());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    RateLimitRemaining spelled "RateLimit-Remaining" named "ratelimit-remaining"
+}
+
+number_field! {
+    /// The field `RateLimit-Reset`: seconds until the quota of that limit resets, from the moment when the response is
+    /// made.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::fields::draft06::RateLimitReset;
+    ///
+    /// assert_eq!(RateLimitReset::parse(["50"])?.get(), 50);
+    /// // Parts of a second are rounded up.
+    /// assert_eq!(RateLimitReset::after(Duration::from_millis(200)).to_string(), "1");
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    RateLimitReset spelled "RateLimit-Reset" named "ratelimit-reset"
+}
+
+impl RateLimitReset {
+    /// A wait, rounded up to whole seconds of at most 15 digits.
+    pub fn after(wait: Duration) -> Self {
+        Self(seconds::rounded_up(wait))
+    }
+
+    /// The time until the quota resets.
+    pub fn wait(self) -> Duration {
+        Duration::from_secs(self.0)
+    }
+}
+
+const FIELD: &str = "RateLimit-Policy";
+
+const RULES: Rules = Rules {
+    known: &["q", "qu", "w", "pk"],
+    has_dates: false,
+};
+
+list_field! {
+    /// The field `RateLimit-Policy` with quotas in place of names.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::fields::draft06::{PolicyItem, RateLimitPolicy};
+    ///
+    /// let second = PolicyItem::new(10, Duration::from_secs(1))?;
+    /// let minute = PolicyItem::new(50, Duration::from_secs(60))?;
+    /// let field = RateLimitPolicy::new([second.clone(), minute])?;
+    /// assert_eq!(field.to_header_value(), "10;w=1, 50;w=60");
+    /// assert_eq!(field.items()[1].window(), Duration::from_secs(60));
+    ///
+    /// // The quota is all that tells policies apart.
+    /// let error = RateLimitPolicy::new([second, PolicyItem::new(10, Duration::from_secs(60))?]).unwrap_err();
+    /// assert_eq!(error.to_string(), "RateLimit-Policy: quota 10 appears twice");
+    /// assert!(RateLimitPolicy::parse(["10;w=1, 10;w=60"]).is_err());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
+}
+
+/// One policy of a [`RateLimitPolicy`]: a quota and a window.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::fields::draft06::{PolicyItem, RateLimitPolicy};
+///
+/// let policy = PolicyItem::new(12, Duration::from_secs(1))?.with_extension("acme-burst", 1000)?;
+/// assert_eq!(RateLimitPolicy::new([policy])?.to_string(), "12;w=1;acme-burst=1000");
+///
+/// let error = PolicyItem::new(12, Duration::ZERO).unwrap_err();
+/// assert_eq!(error.to_string(), "RateLimit-Policy: w is 0, outside 1..=999999999999999");
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyItem {
+    quota: u64,
+    window: u64,
+    extensions: Extensions,
+}
+
+impl PolicyItem {
+    /// So many units for each window.
+    ///
+    /// Fails if the quota has more than 15 digits, or the window is not a number of whole seconds, at least one. A
+    /// window of zero can be read, but says nothing.
+    pub fn new(quota: u64, window: Duration) -> Result<Self, FieldError> {
+        Ok(Self {
+            quota: writable("the quota", quota, 0).map_err(|problem| problem.of(FIELD))?,
+            window: seconds::whole(WINDOW.as_str(), window, 1).map_err(|problem| problem.of(FIELD))?,
+            extensions: Extensions::default(),
+        })
+    }
+
+    /// Units for each window, at most 15 digits.
+    pub fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// The time in which the quota may be used, in whole seconds.
+    pub fn window(&self) -> Duration {
+        Duration::from_secs(self.window)
+    }
+
+    extension_methods!("RateLimit-Policy", RULES);
+}
+
+impl Member for PolicyItem {
+    const FIELD: &'static str = FIELD;
+    const VERSION: Version = Version::Rfc8941;
+
+    fn decode(item: Item) -> Result<Self, Problem> {
+        let BareItem::Integer(quota) = item.bare_item else {
+            return Err(Problem::Item("an item with an Integer"));
+        };
+        let mut parameters = Parameters::new(item.params);
+        Ok(Self {
+            quota: in_range("the quota", quota, 0)?,
+            window: parameters.require_integer(WINDOW, 0)?,
+            extensions: parameters.into_extensions(),
+        })
+    }
+
+    fn encode(&self, list: &mut ListSerializer<String>) {
+        let item = list.bare_item(integer(self.quota));
+        let item = item.parameter(WINDOW, integer(self.window));
+        let _ = self.extensions.write(item);
+    }
+
+    fn check(members: &[Self]) -> Result<(), Problem> {
+        let mut quotas: Vec<u64> = members.iter().map(Self::quota).collect();
+        quotas.sort_unstable();
+        match quotas.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(Problem::Duplicate(pair[0])),
+            None => Ok(()),
+        }
+    }
+}

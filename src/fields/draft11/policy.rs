@@ -1,0 +1,179 @@
+//! `RateLimit-Policy`, draft-11.
+
+use std::time::Duration;
+
+use sfv::{BareItem, Item, ListSerializer, String as Text, Version};
+
+use super::names;
+use crate::fields::{
+    RATELIMIT_POLICY, Unit,
+    error::{FieldError, Problem},
+    extension::{Extensions, Rules},
+    list::Member,
+    parameters::{PARTITION_KEY, Parameters, QUOTA, QUOTA_UNIT, WINDOW, write_integer},
+    seconds,
+    syntax::{integer, writable},
+};
+
+const FIELD: &str = "RateLimit-Policy";
+
+const RULES: Rules = Rules {
+    known: &["q", "qu", "w", "pk"],
+    has_dates: true,
+};
+
+list_field! {
+    /// The field `RateLimit-Policy`: the policies that a server applies.
+    ///
+    /// It informs; what is left of the quotas is in [`RateLimit`](super::RateLimit).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::fields::draft11::{PolicyItem, RateLimitPolicy};
+    ///
+    /// let minute = Duration::from_secs(60);
+    /// let field = RateLimitPolicy::new([PolicyItem::new("burst", 100)?.with_window(minute)?])?;
+    /// assert_eq!(field.to_header_value(), r#""burst";q=100;w=60"#);
+    ///
+    /// // Two lines are one list.
+    /// let field = RateLimitPolicy::parse([r#""burst";q=100;w=60"#, r#""daily";q=1000;w=86400"#])?;
+    /// assert_eq!(field.items()[1].name(), "daily");
+    /// assert_eq!(field.items()[0].window(), Some(minute));
+    /// assert_eq!(field.to_string(), r#""burst";q=100;w=60, "daily";q=1000;w=86400"#);
+    ///
+    /// // One malformed item, and the whole field is ignored.
+    /// assert!(RateLimitPolicy::parse([r#""burst";q=100;w=60, "daily";w=86400"#]).is_err());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
+}
+
+/// One policy of a [`RateLimitPolicy`]: a name, a quota and what else is known of it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::fields::{Unit, draft11::{PolicyItem, RateLimitPolicy}};
+///
+/// let policy = PolicyItem::new("peruser", 65_535)?
+///     .with_unit(Unit::ContentBytes)
+///     .with_window(Duration::from_secs(10))?
+///     .with_partition_key(*b"App-999")
+///     .with_extension("acme-burst", 20)?;
+/// let field = RateLimitPolicy::new([policy])?;
+/// assert_eq!(field.to_string(), r#""peruser";q=65535;qu="content-bytes";w=10;pk=:QXBwLTk5OQ==:;acme-burst=20"#);
+///
+/// let error = PolicyItem::new("peruser", 1)?.with_extension("burst", 20).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
+/// );
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyItem {
+    name: Text,
+    quota: u64,
+    unit: Unit,
+    window: Option<u64>,
+    partition_key: Option<Vec<u8>>,
+    extensions: Extensions,
+}
+
+impl PolicyItem {
+    /// A policy in requests, without a window.
+    ///
+    /// Fails if the name is not printable ASCII, or the quota has more than 15 digits.
+    pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
+        Ok(Self {
+            name: names::name(name).map_err(|problem| problem.of(FIELD))?,
+            quota: writable(QUOTA.as_str(), quota, 0).map_err(|problem| problem.of(FIELD))?,
+            unit: Unit::default(),
+            window: None,
+            partition_key: None,
+            extensions: Extensions::default(),
+        })
+    }
+
+    /// What the quota counts: requests, unless you say otherwise.
+    #[must_use]
+    pub fn with_unit(mut self, unit: Unit) -> Self {
+        self.unit = unit;
+        self
+    }
+
+    /// The time in which the quota may be used.
+    ///
+    /// Fails unless it is a number of whole seconds, at least one.
+    pub fn with_window(mut self, window: Duration) -> Result<Self, FieldError> {
+        self.window = Some(seconds::whole(WINDOW.as_str(), window, 1).map_err(|problem| problem.of(FIELD))?);
+        Ok(self)
+    }
+
+    /// The key of the partition that the quota is for. Everybody can read it: it should not say who somebody is.
+    #[must_use]
+    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.partition_key = Some(key.into());
+        self
+    }
+
+    /// The name of the policy.
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// Units for each window, at most 15 digits.
+    pub fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// What the quota counts.
+    pub fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// The time in which the quota may be used: whole seconds, at least one. Some quotas have none.
+    pub fn window(&self) -> Option<Duration> {
+        self.window.map(Duration::from_secs)
+    }
+
+    /// The key of the partition that the quota is for.
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+
+    extension_methods!("RateLimit-Policy", RULES);
+}
+
+impl Member for PolicyItem {
+    const FIELD: &'static str = FIELD;
+    const VERSION: Version = Version::Rfc9651;
+
+    fn decode(item: Item) -> Result<Self, Problem> {
+        let name = names::take_name(item.bare_item)?;
+        let mut parameters = Parameters::new(item.params);
+        Ok(Self {
+            name,
+            quota: parameters.require_integer(QUOTA, 0)?,
+            unit: match parameters.take(QUOTA_UNIT) {
+                None => Unit::default(),
+                Some(BareItem::String(text)) => Unit::from_text(text),
+                Some(_) => return Err(Problem::Type(QUOTA_UNIT.as_str(), "a String")),
+            },
+            window: parameters.take_integer(WINDOW, 1)?,
+            partition_key: names::take_partition_key(&mut parameters)?,
+            extensions: parameters.into_extensions(),
+        })
+    }
+
+    fn encode(&self, list: &mut ListSerializer<String>) {
+        let mut item = list.bare_item(&self.name).parameter(QUOTA, integer(self.quota));
+        if let Some(unit) = self.unit.text() {
+            item = item.parameter(QUOTA_UNIT, unit);
+        }
+        item = write_integer(item, WINDOW, self.window);
+        if let Some(key) = self.partition_key() {
+            item = item.parameter(PARTITION_KEY, key);
+        }
+        let _ = self.extensions.write(item);
+    }
+}

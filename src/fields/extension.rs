@@ -1,0 +1,189 @@
+//! Parameters that no document defines.
+
+use std::fmt;
+
+use sfv::{BareItem, Integer, ItemSerializer, Key, KeyRef, ParameterSerializer, String as Text, Token};
+
+use super::{
+    error::{FieldError, Problem},
+    syntax::writable,
+};
+
+/// What an error names when a value belongs to no field yet.
+const NO_FIELD: &str = "extension parameter";
+
+/// The value of an extension parameter: a bare item of a structured field.
+///
+/// To a reader, extension parameters are comments. You want them where you know the server, or to tell your own clients
+/// more than the draft has words for. Numbers, texts, tokens, bytes and booleans have accessors; decimals, dates and
+/// display strings are kept and written again, and `Display` shows them as they look in the field.
+///
+/// ```
+/// use tower_quota::fields::{ExtensionValue, draft11::RateLimitPolicy};
+///
+/// let field = RateLimitPolicy::parse([r#""sliding";q=100;w=60;burst=1000;acme-ratio=0.5"#])?;
+/// let policy = &field.items()[0];
+/// assert_eq!(policy.extension("burst").and_then(ExtensionValue::as_integer), Some(1000));
+/// assert_eq!(policy.extension("acme-ratio").unwrap().to_string(), "0.5");
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExtensionValue(BareItem);
+
+// Floating-point numbers do not occur: a decimal is a number of thousandths.
+impl Eq for ExtensionValue {}
+
+impl ExtensionValue {
+    /// A text, written with quotation marks.
+    ///
+    /// Fails if it has other characters than printable ASCII.
+    pub fn string(text: &str) -> Result<Self, FieldError> {
+        Text::try_from(text.to_owned())
+            .map(|text| Self(text.into()))
+            .map_err(|_| Problem::ExtensionValue.of(NO_FIELD))
+    }
+
+    /// A token, written without quotation marks.
+    ///
+    /// Fails if it does not begin with a letter or `*`, or has characters that a token cannot have.
+    pub fn token(token: &str) -> Result<Self, FieldError> {
+        Token::try_from(token.to_owned())
+            .map(|token| Self(token.into()))
+            .map_err(|_| Problem::ExtensionValue.of(NO_FIELD))
+    }
+
+    /// A number of at most 15 digits.
+    ///
+    /// Fails if it is greater.
+    pub fn integer(number: u64) -> Result<Self, FieldError> {
+        let number = writable("it", number, 0).map_err(|problem| problem.of(NO_FIELD))?;
+        Ok(Self(super::syntax::integer(number).into()))
+    }
+
+    /// The number, if it is an Integer.
+    pub fn as_integer(&self) -> Option<i64> {
+        self.0.as_integer().map(i64::from)
+    }
+
+    /// The text, if it is a String.
+    pub fn as_str(&self) -> Option<&str> {
+        self.0.as_string().map(|text| text.as_str())
+    }
+
+    /// The token, if it is one.
+    pub fn as_token(&self) -> Option<&str> {
+        self.0.as_token().map(|token| token.as_str())
+    }
+
+    /// The bytes, if it is a Byte Sequence.
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        self.0.as_byte_sequence()
+    }
+
+    /// The truth value, if it is a Boolean. A parameter without a value is true.
+    pub fn as_bool(&self) -> Option<bool> {
+        self.0.as_boolean()
+    }
+}
+
+impl From<u32> for ExtensionValue {
+    fn from(number: u32) -> Self {
+        Self(Integer::from(number).into())
+    }
+}
+
+impl From<bool> for ExtensionValue {
+    fn from(value: bool) -> Self {
+        Self(value.into())
+    }
+}
+
+impl From<&[u8]> for ExtensionValue {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl fmt::Display for ExtensionValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&ItemSerializer::new().bare_item(&self.0).finish())
+    }
+}
+
+/// The extension parameters of an item, in the order in which they are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extensions(Vec<(Key, ExtensionValue)>);
+
+/// Whether the name of an extension parameter has to begin with a vendor's name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Prefix {
+    Required,
+    Optional,
+}
+
+/// What a dialect says about extension parameters.
+#[derive(Clone, Copy)]
+pub(super) struct Rules {
+    /// Parameters with a meaning.
+    pub(super) known: &'static [&'static str],
+    /// Whether values are those of RFC 9651, with dates and display strings.
+    pub(super) has_dates: bool,
+}
+
+impl Extensions {
+    pub(super) fn get(&self, name: &str) -> Option<&ExtensionValue> {
+        self.iter()
+            .find_map(|(present, value)| (present == name).then_some(value))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &ExtensionValue)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value))
+    }
+
+    /// Adds a parameter, or replaces the one with this name.
+    pub(super) fn set(
+        &mut self,
+        name: &str,
+        value: ExtensionValue,
+        prefix: Prefix,
+        rules: Rules,
+    ) -> Result<(), Problem> {
+        let key = KeyRef::from_str(name).map_err(|_| {
+            Problem::ExtensionName("has other characters than lower-case letters, digits, _, -, . and *")
+        })?;
+        if rules.known.contains(&name) {
+            return Err(Problem::ExtensionName("is that of a parameter with a meaning"));
+        }
+        if prefix == Prefix::Required && !is_prefixed(name) {
+            return Err(Problem::ExtensionName("has no vendor prefix, as acme-burst has"));
+        }
+        let has_date = matches!(value.0, BareItem::Date(_) | BareItem::DisplayString(_));
+        if has_date && !rules.has_dates {
+            return Err(Problem::ExtensionValue);
+        }
+        match self.0.iter_mut().find(|(present, _)| present.as_str() == name) {
+            Some((_, present)) => *present = value,
+            None => self.0.push((key.to_owned(), value)),
+        }
+        Ok(())
+    }
+
+    pub(super) fn write<'a>(&self, item: ParameterSerializer<&'a mut String>) -> ParameterSerializer<&'a mut String> {
+        item.parameters(self.0.iter().map(|(name, value)| (&**name, &value.0)))
+    }
+}
+
+impl From<sfv::Parameters> for Extensions {
+    fn from(parameters: sfv::Parameters) -> Self {
+        let values = parameters
+            .into_iter()
+            .map(|(name, value)| (name, ExtensionValue(value)));
+        Self(values.collect())
+    }
+}
+
+/// `acme-burst`: a vendor, a hyphen and a name.
+fn is_prefixed(name: &str) -> bool {
+    name.split_once('-')
+        .is_some_and(|(vendor, rest)| !vendor.is_empty() && !rest.is_empty())
+}

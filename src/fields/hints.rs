@@ -1,0 +1,366 @@
+//! What a response of any server says, whatever dialect it speaks.
+
+use std::time::Duration;
+
+use http::{
+    HeaderMap, HeaderValue,
+    header::{AGE, GetAll},
+};
+
+use super::{
+    RATELIMIT, RATELIMIT_POLICY, draft06, draft11,
+    error::FieldError,
+    in_between,
+    list::{self, Member},
+    retry_after::RetryAfter,
+    unit::Unit,
+};
+
+/// The form in which a server writes its fields.
+///
+/// ```
+/// use tower_quota::fields::Dialect;
+///
+/// assert_eq!(Dialect::detect([r#""default";r=50;t=30"#]), Some(Dialect::Draft11));
+/// assert_eq!(Dialect::detect(["default;r=50;t=30"]), Some(Dialect::InBetween));
+/// assert_eq!(Dialect::detect(["100;w=60"]), Some(Dialect::Draft06));
+/// assert_eq!(Dialect::detect(["?1"]), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Names are Strings: [`draft11`].
+    Draft11,
+    /// Names are Tokens: [`in_between`].
+    InBetween,
+    /// Numbers in place of names: [`draft06`].
+    Draft06,
+}
+
+impl Dialect {
+    /// The dialect that the lines of a `RateLimit` or `RateLimit-Policy` field begin in, told by the first bare item;
+    /// `None` if no dialect begins like that.
+    ///
+    /// It says nothing about the rest: a list that goes on in another dialect is malformed, and only reading it finds
+    /// that out.
+    pub fn detect<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Option<Self> {
+        let first = lines.into_iter().next()?;
+        match first.as_ref().iter().find(|byte| **byte != b' ')? {
+            b'"' => Some(Self::Draft11),
+            b'-' | b'0'..=b'9' => Some(Self::Draft06),
+            b'*' | b'A'..=b'Z' | b'a'..=b'z' => Some(Self::InBetween),
+            _ => None,
+        }
+    }
+}
+
+/// What a response says about limits, whatever dialect its server speaks.
+///
+/// You want it in a client. Hints promise nothing: a request may be refused although units are left, the next response
+/// may have no fields at all, and any server can send any number, so put bounds on what you do with them.
+/// [`retry_after`](Self::retry_after) counts more than all the rest.
+///
+/// A field that is malformed, or too long, is ignored as a whole; [`ignored`](Self::ignored) says why. So are the
+/// `RateLimit` fields of a response from a cache (with a positive `Age`): they were true of somebody, some time ago.
+/// `X-RateLimit-*` fields are not read, as servers differ in what they mean.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::HeaderMap;
+/// use tower_quota::fields::{Dialect, Hints};
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit-limit", "100".parse()?);
+/// headers.insert("ratelimit-remaining", "60".parse()?);
+/// headers.insert("ratelimit-reset", "58".parse()?);
+/// headers.insert("ratelimit-policy", "nonsense;".parse()?);
+///
+/// let hints = Hints::read(&headers);
+/// assert_eq!(hints.dialect(), Some(Dialect::Draft06));
+/// assert_eq!(hints.limits()[0].remaining(), Some(60));
+/// assert_eq!(hints.limits()[0].reset(), Some(Duration::from_secs(58)));
+/// assert!(hints.policies().is_empty());
+/// assert_eq!(hints.ignored()[0].field(), "RateLimit-Policy");
+///
+/// headers.insert("age", "30".parse()?);
+/// assert!(Hints::read(&headers).limits().is_empty());
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    limits: Vec<LimitHint>,
+    limits_dialect: Option<Dialect>,
+    policies: Vec<PolicyHint>,
+    policies_dialect: Option<Dialect>,
+    retry_after: Option<RetryAfter>,
+    ignored: Vec<FieldError>,
+}
+
+/// What a response says about one limit: see [`Hints::limits`].
+///
+/// ```
+/// use http::HeaderMap;
+/// use tower_quota::fields::Hints;
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit", "default;r=999;pk=trial-121323".parse()?);
+/// let hints = Hints::read(&headers);
+/// assert_eq!(hints.limits()[0].name(), Some("default"));
+/// assert_eq!(hints.limits()[0].partition_key(), Some(b"trial-121323".as_slice()));
+/// assert_eq!(hints.limits()[0].reset(), None);
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitHint {
+    name: Option<String>,
+    quota: Option<u64>,
+    remaining: Option<u64>,
+    reset: Option<Duration>,
+    partition_key: Option<Vec<u8>>,
+}
+
+/// What a response says about one policy: see [`Hints::policies`].
+///
+/// ```
+/// use std::time::Duration;
+/// use http::HeaderMap;
+/// use tower_quota::fields::Hints;
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit-policy", "100;w=60".parse()?);
+/// let hints = Hints::read(&headers);
+/// assert_eq!(hints.policies()[0].quota(), 100);
+/// assert_eq!(hints.policies()[0].window(), Some(Duration::from_secs(60)));
+/// assert_eq!(hints.policies()[0].name(), None);
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyHint {
+    name: Option<String>,
+    quota: u64,
+    unit: Unit,
+    window: Option<Duration>,
+    partition_key: Option<Vec<u8>>,
+}
+
+impl Hints {
+    /// Reads the header section of a response. Give it no trailers: the fields must not appear there.
+    pub fn read(headers: &HeaderMap) -> Self {
+        let mut hints = Self::default();
+        hints.retry_after = hints.keep(RetryAfter::read(headers)).flatten();
+        if is_from_a_cache(headers) {
+            return hints;
+        }
+        hints.read_limits(headers);
+        if hints.limits.is_empty() {
+            hints.read_numbers(headers);
+        }
+        hints.read_policies(headers);
+        hints
+    }
+
+    /// The dialect of what is left, or of the policies if nothing is said about that.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.limits_dialect.or(self.policies_dialect)
+    }
+
+    /// What is left, in the order of the field. Several items can have one name, for several partitions.
+    pub fn limits(&self) -> &[LimitHint] {
+        &self.limits
+    }
+
+    /// The policies that the server applies, in the order of the field. They only inform.
+    pub fn policies(&self) -> &[PolicyHint] {
+        &self.policies
+    }
+
+    /// How long to wait before the next request.
+    pub fn retry_after(&self) -> Option<RetryAfter> {
+        self.retry_after
+    }
+
+    /// Why fields that are present were ignored, one error for each.
+    pub fn ignored(&self) -> &[FieldError] {
+        &self.ignored
+    }
+
+    fn keep<T>(&mut self, read: Result<T, FieldError>) -> Option<T> {
+        read.map_err(|error| self.ignored.push(error)).ok()
+    }
+
+    fn read_limits(&mut self, headers: &HeaderMap) {
+        let lines = headers.get_all(RATELIMIT);
+        let dialect = Dialect::detect(&lines);
+        let limits = match dialect {
+            None if lines.iter().next().is_none() => return,
+            Some(Dialect::InBetween) => read::<in_between::LimitItem, _>(lines),
+            _ => read::<draft11::LimitItem, _>(lines),
+        };
+        if let Some(limits) = self.keep(limits) {
+            self.limits = limits;
+            self.limits_dialect = dialect;
+        }
+    }
+
+    /// The three fields of draft-06, each of which is good without the others.
+    fn read_numbers(&mut self, headers: &HeaderMap) {
+        let hint = LimitHint {
+            quota: self
+                .keep(draft06::RateLimitLimit::read(headers))
+                .flatten()
+                .map(|field| field.get()),
+            remaining: self
+                .keep(draft06::RateLimitRemaining::read(headers))
+                .flatten()
+                .map(|field| field.get()),
+            reset: self
+                .keep(draft06::RateLimitReset::read(headers))
+                .flatten()
+                .map(|field| field.wait()),
+            ..LimitHint::default()
+        };
+        if hint != LimitHint::default() {
+            self.limits.push(hint);
+            self.limits_dialect = Some(Dialect::Draft06);
+        }
+    }
+
+    fn read_policies(&mut self, headers: &HeaderMap) {
+        let lines = headers.get_all(RATELIMIT_POLICY);
+        let dialect = Dialect::detect(&lines);
+        let policies = match dialect {
+            None if lines.iter().next().is_none() => return,
+            Some(Dialect::InBetween) => read::<in_between::PolicyItem, _>(lines),
+            Some(Dialect::Draft06) => read::<draft06::PolicyItem, _>(lines),
+            _ => read::<draft11::PolicyItem, _>(lines),
+        };
+        if let Some(policies) = self.keep(policies) {
+            self.policies = policies;
+            self.policies_dialect = dialect;
+        }
+    }
+}
+
+/// Whether an `Age` says that the response is older than a second. One that cannot be read says nothing.
+fn is_from_a_cache(headers: &HeaderMap) -> bool {
+    let age = headers.get(AGE).map(|age| age.as_bytes().trim_ascii());
+    age.is_some_and(|age| age.iter().all(u8::is_ascii_digit) && age.iter().any(|digit| *digit != b'0'))
+}
+
+fn read<T: Member + Into<H>, H>(lines: GetAll<'_, HeaderValue>) -> Result<Vec<H>, FieldError> {
+    Ok(list::parse::<T, _>(lines)?.into_iter().map(Into::into).collect())
+}
+
+impl LimitHint {
+    /// The name of the policy; draft-06 has none.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The quota of the policy, where it stands beside what is left: in draft-06 only.
+    pub fn quota(&self) -> Option<u64> {
+        self.quota
+    }
+
+    /// Units left, if the server says so. It may be more than the quota.
+    pub fn remaining(&self) -> Option<u64> {
+        self.remaining
+    }
+
+    /// The effective window, from the moment when the response was made. The quota need not be back after it.
+    pub fn reset(&self) -> Option<Duration> {
+        self.reset
+    }
+
+    /// The key of the partition that the quota is for.
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+}
+
+impl PolicyHint {
+    /// The name of the policy; draft-06 has none.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Units for each window.
+    pub fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// What the quota counts.
+    pub fn unit(&self) -> &Unit {
+        &self.unit
+    }
+
+    /// The time in which the quota may be used. Some quotas have none.
+    pub fn window(&self) -> Option<Duration> {
+        self.window
+    }
+
+    /// The key of the partition that the quota is for.
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+}
+
+impl From<draft11::LimitItem> for LimitHint {
+    fn from(item: draft11::LimitItem) -> Self {
+        Self {
+            name: Some(item.name().to_owned()),
+            quota: None,
+            remaining: Some(item.remaining()),
+            reset: item.reset(),
+            partition_key: item.partition_key().map(Into::into),
+        }
+    }
+}
+
+impl From<in_between::LimitItem> for LimitHint {
+    fn from(item: in_between::LimitItem) -> Self {
+        Self {
+            name: Some(item.name().to_owned()),
+            quota: None,
+            remaining: item.remaining(),
+            reset: item.reset(),
+            partition_key: item.partition_key().map(Into::into),
+        }
+    }
+}
+
+impl From<draft11::PolicyItem> for PolicyHint {
+    fn from(item: draft11::PolicyItem) -> Self {
+        Self {
+            name: Some(item.name().to_owned()),
+            quota: item.quota(),
+            unit: item.unit().clone(),
+            window: item.window(),
+            partition_key: item.partition_key().map(Into::into),
+        }
+    }
+}
+
+impl From<in_between::PolicyItem> for PolicyHint {
+    fn from(item: in_between::PolicyItem) -> Self {
+        Self {
+            name: Some(item.name().to_owned()),
+            quota: item.quota(),
+            unit: item.unit().clone(),
+            window: item.window(),
+            partition_key: item.partition_key().map(Into::into),
+        }
+    }
+}
+
+impl From<draft06::PolicyItem> for PolicyHint {
+    fn from(item: draft06::PolicyItem) -> Self {
+        Self {
+            name: None,
+            quota: item.quota(),
+            unit: Unit::default(),
+            window: Some(item.window()),
+            partition_key: None,
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `RateLimit`, in-between.
+
+use std::time::Duration;
+
+use sfv::{Item, ListSerializer, Token, Version};
+
+use super::names;
+use crate::fields::{
+    RATELIMIT,
+    error::{FieldError, Problem},
+    extension::{Extensions, Rules},
+    list::Member,
+    parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, Parameters, write_integer},
+    seconds,
+    syntax::writable,
+};
+
+const FIELD: &str = "RateLimit";
+
+const RULES: Rules = Rules {
+    known: &["r", "t", "pk"],
+    has_dates: false,
+};
+
+list_field! {
+    /// The field `RateLimit` with Token names: what is left to a client.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::fields::in_between::{LimitItem, RateLimit};
+    ///
+    /// let limit = LimitItem::new("default")?.with_remaining(50)?.with_reset(Duration::from_secs(30));
+    /// assert_eq!(RateLimit::new([limit])?.to_header_value(), "default;r=50;t=30");
+    ///
+    /// // A server without counters leaves the number out.
+    /// let field = RateLimit::parse(["quota;t=1"])?;
+    /// assert_eq!(field.items()[0].remaining(), None);
+    ///
+    /// // The draft's own example of a redirect is malformed, and ignored.
+    /// assert!(RateLimit::parse(["problemPolicy;r=0, t=10"]).is_err());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    RateLimit of LimitItem named RATELIMIT
+}
+
+/// One item of a [`RateLimit`] field: what is left of the quota of one policy.
+///
+/// ```
+/// use tower_quota::fields::in_between::{LimitItem, RateLimit};
+///
+/// // A key is a Token where it fits, else a Byte Sequence.
+/// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.with_partition_key(key)]);
+/// assert_eq!(keyed(b"App-999")?.to_string(), "a;r=1;pk=App-999");
+/// assert_eq!(keyed(b"999")?.to_string(), "a;r=1;pk=:OTk5:");
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitItem {
+    name: Token,
+    remaining: Option<u64>,
+    partition_key: Option<Vec<u8>>,
+    reset: Option<u64>,
+    extensions: Extensions,
+}
+
+impl LimitItem {
+    /// An item about the policy with this name.
+    ///
+    /// Fails if the name is not a Token (a letter or `*`, then letters, digits and most punctuation).
+    pub fn new(name: &str) -> Result<Self, FieldError> {
+        Ok(Self {
+            name: names::name(name).map_err(|problem| problem.of(FIELD))?,
+            remaining: None,
+            partition_key: None,
+            reset: None,
+            extensions: Extensions::default(),
+        })
+    }
+
+    /// Units left.
+    ///
+    /// Fails if the number has more than 15 digits.
+    pub fn with_remaining(mut self, remaining: u64) -> Result<Self, FieldError> {
+        self.remaining = Some(writable(AVAILABLE_QUOTA.as_str(), remaining, 0).map_err(|problem| problem.of(FIELD))?);
+        Ok(self)
+    }
+
+    /// The key of the partition that the quota is for. Everybody can read it: it should not say who somebody is.
+    #[must_use]
+    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.partition_key = Some(key.into());
+        self
+    }
+
+    /// The time until the quota resets, from the moment when the response is made: rounded up to whole seconds of at
+    /// most 15 digits.
+    #[must_use]
+    pub fn with_reset(mut self, reset: Duration) -> Self {
+        self.reset = Some(seconds::rounded_up(reset));
+        self
+    }
+
+    /// The name of the policy that the numbers belong to.
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// Units left, if the server knows.
+    pub fn remaining(&self) -> Option<u64> {
+        self.remaining
+    }
+
+    /// The key of the partition that the quota is for.
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+
+    /// The time until the quota resets, in whole seconds from the moment when the response was made.
+    pub fn reset(&self) -> Option<Duration> {
+        self.reset.map(Duration::from_secs)
+    }
+
+    extension_methods!("RateLimit", RULES);
+}
+
+impl Member for LimitItem {
+    const FIELD: &'static str = FIELD;
+    const VERSION: Version = Version::Rfc8941;
+
+    fn decode(item: Item) -> Result<Self, Problem> {
+        let name = names::take_name(item.bare_item)?;
+        let mut parameters = Parameters::new(item.params);
+        Ok(Self {
+            name,
+            remaining: parameters.take_integer(AVAILABLE_QUOTA, 0)?,
+            partition_key: names::take_partition_key(&mut parameters)?,
+            reset: parameters.take_integer(EFFECTIVE_WINDOW, 0)?,
+            extensions: parameters.into_extensions(),
+        })
+    }
+
+    fn encode(&self, list: &mut ListSerializer<String>) {
+        let mut item = list.bare_item(&self.name);
+        item = write_integer(item, AVAILABLE_QUOTA, self.remaining);
+        item = names::write_partition_key(item, self.partition_key());
+        item = write_integer(item, EFFECTIVE_WINDOW, self.reset);
+        let _ = self.extensions.write(item);
+    }
+}

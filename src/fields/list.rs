@@ -1,0 +1,194 @@
+//! What all fields that are lists of items have in common.
+
+use sfv::{Item, ListSerializer, Version};
+
+use super::{
+    MAX_ITEMS, MAX_LENGTH,
+    error::{FieldError, Problem},
+    syntax,
+};
+
+/// An item of one field of one dialect.
+pub(super) trait Member: Sized {
+    /// The name of the field as its document spells it.
+    const FIELD: &'static str;
+    /// The edition of structured fields that the dialect is written in.
+    const VERSION: Version;
+
+    fn decode(item: Item) -> Result<Self, Problem>;
+
+    fn encode(&self, list: &mut ListSerializer<String>);
+
+    /// What holds for the list as a whole.
+    fn check(_members: &[Self]) -> Result<(), Problem> {
+        Ok(())
+    }
+}
+
+pub(super) fn parse<T: Member, L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Vec<T>, FieldError> {
+    decode(syntax::list(T::FIELD, T::VERSION, lines)?)
+}
+
+/// The members with what they mean, and as they were parsed.
+pub(super) fn parse_with_items<T: Member, L: AsRef<[u8]>>(
+    lines: impl IntoIterator<Item = L>,
+) -> Result<(Vec<T>, Vec<Item>), FieldError> {
+    let items = syntax::list(T::FIELD, T::VERSION, lines)?;
+    Ok((decode(items.clone())?, items))
+}
+
+fn decode<T: Member>(items: Vec<Item>) -> Result<Vec<T>, FieldError> {
+    let members = items
+        .into_iter()
+        .enumerate()
+        .map(|(index, item)| T::decode(item).map_err(|problem| problem.of_item(T::FIELD, index)))
+        .collect::<Result<Vec<T>, _>>()?;
+    T::check(&members).map_err(|problem| problem.of(T::FIELD))?;
+    Ok(members)
+}
+
+/// Members that make up a field which a reader with the same bounds can read.
+pub(super) fn collect<T: Member>(members: impl IntoIterator<Item = T>) -> Result<Vec<T>, FieldError> {
+    let members: Vec<T> = members.into_iter().take(MAX_ITEMS + 1).collect();
+    let problem = if members.is_empty() {
+        Problem::Empty
+    } else if members.len() > MAX_ITEMS {
+        Problem::TooMany
+    } else if serialize(&members).len() > MAX_LENGTH {
+        Problem::TooLong
+    } else if let Err(problem) = T::check(&members) {
+        problem
+    } else {
+        return Ok(members);
+    };
+    Err(problem.of(T::FIELD))
+}
+
+pub(super) fn serialize<T: Member>(members: &[T]) -> String {
+    let mut list = ListSerializer::new();
+    for member in members {
+        member.encode(&mut list);
+    }
+    list.finish().unwrap_or_default()
+}
+
+/// A field that is a list of items: the type, and what everybody can do with it.
+macro_rules! list_field {
+    ($(#[$documentation:meta])* $field:ident of $item:ident named $name:expr) => {
+        $(#[$documentation])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $field {
+            items: Vec<$item>,
+        }
+
+        impl $field {
+            /// The name of the field.
+            pub const NAME: ::http::HeaderName = $name;
+
+            /// A field of these items.
+            ///
+            /// Fails if there is none, if there are more than [`MAX_ITEMS`](crate::fields::MAX_ITEMS), if the field
+            /// would be longer than [`MAX_LENGTH`](crate::fields::MAX_LENGTH), or if the dialect forbids this
+            /// combination: readers would ignore such a field.
+            pub fn new(items: impl IntoIterator<Item = $item>) -> Result<Self, $crate::fields::FieldError> {
+                Ok(Self {
+                    items: $crate::fields::list::collect(items)?,
+                })
+            }
+
+            /// Reads the lines of one field, in the order in which they came.
+            ///
+            /// If anything in them is malformed, the whole field is: ignore it then.
+            pub fn parse<L: AsRef<[u8]>>(
+                lines: impl IntoIterator<Item = L>,
+            ) -> Result<Self, $crate::fields::FieldError> {
+                Ok(Self {
+                    items: $crate::fields::list::parse(lines)?,
+                })
+            }
+
+            /// Reads the field of a response; `None` if it is absent.
+            ///
+            /// Give it the header section only, never trailers: the fields must not appear there. Fails as
+            /// [`parse`](Self::parse) does.
+            pub fn read(headers: &::http::HeaderMap) -> Result<Option<Self>, $crate::fields::FieldError> {
+                if !headers.contains_key(Self::NAME) {
+                    return Ok(None);
+                }
+                Self::parse(headers.get_all(Self::NAME)).map(Some)
+            }
+
+            /// The items, at least one, in the order of the field. Names may repeat.
+            pub fn items(&self) -> &[$item] {
+                &self.items
+            }
+
+            /// The value of one field line.
+            pub fn to_header_value(&self) -> ::http::HeaderValue {
+                let value = $crate::fields::list::serialize(&self.items);
+                ::http::HeaderValue::try_from(value).expect("structured fields are printable ASCII")
+            }
+        }
+
+        impl ::std::fmt::Display for $field {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(&$crate::fields::list::serialize(&self.items))
+            }
+        }
+    };
+}
+
+/// The getters and setters of extension parameters.
+macro_rules! extension_methods {
+    ($field:literal, $rules:expr) => {
+        /// The extension parameter with this name.
+        pub fn extension(&self, name: &str) -> Option<&$crate::fields::ExtensionValue> {
+            self.extensions.get(name)
+        }
+
+        /// The parameters that the document does not define, in the order of the field. To a reader they are comments.
+        pub fn extensions(&self) -> impl Iterator<Item = (&str, &$crate::fields::ExtensionValue)> {
+            self.extensions.iter()
+        }
+
+        /// Adds an extension parameter, or replaces the one with this name.
+        ///
+        /// Fails unless the name begins with that of its vendor, as `acme-burst` does, so that it cannot come to mean
+        /// something else.
+        pub fn with_extension(
+            mut self,
+            name: &str,
+            value: impl Into<$crate::fields::ExtensionValue>,
+        ) -> Result<Self, $crate::fields::FieldError> {
+            self.extensions
+                .set(
+                    name,
+                    value.into(),
+                    $crate::fields::extension::Prefix::Required,
+                    $rules,
+                )
+                .map_err(|problem| problem.of($field))?;
+            Ok(self)
+        }
+
+        /// Adds an extension parameter with a bare name, such as `burst`, or replaces the one with this name.
+        ///
+        /// The document says that names should begin with that of a vendor; you want this only for clients that exist
+        /// already. Fails if the name is that of a parameter with a meaning, or cannot be written.
+        pub fn with_unprefixed_extension(
+            mut self,
+            name: &str,
+            value: impl Into<$crate::fields::ExtensionValue>,
+        ) -> Result<Self, $crate::fields::FieldError> {
+            self.extensions
+                .set(
+                    name,
+                    value.into(),
+                    $crate::fields::extension::Prefix::Optional,
+                    $rules,
+                )
+                .map_err(|problem| problem.of($field))?;
+            Ok(self)
+        }
+    };
+}

@@ -1,0 +1,305 @@
+//! Fields beside those that another server has sent already.
+
+use std::time::SystemTime;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sfv::{BareItem, Item, KeyRef, ListSerializer};
+
+use super::{
+    MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY,
+    draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy},
+    error::FieldError,
+    list::{self, Member},
+    parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, QUOTA, WINDOW},
+    retry_after::RetryAfter,
+    syntax::integer,
+    unit::Unit,
+};
+
+/// What an intermediary has to say itself, in the dialect of [draft-11](super::draft11): see [`merge_into`].
+///
+/// Nothing, to begin with. Whether the numbers are true is up to you: show only limits that you enforce yourself.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use http::HeaderMap;
+/// use tower_quota::fields::{OwnFields, RetryAfter, merge_into};
+///
+/// let own = OwnFields::new().with_retry_after(RetryAfter::after(Duration::from_secs(10)));
+/// let mut headers = HeaderMap::new();
+/// merge_into(&mut headers, &own, SystemTime::now());
+/// assert_eq!(headers["retry-after"], "10");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct OwnFields {
+    pub(crate) rate_limit: Option<HeaderValue>,
+    pub(crate) rate_limit_policy: Option<HeaderValue>,
+    pub(crate) retry_after: Option<RetryAfter>,
+}
+
+impl OwnFields {
+    /// No fields.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What is left of the limits that the intermediary enforces.
+    #[must_use]
+    pub fn with_rate_limit(mut self, field: &RateLimit) -> Self {
+        self.rate_limit = Some(field.to_header_value());
+        self
+    }
+
+    /// The policies that the intermediary enforces.
+    ///
+    /// If you hide them, their unit is taken to be requests.
+    #[must_use]
+    pub fn with_rate_limit_policy(mut self, field: &RateLimitPolicy) -> Self {
+        self.rate_limit_policy = Some(field.to_header_value());
+        self
+    }
+
+    /// How long the client should wait.
+    #[must_use]
+    pub fn with_retry_after(mut self, field: RetryAfter) -> Self {
+        self.retry_after = Some(field);
+        self
+    }
+}
+
+/// Adds the fields of an intermediary to those that the service behind it has sent.
+///
+/// You want it in a gateway or proxy, or wherever one service limits what another one limits already. What the other
+/// service has said is never removed, and never made to look more permissive:
+///
+/// - The lists are joined into one; items of other names stay as they are, with all their parameters.
+/// - Where both sides have an item with the same name, partition key and quota unit, one item is shown, with the lower
+///   numbers of units and the later reset (or the longer window). An item whose unit is not known is never altered: it
+///   is shown beside the own one.
+/// - A malformed field, or one in another dialect than draft-11, is neither altered nor added to: readers ignore it
+///   as a whole, and would ignore what is added. The same goes for a list that would get longer than readers accept.
+/// - `Retry-After` is only lengthened. `now` is what dates in it are compared with.
+///
+/// ```
+/// use std::time::{Duration, SystemTime};
+/// use http::HeaderMap;
+/// use tower_quota::fields::{OwnFields, draft11::{LimitItem, RateLimit}, merge_into};
+///
+/// let item = |name| LimitItem::new(name, 4).map(|item| item.with_reset(Duration::from_secs(20)));
+/// let own = OwnFields::new().with_rate_limit(&RateLimit::new([item("default")?, item("edge")?])?);
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit", r#""default";r=50;t=30"#.parse()?);
+/// merge_into(&mut headers, &own, SystemTime::now());
+/// assert_eq!(headers["ratelimit"], r#""default";r=4;t=30, "edge";r=4;t=20"#);
+///
+/// headers.insert("ratelimit", "???".parse()?);
+/// merge_into(&mut headers, &own, SystemTime::now());
+/// assert_eq!(headers["ratelimit"], "???");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
+pub fn merge_into(headers: &mut HeaderMap, own: &OwnFields, now: SystemTime) {
+    // The units of limits are told by the policies, and those must not be joined yet.
+    if let Some(limits) = &own.rate_limit {
+        merge_list::<LimitItem>(headers, &RATELIMIT, limits, own);
+    }
+    if let Some(policies) = &own.rate_limit_policy {
+        merge_list::<PolicyItem>(headers, &RATELIMIT_POLICY, policies, own);
+    }
+    if let Some(wait) = own.retry_after {
+        merge_retry_after(headers, wait, now);
+    }
+}
+
+fn merge_retry_after(headers: &mut HeaderMap, own: RetryAfter, now: SystemTime) {
+    match RetryAfter::read(headers) {
+        Ok(Some(inner)) if inner.wait(now) >= own.wait(now) => {}
+        Ok(_) => insert(headers, &RetryAfter::NAME, own.to_header_value()),
+        Err(_) => {}
+    }
+}
+
+fn merge_list<T: Merge>(headers: &mut HeaderMap, name: &HeaderName, value: &HeaderValue, own: &OwnFields) {
+    if !headers.contains_key(name) {
+        insert(headers, name, value.clone());
+        return;
+    }
+    let units = T::units(headers, own);
+    let Ok(mut inner) = Members::<T>::parse(headers.get_all(name)) else {
+        return;
+    };
+    let Ok(own) = Members::<T>::parse([value]) else {
+        return;
+    };
+    if !inner.take_in(own, &units) {
+        return;
+    }
+    if let Some(value) = inner.to_header_value() {
+        insert(headers, name, value);
+    }
+}
+
+/// Without the panic of a map that is full to the brim.
+fn insert(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
+    let _ = headers.try_insert(name, value);
+}
+
+/// Items that may be joined with those of another server.
+trait Merge: Member {
+    /// What has to be known besides the items themselves.
+    type Units;
+
+    fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units;
+
+    fn name(&self) -> &str;
+
+    fn partition_key(&self) -> Option<&[u8]>;
+
+    /// Whether both items count the same unit, and it is known.
+    fn has_unit_of(&self, own: &Self, units: &Self::Units) -> bool;
+
+    /// The parameters of which the lower value is shown, and those of which the greater one is.
+    const TIGHTENED: (&'static KeyRef, &'static KeyRef);
+}
+
+/// The members of a list with what they mean and as they were parsed, so that one which is not altered is written as
+/// it came.
+struct Members<T> {
+    typed: Vec<T>,
+    parsed: Vec<Item>,
+}
+
+impl<T: Merge> Members<T> {
+    fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
+        let (typed, parsed) = list::parse_with_items(lines)?;
+        Ok(Self { typed, parsed })
+    }
+
+    /// Joins the lists, and says whether that has changed anything.
+    fn take_in(&mut self, own: Self, units: &T::Units) -> bool {
+        let mut is_changed = false;
+        let inner = self.typed.len();
+        for (own, own_parsed) in own.typed.into_iter().zip(own.parsed) {
+            let mut is_shown = false;
+            for (typed, parsed) in self.typed[..inner].iter().zip(&mut self.parsed) {
+                let is_same = typed.name() == own.name() && typed.partition_key() == own.partition_key();
+                if is_same && typed.has_unit_of(&own, units) {
+                    is_changed |= tighten(parsed, &own_parsed, T::TIGHTENED);
+                    is_shown = true;
+                }
+            }
+            if !is_shown {
+                self.parsed.push(own_parsed);
+                is_changed = true;
+            }
+        }
+        is_changed
+    }
+
+    /// Nothing if a reader with our bounds could not read it.
+    fn to_header_value(&self) -> Option<HeaderValue> {
+        if self.parsed.len() > MAX_ITEMS {
+            return None;
+        }
+        let mut list = ListSerializer::new();
+        for item in &self.parsed {
+            let _ = list.bare_item(&item.bare_item).parameters(&item.params);
+        }
+        let value = list.finish()?;
+        if value.len() > MAX_LENGTH {
+            return None;
+        }
+        HeaderValue::try_from(value).ok()
+    }
+}
+
+/// Lowers one parameter and raises another to those of the own item. One that the other server has not sent stays
+/// absent: a limit without a reset is not one that resets.
+fn tighten(item: &mut Item, own: &Item, (lowered, raised): (&KeyRef, &KeyRef)) -> bool {
+    replace_if(item, own, lowered, |inner, own| own < inner) | replace_if(item, own, raised, |inner, own| own > inner)
+}
+
+fn replace_if(item: &mut Item, own: &Item, key: &KeyRef, is_stricter: impl Fn(i64, i64) -> bool) -> bool {
+    let own = own.params.get(key.as_str()).and_then(BareItem::as_integer);
+    let inner = item.params.get_mut(key.as_str());
+    let (Some(own), Some(inner)) = (own, inner) else {
+        return false;
+    };
+    let present = inner.as_integer().unwrap_or_else(|| integer(0));
+    let is_replaced = is_stricter(present.into(), own.into());
+    if is_replaced {
+        *inner = own.into();
+    }
+    is_replaced
+}
+
+impl Merge for PolicyItem {
+    type Units = ();
+
+    const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (QUOTA, WINDOW);
+
+    fn units(_headers: &HeaderMap, _own: &OwnFields) {}
+
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key()
+    }
+
+    fn has_unit_of(&self, own: &Self, _units: &()) -> bool {
+        self.unit().is_known() && self.unit() == own.unit()
+    }
+}
+
+impl Merge for LimitItem {
+    type Units = (UnitsByName, UnitsByName);
+
+    const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
+
+    fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units {
+        (
+            UnitsByName::parse(headers.get_all(RATELIMIT_POLICY)),
+            UnitsByName::parse(&own.rate_limit_policy),
+        )
+    }
+
+    fn name(&self) -> &str {
+        self.name()
+    }
+
+    fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key()
+    }
+
+    fn has_unit_of(&self, own: &Self, (inner_units, own_units): &Self::Units) -> bool {
+        let unit = inner_units.of(self.name());
+        unit.is_some() && unit == own_units.of(own.name())
+    }
+}
+
+/// The units that the policies of one side are in; nothing if they cannot be read.
+struct UnitsByName(Option<Vec<PolicyItem>>);
+
+impl UnitsByName {
+    fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Self {
+        let mut lines = lines.into_iter().peekable();
+        if lines.peek().is_none() {
+            return Self(Some(Vec::new()));
+        }
+        Self(list::parse(lines).ok())
+    }
+
+    /// The unit of a limit: requests, where no policy says otherwise; nothing if it is not known.
+    fn of(&self, name: &str) -> Option<Unit> {
+        let mut units = self
+            .0
+            .as_ref()?
+            .iter()
+            .filter(|policy| policy.name() == name)
+            .map(PolicyItem::unit);
+        let unit = units.next().cloned().unwrap_or_default();
+        (unit.is_known() && units.all(|other| *other == unit)).then_some(unit)
+    }
+}

@@ -1,0 +1,58 @@
+//! Taking the known parameters out of an item, and keeping the others as comments.
+
+use sfv::{BareItem, KeyRef, ParameterSerializer};
+
+use super::{
+    error::Problem,
+    extension::Extensions,
+    syntax::{in_range, integer},
+};
+
+pub(super) const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
+pub(super) const EFFECTIVE_WINDOW: &KeyRef = KeyRef::constant("t");
+pub(super) const PARTITION_KEY: &KeyRef = KeyRef::constant("pk");
+pub(super) const QUOTA: &KeyRef = KeyRef::constant("q");
+pub(super) const QUOTA_UNIT: &KeyRef = KeyRef::constant("qu");
+pub(super) const WINDOW: &KeyRef = KeyRef::constant("w");
+
+/// The parameters of an item that is being read.
+pub(super) struct Parameters(sfv::Parameters);
+
+impl Parameters {
+    pub(super) fn new(parameters: sfv::Parameters) -> Self {
+        Self(parameters)
+    }
+
+    pub(super) fn take(&mut self, key: &KeyRef) -> Option<BareItem> {
+        self.0.shift_remove(key.as_str())
+    }
+
+    pub(super) fn take_integer(&mut self, key: &'static KeyRef, minimum: u64) -> Result<Option<u64>, Problem> {
+        let Some(value) = self.take(key) else {
+            return Ok(None);
+        };
+        let number = value.as_integer().ok_or(Problem::Type(key.as_str(), "an Integer"))?;
+        in_range(key.as_str(), number, minimum).map(Some)
+    }
+
+    pub(super) fn require_integer(&mut self, key: &'static KeyRef, minimum: u64) -> Result<u64, Problem> {
+        self.take_integer(key, minimum)?.ok_or(Problem::Missing(key.as_str()))
+    }
+
+    /// What has not been taken.
+    pub(super) fn into_extensions(self) -> Extensions {
+        Extensions::from(self.0)
+    }
+}
+
+/// Writes a number that may be absent.
+pub(super) fn write_integer<'a>(
+    item: ParameterSerializer<&'a mut String>,
+    key: &KeyRef,
+    number: Option<u64>,
+) -> ParameterSerializer<&'a mut String> {
+    match number {
+        Some(number) => item.parameter(key, integer(number)),
+        None => item,
+    }
+}

@@ -1,0 +1,142 @@
+//! `Retry-After`.
+
+use std::{
+    fmt,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use httpdate::HttpDate;
+
+use super::{
+    error::{FieldError, Problem},
+    syntax::join,
+    whole_seconds,
+};
+
+const FIELD: &str = "Retry-After";
+
+/// The first second of the year 10000, which an HTTP date cannot name.
+const END_OF_DATES: u64 = 253_402_300_800;
+
+/// The field `Retry-After` (RFC 9110, section 10.2.3): how long a client should wait, in seconds or until a date.
+///
+/// Where a response has it, it counts more than anything that the `RateLimit` fields say. Put a bound of your own on
+/// the wait: a server can send any number.
+///
+/// ```
+/// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+/// use tower_quota::fields::RetryAfter;
+///
+/// let seconds = RetryAfter::parse(["120"])?;
+/// assert_eq!(seconds.wait(SystemTime::now()), Duration::from_secs(120));
+///
+/// let date = RetryAfter::parse(["Sun, 06 Nov 1994 08:49:37 GMT"])?;
+/// let five_seconds_earlier = UNIX_EPOCH + Duration::from_secs(784_111_772);
+/// assert_eq!(date.wait(five_seconds_earlier), Duration::from_secs(5));
+/// assert_eq!(date.wait(SystemTime::now()), Duration::ZERO);
+///
+/// // Parts of a second are rounded up, and zero is not worth a field.
+/// assert_eq!(RetryAfter::after(Duration::from_millis(200)).to_header_value(), "1");
+///
+/// // Ignore what is neither.
+/// assert!(RetryAfter::parse(["soon"]).is_err());
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RetryAfter(Form);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Seconds(u64),
+    /// A whole second of the years 1970 to 9999.
+    Date(SystemTime),
+}
+
+impl RetryAfter {
+    /// The name of the field.
+    pub const NAME: HeaderName = http::header::RETRY_AFTER;
+
+    /// A wait: rounded up to whole seconds, at least one.
+    pub fn after(wait: Duration) -> Self {
+        Self(Form::Seconds(whole_seconds(wait).max(1)))
+    }
+
+    /// A moment: rounded up to a whole second.
+    ///
+    /// Fails if it is outside of the years 1970 to 9999.
+    pub fn at(moment: SystemTime) -> Result<Self, FieldError> {
+        let since = moment.duration_since(UNIX_EPOCH).ok().map(whole_seconds);
+        match since {
+            Some(seconds) if seconds < END_OF_DATES => Ok(Self(Form::Date(UNIX_EPOCH + Duration::from_secs(seconds)))),
+            _ => Err(Problem::Moment.of(FIELD)),
+        }
+    }
+
+    /// Reads the lines of one field.
+    ///
+    /// All three forms of HTTP dates are understood. A number that is too large for 64 bits is read as the largest that
+    /// is not. If there is more than one line, or neither a number nor a date, ignore the field.
+    pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
+        let joined = join(FIELD, lines)?;
+        let value = joined.trim_ascii();
+        if value.is_empty() {
+            return Err(Problem::Empty.of(FIELD));
+        }
+        if value.iter().all(u8::is_ascii_digit) {
+            let seconds = value.iter().fold(0_u64, |seconds, digit| {
+                seconds.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
+            });
+            return Ok(Self(Form::Seconds(seconds)));
+        }
+        let date = str::from_utf8(value)
+            .ok()
+            .and_then(|value| httpdate::parse_http_date(value).ok())
+            .ok_or_else(|| Problem::Syntax("it is neither a number of seconds nor a date".into()).of(FIELD))?;
+        Self::at(date)
+    }
+
+    /// Reads the field of a response; `None` if it is absent. Fails as [`parse`](Self::parse) does.
+    pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
+        if !headers.contains_key(Self::NAME) {
+            return Ok(None);
+        }
+        Self::parse(headers.get_all(Self::NAME)).map(Some)
+    }
+
+    /// How long to wait from `now`; zero if the date has passed.
+    ///
+    /// `now` counts for dates only. Where clocks may differ, take the response's `Date` field for it, as the server
+    /// has read both from the same clock.
+    pub fn wait(self, now: SystemTime) -> Duration {
+        match self.0 {
+            Form::Seconds(seconds) => Duration::from_secs(seconds),
+            Form::Date(date) => date.duration_since(now).unwrap_or_default(),
+        }
+    }
+
+    /// The date, if the field has that form.
+    pub fn date(self) -> Option<SystemTime> {
+        match self.0 {
+            Form::Seconds(_) => None,
+            Form::Date(date) => Some(date),
+        }
+    }
+
+    /// The value of the field line.
+    pub fn to_header_value(self) -> HeaderValue {
+        match self.0 {
+            Form::Seconds(seconds) => HeaderValue::from(seconds),
+            Form::Date(_) => HeaderValue::try_from(self.to_string()).expect("a date is printable ASCII"),
+        }
+    }
+}
+
+impl fmt::Display for RetryAfter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Form::Seconds(seconds) => seconds.fmt(f),
+            Form::Date(date) => HttpDate::from(date).fmt(f),
+        }
+    }
+}

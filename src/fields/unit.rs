@@ -1,0 +1,99 @@
+//! What a quota counts.
+
+use std::fmt;
+
+use sfv::{String as Text, StringRef};
+
+/// The quota unit: what a quota counts.
+///
+/// `requests` where the field says nothing. A unit that is not in the draft's registry is no mistake, since the
+/// registry can grow: it is kept as [`Other`](Self::Other), with its text. You cannot make such a unit, only read it:
+/// nobody would know what to count.
+///
+/// ```
+/// use tower_quota::fields::{Unit, draft11::RateLimitPolicy};
+///
+/// let field = RateLimitPolicy::parse([r#""a";q=5, "b";q=5;qu="content-bytes", "c";q=5;qu="tokens""#])?;
+/// let units: Vec<&Unit> = field.items().iter().map(|policy| policy.unit()).collect();
+/// assert_eq!(units[..2], [&Unit::Requests, &Unit::ContentBytes]);
+/// assert_eq!(units[2].as_str(), "tokens");
+/// assert!(!units[2].is_known());
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Unit {
+    /// Requests that were processed.
+    #[default]
+    Requests,
+    /// Bytes of content that were processed.
+    ContentBytes,
+    /// Requests in progress at the same time.
+    ConcurrentRequests,
+    /// A unit that this crate does not know.
+    Other(OtherUnit),
+}
+
+/// The text of a quota unit that this crate does not know: see [`Unit::Other`].
+///
+/// ```
+/// use tower_quota::fields::{Unit, draft11::RateLimitPolicy};
+///
+/// let field = RateLimitPolicy::parse([r#""x";q=5;qu="tokens""#])?;
+/// let Unit::Other(unit) = field.items()[0].unit() else { panic!("tokens are not in the registry") };
+/// assert_eq!(unit.to_string(), "tokens");
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OtherUnit(Text);
+
+impl Unit {
+    /// The unit's name in the registry of the draft, or the text that was read.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Requests => "requests",
+            Self::ContentBytes => "content-bytes",
+            Self::ConcurrentRequests => "concurrent-requests",
+            Self::Other(unit) => unit.0.as_str(),
+        }
+    }
+
+    /// Whether this crate knows what the unit counts.
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Self::Other(_))
+    }
+
+    /// The unit that a text stands for. `request` is how one table of the draft spells `requests`.
+    pub(super) fn from_text(text: Text) -> Self {
+        match text.as_str() {
+            "request" | "requests" => Self::Requests,
+            "content-bytes" => Self::ContentBytes,
+            "concurrent-requests" => Self::ConcurrentRequests,
+            _ => Self::Other(OtherUnit(text)),
+        }
+    }
+
+    /// The unit as a parameter has it; nothing for the one that is meant when there is no parameter.
+    pub(super) fn text(&self) -> Option<&StringRef> {
+        const CONTENT_BYTES: &StringRef = StringRef::constant("content-bytes");
+        const CONCURRENT_REQUESTS: &StringRef = StringRef::constant("concurrent-requests");
+        match self {
+            Self::Requests => None,
+            Self::ContentBytes => Some(CONTENT_BYTES),
+            Self::ConcurrentRequests => Some(CONCURRENT_REQUESTS),
+            Self::Other(unit) => Some(&unit.0),
+        }
+    }
+}
+
+impl fmt::Display for Unit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for OtherUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
