@@ -9,8 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use httpdate::HttpDate;
 
 use super::{
+    MAX_LENGTH,
     error::{FieldError, Problem},
-    syntax::join,
     whole_seconds,
 };
 
@@ -78,10 +78,18 @@ impl RetryAfter {
     /// All three forms of HTTP dates are understood. A number that is too large for 64 bits is read as the largest that
     /// is not. If there is more than one line, or neither a number nor a date, ignore the field.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
-        let joined = join(FIELD, lines)?;
-        let value = joined.trim_ascii();
+        let mut lines = lines.into_iter();
+        let line = lines.next().ok_or_else(|| Problem::Empty.of(FIELD))?;
+        // Joined with a comma, two lines could make a date that nobody has sent.
+        if lines.next().is_some() {
+            return Err(Problem::Syntax("there is more than one line".into()).of(FIELD));
+        }
+        let value = line.as_ref().trim_ascii();
         if value.is_empty() {
             return Err(Problem::Empty.of(FIELD));
+        }
+        if value.len() > MAX_LENGTH {
+            return Err(Problem::TooLong.of(FIELD));
         }
         if value.iter().all(u8::is_ascii_digit) {
             let seconds = value.iter().fold(0_u64, |seconds, digit| {

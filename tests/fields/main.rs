@@ -1,0 +1,24 @@
+//! Reading, writing and joining rate limit fields, through the public module only.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod draft06;
+mod draft11;
+mod hints;
+mod in_between;
+mod merge;
+mod properties;
+mod values;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// A header section with these lines, in order.
+fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+    let line = |(name, value): &(&str, &str)| {
+        (
+            HeaderName::try_from(*name).unwrap(),
+            HeaderValue::try_from(*value).unwrap(),
+        )
+    };
+    lines.iter().map(line).collect()
+}
