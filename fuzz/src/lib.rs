@@ -1,0 +1,159 @@
+//! What each fuzz target does with an input, and what must hold then.
+//!
+//! `tests/fuzz_seeds.rs` of the crate does the same with the seeds, without a fuzzer.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use tower_quota::{
+    fields::{Hints, MAX_ITEMS, MAX_LENGTH, OwnFields, RetryAfter, draft06, draft11, in_between, merge_into},
+    key::{self, ForwardingField, KeyExtractor, PeerAddress},
+};
+
+/// The field `RateLimit` in all its dialects, and what an intermediary makes of it.
+///
+/// What was read near the bound may be written a little longer than it was, with a space after each comma.
+pub fn rate_limit(input: &[u8]) {
+    if let Ok(field) = draft11::RateLimit::parse(lines(input)) {
+        let value = field.to_header_value();
+        assert!(value.len() > MAX_LENGTH || draft11::RateLimit::parse([value]) == Ok(field));
+    }
+    if let Ok(field) = in_between::RateLimit::parse(lines(input)) {
+        let value = field.to_header_value();
+        assert!(value.len() > MAX_LENGTH || in_between::RateLimit::parse([value]) == Ok(field));
+    }
+    if let Ok(field) = draft06::RateLimitRemaining::parse(lines(input)) {
+        assert_eq!(draft06::RateLimitRemaining::parse([field.to_header_value()]), Ok(field));
+    }
+
+    let mut headers = fields(&draft11::RateLimit::NAME, input);
+    let before = Hints::read(&headers);
+    assert!(before.limits().len() <= MAX_ITEMS);
+    merge_into(&mut headers, &own(), UNIX_EPOCH);
+    let after = Hints::read(&headers);
+    for (before, after) in before.limits().iter().zip(after.limits()) {
+        assert_eq!(before.name(), after.name());
+        assert_eq!(before.partition_key(), after.partition_key());
+        assert!(before.remaining() >= after.remaining());
+        assert!(before.reset() <= after.reset());
+    }
+    assert!(after.limits().len() >= before.limits().len());
+}
+
+/// The field `RateLimit-Policy` in all its dialects, and what an intermediary makes of it.
+pub fn rate_limit_policy(input: &[u8]) {
+    if let Ok(field) = draft11::RateLimitPolicy::parse(lines(input)) {
+        let value = field.to_header_value();
+        assert!(value.len() > MAX_LENGTH || draft11::RateLimitPolicy::parse([value]) == Ok(field));
+    }
+    if let Ok(field) = in_between::RateLimitPolicy::parse(lines(input)) {
+        let value = field.to_header_value();
+        assert!(value.len() > MAX_LENGTH || in_between::RateLimitPolicy::parse([value]) == Ok(field));
+    }
+    if let Ok(field) = draft06::RateLimitPolicy::parse(lines(input)) {
+        let value = field.to_header_value();
+        assert!(value.len() > MAX_LENGTH || draft06::RateLimitPolicy::parse([value]) == Ok(field));
+    }
+
+    let mut headers = fields(&draft11::RateLimitPolicy::NAME, input);
+    let before = Hints::read(&headers);
+    assert!(before.policies().len() <= MAX_ITEMS);
+    merge_into(&mut headers, &own(), UNIX_EPOCH);
+    let after = Hints::read(&headers);
+    for (before, after) in before.policies().iter().zip(after.policies()) {
+        assert_eq!(before.name(), after.name());
+        assert_eq!(before.partition_key(), after.partition_key());
+        assert_eq!(before.unit(), after.unit());
+        assert!(before.quota() >= after.quota());
+        assert!(before.window() <= after.window());
+    }
+    assert!(after.policies().len() >= before.policies().len());
+}
+
+/// The field `Retry-After`, read at several moments, and what an intermediary makes of it.
+pub fn retry_after(input: &[u8]) {
+    let Ok(field) = RetryAfter::parse(lines(input)) else {
+        return;
+    };
+    assert_eq!(RetryAfter::parse([field.to_header_value()]), Ok(field));
+    for now in [0, 784_111_777, 253_402_300_799] {
+        let now = UNIX_EPOCH + Duration::from_secs(now);
+        let wait = field.wait(now);
+        assert!(field.date().is_none_or(|date| date <= now + wait));
+
+        let mut headers = fields(&RetryAfter::NAME, input);
+        // Some bytes cannot be in a field.
+        if RetryAfter::read(&headers) != Ok(Some(field)) {
+            continue;
+        }
+        merge_into(&mut headers, &own(), now);
+        let merged = RetryAfter::read(&headers)
+            .expect("the value was good")
+            .expect("and is not removed");
+        assert!(merged.wait(now) >= wait);
+    }
+}
+
+/// The field `Forwarded` as a client and a trusted proxy have written it.
+pub fn forwarded(input: &[u8]) {
+    client_ip(ForwardingField::Forwarded, HeaderName::from_static("forwarded"), input);
+}
+
+/// The field `X-Forwarded-For` as a client and a trusted proxy have written it.
+pub fn x_forwarded_for(input: &[u8]) {
+    client_ip(
+        ForwardingField::XForwardedFor,
+        HeaderName::from_static("x-forwarded-for"),
+        input,
+    );
+}
+
+fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
+    let by_address = key::client_ip().trusted_proxies(field, ["10.0.0.0/8", "fd00::/8", "::1"]);
+    let mut request = Request::new(());
+    *request.headers_mut() = fields(&name, input);
+
+    let proxy = IpAddr::from([10, 0, 0, 1]);
+    request
+        .extensions_mut()
+        .insert(PeerAddress(SocketAddr::new(proxy, 4711)));
+    let (mut request, ()) = request.into_parts();
+    let client = by_address
+        .resolve(&request)
+        .expect("the peer is known, so there is a client");
+    assert_eq!(client, client.to_canonical());
+    // Nobody has a fresh quota for each field that cannot be read.
+    assert!(by_address.extract(&request).is_some());
+
+    let stranger = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
+    request.extensions.insert(PeerAddress(SocketAddr::new(stranger, 4711)));
+    assert_eq!(by_address.resolve(&request), Some(stranger));
+}
+
+/// The lines of an input are the lines of a field.
+fn lines(input: &[u8]) -> impl Iterator<Item = &[u8]> {
+    input.split(|byte| *byte == b'\n')
+}
+
+/// Those lines that a server can receive.
+fn fields(name: &HeaderName, input: &[u8]) -> HeaderMap {
+    lines(input)
+        .filter_map(|line| HeaderValue::from_bytes(line).ok())
+        .map(|line| (name.clone(), line))
+        .collect()
+}
+
+/// What an intermediary adds: a name that inputs are likely to have, and another one.
+fn own() -> OwnFields {
+    let limit = |name| draft11::LimitItem::new(name, 4).map(|item| item.with_reset(Duration::from_secs(20)));
+    let limits = [limit("default"), limit("edge")].into_iter().flatten();
+    let policy = |name| draft11::PolicyItem::new(name, 40)?.with_window(Duration::from_secs(20));
+    let policies = [policy("default"), policy("edge")].into_iter().flatten();
+    OwnFields::new()
+        .with_rate_limit(&draft11::RateLimit::new(limits).expect("two items"))
+        .with_rate_limit_policy(&draft11::RateLimitPolicy::new(policies).expect("two items"))
+        .with_retry_after(RetryAfter::after(Duration::from_secs(10)))
+}
