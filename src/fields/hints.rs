@@ -62,7 +62,8 @@ impl Dialect {
 ///
 /// A field that is malformed, or too long, is ignored as a whole; [`ignored`](Self::ignored) says why. So are the
 /// `RateLimit` fields of a response from a cache (with a positive `Age`): they were true of somebody, some time ago.
-/// `X-RateLimit-*` fields are not read, as servers differ in what they mean.
+/// Whether `Retry-After` still holds there is up to you. `X-RateLimit-*` fields are not read, as servers differ in what
+/// they mean.
 ///
 /// ```
 /// use std::time::Duration;

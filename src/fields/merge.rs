@@ -74,8 +74,9 @@ impl OwnFields {
 ///
 /// - The lists are joined into one; items of other names stay as they are, with all their parameters.
 /// - Where both sides have an item with the same name, partition key and quota unit, one item is shown, with the lower
-///   numbers of units and the later reset (or the longer window). An item whose unit is not known is never altered: it
-///   is shown beside the own one.
+///   numbers of units and the later reset (or the longer window). A reset or window that the other service has not sent
+///   is not added to its item. An item whose unit is not known is never altered: it is shown beside the own one. The
+///   unit of a limit is told by the policies of its side, and is requests where none has its name.
 /// - A malformed field, or one in another dialect than draft-11, is neither altered nor added to: readers ignore it
 ///   as a whole, and would ignore what is added. The same goes for a list that would get longer than readers accept.
 /// - `Retry-After` is only lengthened. `now` is what dates in it are compared with.
@@ -214,7 +215,7 @@ impl<T: Merge> Members<T> {
 }
 
 /// Lowers one parameter and raises another to those of the own item. One that the other server has not sent stays
-/// absent: a limit without a reset is not one that resets.
+/// absent: a limit without a reset does not come to reset.
 fn tighten(item: &mut Item, own: &Item, (lowered, raised): (&KeyRef, &KeyRef)) -> bool {
     replace_if(item, own, lowered, |inner, own| own < inner) | replace_if(item, own, raised, |inner, own| own > inner)
 }

@@ -169,3 +169,13 @@ fn a_reset_is_rounded_up_to_whole_seconds() {
     assert_eq!(RateLimitReset::after(Duration::MAX).get(), MAX_INTEGER);
     assert!(RateLimitReset::new(MAX_INTEGER + 1).is_err());
 }
+
+/// J2, J15: dates came with RFC 9651 only.
+#[test]
+fn types_that_rfc_8941_does_not_have_are_malformed() {
+    assert_eq!(malformed_policy("10;w=1;x=@7"), FieldErrorKind::Syntax);
+    assert_eq!(
+        RateLimitLimit::parse(["100;x=@7"]).unwrap_err().kind(),
+        FieldErrorKind::Syntax
+    );
+}

@@ -132,6 +132,10 @@ fn limits_are_written_from_what_they_mean() {
     );
     let endless = LimitItem::new("default", 1).unwrap().with_reset(Duration::MAX);
     assert_eq!(endless.reset(), Some(seconds(MAX_INTEGER)));
+    let longer_than_15_digits = LimitItem::new("default", 1)
+        .unwrap()
+        .with_reset(seconds(MAX_INTEGER + 2));
+    assert_eq!(longer_than_15_digits.reset(), Some(seconds(MAX_INTEGER)));
 }
 
 /// A4
@@ -397,6 +401,13 @@ fn fields_that_are_too_long_are_malformed() {
     assert!(RateLimit::parse([long(MAX_LENGTH)]).is_ok());
     let error = RateLimit::parse([long(MAX_LENGTH + 1)]).unwrap_err();
     assert_eq!(error.to_string(), "RateLimit: it is longer than 16384 bytes");
+    // Two bytes between each two lines.
+    let lines = |length: usize| [r#""a";r=1"#.to_owned(), long(length - 2 - 7)];
+    assert!(RateLimit::parse(lines(MAX_LENGTH)).is_ok());
+    assert_eq!(
+        RateLimit::parse(lines(MAX_LENGTH + 1)).unwrap_err().kind(),
+        FieldErrorKind::Size
+    );
     assert_eq!(
         RateLimit::parse(vec![""; 100_000]).unwrap_err().kind(),
         FieldErrorKind::Size

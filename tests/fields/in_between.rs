@@ -194,6 +194,10 @@ fn types_that_rfc_8941_does_not_have_are_malformed() {
             "{value}"
         );
     }
+    assert_eq!(
+        RateLimitPolicy::parse(["a;q=1;x=@7"]).unwrap_err().kind(),
+        FieldErrorKind::Syntax
+    );
     let dated = tower_quota::fields::draft11::RateLimit::parse([r#""a";r=1;acme-x=@7"#]).unwrap();
     let date = dated.items()[0].extension("acme-x").unwrap().clone();
     let error = LimitItem::new("a").unwrap().with_extension("acme-x", date).unwrap_err();

@@ -150,6 +150,15 @@ fn an_item_whose_unit_is_not_known_is_never_altered() {
     assert_eq!(shown(r#""other";q=99;qu="tokens""#), r#""x";r=4"#);
 }
 
+/// G5: two sides that use one word need not mean the same.
+#[test]
+fn a_limit_whose_unit_neither_side_knows_is_not_altered() {
+    let tokens = r#""x";q=5;qu="tokens""#;
+    let own = limits(r#""x";r=4"#).with_rate_limit_policy(&RateLimitPolicy::parse([tokens]).unwrap());
+    let inner = [("ratelimit", r#""x";r=50"#), ("ratelimit-policy", tokens)];
+    assert_eq!(merged(&inner, &own, "ratelimit"), r#""x";r=50, "x";r=4"#);
+}
+
 /// G4, G5: numbers of different units cannot be compared.
 #[test]
 fn items_of_different_units_are_shown_side_by_side() {
