@@ -1,9 +1,14 @@
 //! Reading a response of whatever server.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
-use http::HeaderMap;
-use tower_quota::fields::{Dialect, FieldErrorKind, Hints, RetryAfter, Unit};
+use http::{HeaderMap, Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{
+    MemoryStore, QuotaPolicy, RateLimitLayer,
+    fields::{Dialect, FieldErrorKind, Hints, RetryAfter, Unit},
+    key,
+};
 
 use crate::headers;
 
@@ -249,4 +254,42 @@ fn fields_that_are_too_long_are_ignored() {
     let hints = hints(&[("ratelimit", &long)]);
     assert!(hints.limits().is_empty());
     assert_eq!(hints.ignored()[0].kind(), FieldErrorKind::Size);
+}
+
+/// A2, A24, B1, B2: what one side of the crate writes, the other understands.
+#[test]
+fn what_the_layer_writes_is_read() {
+    let limits = RateLimitLayer::builder(MemoryStore::new())
+        .scope("test")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_minute(r#"a "quoted" name"#, 60))
+        .policy(QuotaPolicy::per_day("daily", 5_000))
+        .build()
+        .unwrap();
+    let service = limits.layer(service_fn(async |_: Request<String>| {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    let request = Request::get("/")
+        .header("x-user-id", "alice")
+        .body(String::new())
+        .unwrap();
+    let response = tokio_test::block_on(service.oneshot(request)).unwrap();
+
+    let hints = Hints::read(response.headers());
+    let limits: Vec<_> = hints
+        .limits()
+        .iter()
+        .map(|limit| (limit.name(), limit.remaining()))
+        .collect();
+    let (first, second) = (Some(r#"a "quoted" name"#), Some("daily"));
+    assert_eq!(limits, [(first, Some(59)), (second, Some(4_999))]);
+    let policies: Vec<_> = hints
+        .policies()
+        .iter()
+        .map(|policy| (policy.name(), policy.quota()))
+        .collect();
+    assert_eq!(policies, [(first, 60), (second, 5_000)]);
+    assert_eq!(hints.policies()[1].window(), Some(seconds(86_400)));
+    assert_eq!(hints.dialect(), Some(Dialect::Draft11));
+    assert!(hints.ignored().is_empty());
 }
