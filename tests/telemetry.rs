@@ -9,13 +9,15 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreError, StoreErrorKind,
-    StoreFuture, Tiers, key,
+    AcquireFuture, Algorithm, Content, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreError,
+    StoreErrorKind, StoreFuture, Tiers,
+    clock::{Clock, Timestamp},
+    key,
 };
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
@@ -45,6 +47,10 @@ impl MakeWriter<'_> for Log {
 
 /// Sends `requests` requests of a user through the layer and returns the lines that were logged meanwhile.
 fn lines_of(layer: &RateLimitLayer, requests: usize) -> Vec<String> {
+    lines_of_method(layer, Method::GET, requests)
+}
+
+fn lines_of_method(layer: &RateLimitLayer, method: Method, requests: usize) -> Vec<String> {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
@@ -62,6 +68,7 @@ fn lines_of(layer: &RateLimitLayer, requests: usize) -> Vec<String> {
         for _ in 0..requests {
             let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
             let request = Request::builder()
+                .method(&method)
                 .header("x-user-id", "alice")
                 .header("x-tier", "gold")
                 .body(())
@@ -138,4 +145,47 @@ fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
     ];
     assert_eq!(lines_of(&layer, 100), expected);
     assert_eq!(lines_of(&layer, 100), Vec::<String>::new());
+}
+
+/// Decision 12: never is a fault of the configuration, not of the client.
+#[test]
+fn a_cost_that_never_fits_is_told_once() {
+    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log").cost(7);
+    let policies = builder
+        .policy(QuotaPolicy::per_day("daily", 100))
+        .policy(QuotaPolicy::per_second("burst", 5));
+    let layer = policies.key(key::header("x-user-id")).build().unwrap();
+    let expected = "WARN tower_quota: a request costs more than its policy ever lets pass and is refused for good \
+                    scope=log policy=burst cost=7 capacity=5";
+    assert_eq!(lines_of(&layer, 100), [expected]);
+}
+
+#[test]
+fn waits_in_a_queue_are_told_once_in_ten_seconds() {
+    let queue = Algorithm::LeakyBucketQueue { max_waiting: 1_000 };
+    let clock = Clock::manual(Timestamp::from_micros(0));
+    let store = MemoryStore::builder().clock(clock).build().unwrap();
+    let layer = RateLimitLayer::builder(store)
+        .scope("log")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_second("queue", 1_000).with_algorithm(queue))
+        .build()
+        .unwrap();
+    let expected = "DEBUG tower_quota: a request waits for its turn scope=log delay_seconds=0.001 suppressed=0";
+    assert_eq!(lines_of(&layer, 100), [expected]);
+}
+
+#[test]
+fn content_that_nobody_counts_is_told_once() {
+    let bytes = QuotaPolicy::per_day("bytes", 1_000_000).with_content_bytes(Content::Request);
+    let layer = RateLimitLayer::builder(MemoryStore::new())
+        .scope("log")
+        .key(key::header("x-user-id"))
+        .policy(bytes)
+        .build()
+        .unwrap();
+    assert_eq!(lines_of(&layer, 10), Vec::<String>::new(), "GET has no content");
+    let expected = "WARN tower_quota: the content of a request has no known length and is not counted; \
+                    is `RequestContentLayer` missing outside of the rate limit? scope=log";
+    assert_eq!(lines_of_method(&layer, Method::POST, 100), [expected]);
 }
