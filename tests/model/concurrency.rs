@@ -1,0 +1,68 @@
+//! A limit of concurrent requests: who holds a slot.
+
+use super::Counter;
+use tower_quota::QuotaPolicy;
+
+#[derive(Clone, Debug)]
+pub(super) struct Concurrency {
+    limit: i128,
+    /// How long a lease lasts that nobody renews; for ever if it says nothing.
+    lease_time: Option<i128>,
+    /// Who holds a slot, and until when.
+    leases: Vec<(u64, i128)>,
+}
+
+impl Concurrency {
+    pub(super) fn new(policy: &QuotaPolicy, lease_time: Option<i128>) -> Self {
+        Self {
+            limit: policy.quota().into(),
+            lease_time,
+            leases: vec![],
+        }
+    }
+
+    fn held(&self, moment: i128) -> i128 {
+        self.leases.iter().filter(|(_, ends)| *ends > moment).count() as i128
+    }
+
+    pub(super) fn release(&mut self, lease: u64) {
+        self.leases.retain(|(holder, _)| *holder != lease);
+    }
+}
+
+impl Counter for Concurrency {
+    fn left(&self, moment: i128) -> i128 {
+        (self.limit - self.held(moment)).max(0)
+    }
+
+    fn fits(&self, moment: i128, cost: i128) -> bool {
+        self.held(moment) + cost <= self.limit
+    }
+
+    fn time_for(&self, _now: i128, _left: i128) -> i128 {
+        panic!("slots are not bound to a time")
+    }
+
+    /// Nobody knows.
+    fn wait(&self, _now: i128, _cost: i128) -> Option<i128> {
+        Some(1_000_000)
+    }
+
+    fn take(&mut self, now: i128, cost: i128, lease: u64) {
+        if cost > 0 {
+            self.leases.retain(|(_, ends)| *ends > now);
+            let ends = self.lease_time.map_or(i128::MAX, |lease_time| now + lease_time);
+            self.leases.push((lease, ends));
+        }
+    }
+
+    fn take_late(&mut self, _now: i128, _units: i128) {}
+
+    fn pass_to(&mut self, _now: i128) {}
+
+    fn step_back(&mut self, _now: i128) {}
+
+    fn adopt(&mut self, policy: &QuotaPolicy) {
+        self.limit = policy.quota().into();
+    }
+}

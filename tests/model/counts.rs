@@ -1,0 +1,62 @@
+//! Counts per window, by the window's number since 1970.
+
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug)]
+pub(super) struct Counts {
+    window: i128,
+    counts: BTreeMap<i128, i128>,
+    at: i128,
+}
+
+impl Counts {
+    pub(super) fn new(window: i128, now: i128) -> Self {
+        Self {
+            window,
+            counts: BTreeMap::new(),
+            at: now,
+        }
+    }
+
+    pub(super) fn number(&self, moment: i128) -> i128 {
+        moment.div_euclid(self.window)
+    }
+
+    /// Of the window that holds a moment, or one so many windows before it.
+    pub(super) fn count(&self, moment: i128, before: i128) -> i128 {
+        let number = self.number(moment) - before;
+        self.counts.get(&number).copied().unwrap_or(0)
+    }
+
+    pub(super) fn set(&mut self, moment: i128, before: i128, count: i128) {
+        let number = self.number(moment) - before;
+        self.counts.insert(number, count.max(0));
+    }
+
+    /// Forgets all windows but that of now and some before it.
+    pub(super) fn pass_to(&mut self, now: i128, before: i128) {
+        let oldest = self.number(now) - before;
+        self.counts.retain(|number, _| *number >= oldest);
+        self.at = now;
+    }
+
+    /// The window that was the last is this one, and the ones before it follow.
+    pub(super) fn step_back(&mut self, now: i128) {
+        if now < self.at {
+            let shift = self.number(now) - self.number(self.at);
+            let shifted = self.counts.iter().map(|(number, count)| (number + shift, *count));
+            self.counts = shifted.collect();
+            self.at = now;
+        }
+    }
+
+    pub(super) fn limit_to(&mut self, most: i128) {
+        for count in self.counts.values_mut() {
+            *count = (*count).min(most);
+        }
+    }
+
+    pub(super) fn until_end(&self, now: i128) -> i128 {
+        (self.number(now) + 1) * self.window - now
+    }
+}

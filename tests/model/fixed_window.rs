@@ -1,0 +1,70 @@
+//! Fixed windows: one count.
+
+use super::{
+    Counter,
+    counts::Counts,
+    numbers::{DivCeil, window},
+};
+use tower_quota::QuotaPolicy;
+
+#[derive(Clone, Debug)]
+pub(super) struct FixedWindow {
+    quota: i128,
+    window: i128,
+    counts: Counts,
+}
+
+impl FixedWindow {
+    pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
+        Self {
+            quota: policy.quota().into(),
+            window: window(policy),
+            counts: Counts::new(window(policy), now),
+        }
+    }
+
+    /// Nothing comes back of a window that is over.
+    pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128) {
+        if self.counts.number(charged_at) >= self.counts.number(now) {
+            self.counts.set(now, 0, self.counts.count(now, 0) - units);
+        }
+    }
+}
+
+impl Counter for FixedWindow {
+    fn left(&self, moment: i128) -> i128 {
+        (self.quota - self.counts.count(moment, 0)).max(0)
+    }
+
+    fn fits(&self, moment: i128, cost: i128) -> bool {
+        self.counts.count(moment, 0) + cost <= self.quota
+    }
+
+    fn time_for(&self, now: i128, left: i128) -> i128 {
+        let at_twice_the_rate = (left * self.window).div_ceil_to(2 * self.quota);
+        self.counts.until_end(now).max(at_twice_the_rate)
+    }
+
+    fn take(&mut self, now: i128, cost: i128, _lease: u64) {
+        self.counts.pass_to(now, 0);
+        self.counts.set(now, 0, self.counts.count(now, 0) + cost);
+    }
+
+    fn take_late(&mut self, now: i128, units: i128) {
+        self.take(now, units, 0);
+        self.counts.limit_to(2 * self.quota);
+    }
+
+    fn pass_to(&mut self, now: i128) {
+        self.counts.pass_to(now, 0);
+    }
+
+    fn step_back(&mut self, now: i128) {
+        self.counts.step_back(now);
+    }
+
+    fn adopt(&mut self, policy: &QuotaPolicy) {
+        self.quota = policy.quota().into();
+        self.counts.limit_to(2 * self.quota);
+    }
+}

@@ -1,0 +1,149 @@
+//! What the documentation says about every algorithm, as naively as it can be written down, for one partition.
+//!
+//! It shares no formula with the crate: buckets count what is *left* or *when* they are empty, windows are a list of
+//! counts, a log is a list of requests, and every wait is found by trying moments instead of by division.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
+
+mod concurrency;
+mod counts;
+mod fixed_window;
+mod leaky_bucket;
+mod numbers;
+mod partition;
+mod sliding_counter;
+mod sliding_log;
+mod token_bucket;
+mod verdict;
+
+pub use self::{
+    numbers::{Actual, Request, is_converted_exactly, is_counted_exactly},
+    partition::{Kept, Partition, Receipt},
+    verdict::Verdict,
+};
+
+use self::{
+    concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket, sliding_counter::SlidingCounter,
+    sliding_log::SlidingLog, token_bucket::TokenBucket,
+};
+use tower_quota::{Algorithm, QuotaPolicy};
+
+/// What every algorithm can be asked. Moments and amounts are `i128`, so that nothing ever overflows.
+trait Counter {
+    /// Whole units that are left.
+    fn left(&self, moment: i128) -> i128;
+    /// Whether so many units would pass at a moment if nobody else comes until then.
+    fn fits(&self, moment: i128, cost: i128) -> bool;
+    /// How long a request waits for its turn that comes now.
+    fn delay(&self, _now: i128) -> i128 {
+        0
+    }
+    /// A time in which these units, which are left, may be used.
+    fn time_for(&self, now: i128, left: i128) -> i128;
+    /// How long until so many units pass: the first moment, found by trying; `None` if there is none.
+    fn wait(&self, now: i128, cost: i128) -> Option<i128> {
+        let mut late = 1;
+        while !self.fits(now + late, cost) {
+            late *= 2;
+            if late > 1 << 62 {
+                return None;
+            }
+        }
+        let mut early = 0;
+        while late - early > 1 {
+            let middle = early + (late - early) / 2;
+            if self.fits(now + middle, cost) {
+                late = middle;
+            } else {
+                early = middle;
+            }
+        }
+        Some(late)
+    }
+
+    fn take(&mut self, now: i128, cost: i128, lease: u64);
+    /// Takes what was used already: at most as much again as there can be.
+    fn take_late(&mut self, now: i128, units: i128);
+    /// Something is written now: what is over by now is forgotten.
+    fn pass_to(&mut self, now: i128);
+    /// What a clock has written that stood later belongs to now.
+    fn step_back(&mut self, now: i128);
+    /// The same used units for a policy with other numbers.
+    fn adopt(&mut self, policy: &QuotaPolicy);
+}
+
+/// What is known about one policy.
+#[derive(Clone, Debug)]
+enum State {
+    Concurrency(Concurrency),
+    FixedWindow(FixedWindow),
+    LeakyBucket(LeakyBucket),
+    SlidingCounter(SlidingCounter),
+    SlidingLog(SlidingLog),
+    TokenBucket(TokenBucket),
+}
+
+impl State {
+    fn new(policy: &QuotaPolicy, now: i128, lease_time: Option<i128>) -> Self {
+        if policy.window().is_none() {
+            return Self::Concurrency(Concurrency::new(policy, lease_time));
+        }
+        match policy.algorithm() {
+            Algorithm::TokenBucket | Algorithm::StrictTokenBucket => Self::TokenBucket(TokenBucket::new(policy, now)),
+            Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. } => {
+                Self::LeakyBucket(LeakyBucket::new(policy, now))
+            }
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(policy, now)),
+            Algorithm::SlidingWindowCounter => Self::SlidingCounter(SlidingCounter::new(policy, now)),
+            Algorithm::SlidingWindowLog => Self::SlidingLog(SlidingLog::new(policy)),
+            other => panic!("{other:?} has no model"),
+        }
+    }
+
+    fn get(&self) -> &dyn Counter {
+        match self {
+            Self::Concurrency(state) => state,
+            Self::FixedWindow(state) => state,
+            Self::LeakyBucket(state) => state,
+            Self::SlidingCounter(state) => state,
+            Self::SlidingLog(state) => state,
+            Self::TokenBucket(state) => state,
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut dyn Counter {
+        match self {
+            Self::Concurrency(state) => state,
+            Self::FixedWindow(state) => state,
+            Self::LeakyBucket(state) => state,
+            Self::SlidingCounter(state) => state,
+            Self::SlidingLog(state) => state,
+            Self::TokenBucket(state) => state,
+        }
+    }
+
+    /// Gives back units that were taken at a moment, when the state was as it was before and after that. The window
+    /// has not passed since then.
+    fn give_back(&mut self, now: i128, units: i128, charge: &Charge) {
+        let at = charge.at;
+        match (self, &charge.before, &charge.after) {
+            (Self::Concurrency(state), ..) => state.release(charge.lease),
+            (Self::FixedWindow(state), ..) => state.give_back(now, units, at),
+            (Self::SlidingCounter(state), ..) => state.give_back(now, units, at),
+            (Self::TokenBucket(state), Self::TokenBucket(before), _) => state.give_back(now, units, at, before),
+            (Self::LeakyBucket(state), _, Self::LeakyBucket(after)) => state.give_back(now, units, at, after),
+            (Self::SlidingLog(state), _, Self::SlidingLog(after)) => state.give_back(units, at, after),
+            (state, ..) => panic!("{state:?} was charged as {:?}", charge.before),
+        }
+    }
+}
+
+/// A charge that was made.
+#[derive(Clone, Debug)]
+struct Charge {
+    at: i128,
+    before: State,
+    after: State,
+    lease: u64,
+}

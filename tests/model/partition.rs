@@ -1,0 +1,200 @@
+//! All policies of one caller.
+
+use std::collections::HashMap;
+
+use super::{
+    Charge, State, Verdict,
+    numbers::{Actual, Request, window},
+};
+use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit};
+
+/// How a store keeps what does not fit into a few numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kept {
+    /// With the rest: whatever happens to a partition happens to all of it. Slots are held until they are given back.
+    Together,
+    /// Under keys of their own, that are touched only by plans that name them. Leases last for so many microseconds.
+    Apart { lease_time: i128 },
+}
+
+/// All that is known of one caller.
+#[derive(Debug)]
+pub struct Partition {
+    kept: Kept,
+    states: HashMap<String, State>,
+    /// The set of policies that was written last.
+    set: usize,
+    leases: u64,
+}
+
+/// What has to be known to settle a decision.
+#[derive(Clone, Debug)]
+pub struct Receipt {
+    set: usize,
+    policies: Vec<QuotaPolicy>,
+    request: Request,
+    charges: Vec<Charge>,
+}
+
+/// Policies share used units if this is equal.
+fn identity(policy: &QuotaPolicy) -> String {
+    let kind = match (policy.window(), policy.algorithm()) {
+        (None, _) => "slots".to_owned(),
+        (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "bucket".to_owned(),
+        (_, Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }) => "leaky".to_owned(),
+        (Some(window), algorithm) => format!("{algorithm:?} {window:?}"),
+    };
+    format!("{} {kind} {:?}", policy.name(), policy.unit())
+}
+
+impl Partition {
+    pub fn new(kept: Kept) -> Self {
+        Self {
+            kept,
+            states: HashMap::new(),
+            set: usize::MAX,
+            leases: 0,
+        }
+    }
+
+    /// Decides; what can be settled afterwards comes with the verdict.
+    pub fn acquire(
+        &mut self,
+        now: i128,
+        (set, policies): (usize, &[QuotaPolicy]),
+        request: Request,
+    ) -> (Verdict, Option<Receipt>) {
+        self.look(now, policies);
+        let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
+        let before: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
+        let fits = before
+            .iter()
+            .zip(&costs)
+            .all(|(state, cost)| state.get().fits(now, *cost));
+        let mut after = before.clone();
+        if fits && request.cost > 0 {
+            self.leases += 1;
+            for (state, cost) in after.iter_mut().zip(&costs) {
+                state.get_mut().take(now, *cost, self.leases);
+            }
+            self.write(now, set, policies, &after);
+        }
+        let told = policies.iter().zip(&costs).zip(before.iter().zip(&after));
+        let verdict = Verdict::expected(now, told.map(|((policy, cost), (old, new))| (policy, *cost, old, new)));
+        let charge = |(before, after)| Charge {
+            at: now,
+            before,
+            after,
+            lease: self.leases,
+        };
+        let receipt = fits.then(|| Receipt {
+            set,
+            policies: policies.to_vec(),
+            request,
+            charges: before.into_iter().zip(after).map(charge).collect(),
+        });
+        (verdict, receipt)
+    }
+
+    /// What a request has cost is known now.
+    pub fn settle(&mut self, now: i128, receipt: &Receipt, actual: Actual) {
+        let deltas: Vec<i128> = receipt
+            .policies
+            .iter()
+            .map(|policy| receipt.delta(policy, actual))
+            .collect();
+        if deltas.iter().all(|delta| *delta == 0) {
+            return;
+        }
+        self.look(now, &receipt.policies);
+        let settled = receipt.policies.iter().zip(&receipt.charges).zip(deltas);
+        let states: Vec<State> = settled
+            .map(|((policy, charge), delta)| {
+                let mut state = self.state(now, receipt.set, policy);
+                let is_due = policy.window().is_none() || now - charge.at < window(policy);
+                if delta > 0 {
+                    state.get_mut().take_late(now, delta);
+                } else if delta < 0 && is_due {
+                    state.give_back(now, -delta, charge);
+                }
+                state
+            })
+            .collect();
+        self.write(now, receipt.set, &receipt.policies, &states);
+    }
+
+    /// Forgets everything but the slots that are held, and logs that these policies do not name.
+    pub fn reset(&mut self, policies: &[QuotaPolicy]) {
+        let named: Vec<String> = policies.iter().map(identity).collect();
+        let kept = self.kept;
+        self.states.retain(|identity, state| match state {
+            State::Concurrency(_) => true,
+            State::SlidingLog(_) => kept != Kept::Together && !named.contains(identity),
+            _ => false,
+        });
+    }
+
+    /// What a clock has written that stood later belongs to now, also if nothing passes.
+    fn look(&mut self, now: i128, policies: &[QuotaPolicy]) {
+        let named: Vec<String> = policies.iter().map(identity).collect();
+        for (identity, state) in &mut self.states {
+            let is_apart = matches!(state, State::SlidingLog(_)) && self.kept != Kept::Together;
+            if !is_apart || named.contains(identity) {
+                state.get_mut().step_back(now);
+            }
+        }
+    }
+
+    /// The state of a policy as it is now, in the policy's numbers.
+    fn state(&self, now: i128, set: usize, policy: &QuotaPolicy) -> State {
+        let lease_time = match self.kept {
+            Kept::Together => None,
+            Kept::Apart { lease_time } => Some(lease_time),
+        };
+        match self.states.get(&identity(policy)) {
+            Some(state) if !self.is_dropped(now, set, state) => {
+                let mut state = state.clone();
+                state.get_mut().pass_to(now);
+                state.get_mut().adopt(policy);
+                state
+            }
+            _ => State::new(policy, now, lease_time),
+        }
+    }
+
+    /// A log that is over is dropped by other policies than those before, if it lies with them.
+    fn is_dropped(&self, now: i128, set: usize, state: &State) -> bool {
+        let is_over = matches!(state, State::SlidingLog(log) if log.is_over(now));
+        is_over && self.kept == Kept::Together && set != self.set
+    }
+
+    fn write(&mut self, now: i128, set: usize, policies: &[QuotaPolicy], states: &[State]) {
+        let mut kept = std::mem::take(&mut self.states);
+        kept.retain(|_, state| !self.is_dropped(now, set, state));
+        for state in kept.values_mut() {
+            state.get_mut().pass_to(now);
+        }
+        kept.extend(policies.iter().map(identity).zip(states.iter().cloned()));
+        self.states = kept;
+        self.set = set;
+    }
+}
+
+impl Receipt {
+    /// What is charged late, or given back as a negative number.
+    fn delta(&self, policy: &QuotaPolicy, actual: Actual) -> i128 {
+        let charged = self.request.cost_for(policy);
+        let is_leaky = matches!(
+            policy.algorithm(),
+            Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
+        );
+        match (policy.unit(), actual) {
+            // In whatever way a request ends, it gives its slot back.
+            (QuotaUnit::ConcurrentRequests, _) | (_, Actual::Unused) => -charged,
+            // Who has left a leaky bucket has used its place.
+            (QuotaUnit::Requests, Actual::Cost(cost)) if is_leaky => (i128::from(cost) - charged).max(0),
+            (QuotaUnit::Requests, Actual::Cost(cost)) => i128::from(cost) - charged,
+            (_, Actual::Cost(_)) => 0,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Sliding window counters: two counts, the older one weighed by how much of its window a sliding one still covers.
+
+use super::{
+    Counter,
+    counts::Counts,
+    numbers::{DivCeil, window},
+};
+use tower_quota::QuotaPolicy;
+
+#[derive(Clone, Debug)]
+pub(super) struct SlidingCounter {
+    quota: i128,
+    window: i128,
+    /// How finely the overlap is measured.
+    tick: i128,
+    counts: Counts,
+}
+
+impl SlidingCounter {
+    pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
+        let (quota, window) = (i128::from(policy.quota()), window(policy));
+        // Both windows, each overdrawn by as much again, have to fit into a double.
+        let is_exact = |tick: &i128| 2 * 2 * quota * (window / tick) < 1 << 53;
+        Self {
+            quota,
+            window,
+            tick: [1, 1_000, 1_000_000].into_iter().find(is_exact).unwrap(),
+            counts: Counts::new(window, now),
+        }
+    }
+
+    /// In units times the window's microseconds.
+    fn left_at(&self, moment: i128) -> i128 {
+        let start = self.counts.number(moment) * self.window;
+        let passed = (moment - start) / self.tick * self.tick;
+        let previous = self.counts.count(moment, 1) * (self.window - passed);
+        (self.quota - self.counts.count(moment, 0)) * self.window - previous
+    }
+
+    /// To the window in which they were counted.
+    pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128) {
+        let before = i128::from(self.counts.number(charged_at) < self.counts.number(now));
+        self.counts.set(now, before, self.counts.count(now, before) - units);
+    }
+}
+
+impl Counter for SlidingCounter {
+    fn left(&self, moment: i128) -> i128 {
+        self.left_at(moment).max(0) / self.window
+    }
+
+    fn fits(&self, moment: i128, cost: i128) -> bool {
+        cost * self.window <= self.left_at(moment)
+    }
+
+    fn time_for(&self, now: i128, left: i128) -> i128 {
+        let at_twice_the_rate = (left * self.window).div_ceil_to(2 * self.quota);
+        self.counts.until_end(now).max(at_twice_the_rate)
+    }
+
+    fn take(&mut self, now: i128, cost: i128, _lease: u64) {
+        self.counts.pass_to(now, 1);
+        self.counts.set(now, 0, self.counts.count(now, 0) + cost);
+    }
+
+    fn take_late(&mut self, now: i128, units: i128) {
+        self.take(now, units, 0);
+        self.counts.limit_to(2 * self.quota);
+    }
+
+    fn pass_to(&mut self, now: i128) {
+        self.counts.pass_to(now, 1);
+    }
+
+    fn step_back(&mut self, now: i128) {
+        self.counts.step_back(now);
+    }
+
+    fn adopt(&mut self, policy: &QuotaPolicy) {
+        let new = Self::new(policy, 0);
+        (self.quota, self.tick) = (new.quota, new.tick);
+        self.counts.limit_to(2 * self.quota);
+    }
+}

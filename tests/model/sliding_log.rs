@@ -1,0 +1,101 @@
+//! A sliding window log: a list of requests.
+
+use super::{
+    Counter,
+    numbers::{DivCeil, window},
+};
+use tower_quota::QuotaPolicy;
+
+#[derive(Clone, Debug)]
+pub(super) struct SlidingLog {
+    quota: i128,
+    window: i128,
+    entries: Vec<Entry>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    at: i128,
+    /// Tells apart what came at the same moment.
+    serial: u64,
+    units: i128,
+}
+
+impl SlidingLog {
+    pub(super) fn new(policy: &QuotaPolicy) -> Self {
+        Self {
+            quota: policy.quota().into(),
+            window: window(policy),
+            entries: vec![],
+        }
+    }
+
+    fn counted(&self, moment: i128) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.at + self.window > moment)
+    }
+
+    fn used(&self, moment: i128) -> i128 {
+        self.counted(moment).map(|entry| entry.units).sum()
+    }
+
+    pub(super) fn is_over(&self, now: i128) -> bool {
+        self.counted(now).next().is_none()
+    }
+
+    /// Of the entry that the charge has made, if it is still there and at its moment.
+    pub(super) fn give_back(&mut self, units: i128, charged_at: i128, after: &Self) {
+        let serial = after.entries.last().unwrap().serial;
+        let is_it = |entry: &&mut Entry| (entry.at, entry.serial) == (charged_at, serial);
+        if let Some(entry) = self.entries.iter_mut().find(is_it) {
+            entry.units -= units;
+        }
+        self.entries.retain(|entry| entry.units > 0);
+    }
+}
+
+impl Counter for SlidingLog {
+    fn left(&self, moment: i128) -> i128 {
+        (self.quota - self.used(moment)).max(0)
+    }
+
+    fn fits(&self, moment: i128, cost: i128) -> bool {
+        self.used(moment) + cost <= self.quota
+    }
+
+    fn time_for(&self, now: i128, left: i128) -> i128 {
+        let oldest_leaves = self
+            .counted(now)
+            .next()
+            .map_or(self.window, |oldest| oldest.at + self.window - now);
+        oldest_leaves.max((left * self.window).div_ceil_to(2 * self.quota))
+    }
+
+    fn take(&mut self, now: i128, cost: i128, _lease: u64) {
+        let serial = self.entries.last().map_or(0, |newest| newest.serial) + 1;
+        self.entries = self.counted(now).copied().collect();
+        self.entries.push(Entry {
+            at: now,
+            serial,
+            units: cost,
+        });
+    }
+
+    fn take_late(&mut self, now: i128, units: i128) {
+        let room = 2 * self.quota - self.used(now);
+        if room > 0 {
+            self.take(now, units.min(room), 0);
+        }
+    }
+
+    fn pass_to(&mut self, _now: i128) {}
+
+    fn step_back(&mut self, now: i128) {
+        for entry in &mut self.entries {
+            entry.at = entry.at.min(now);
+        }
+    }
+
+    fn adopt(&mut self, policy: &QuotaPolicy) {
+        self.quota = policy.quota().into();
+    }
+}

@@ -1,0 +1,88 @@
+//! A token bucket in plain fractions: what is *left*, refilled before each use.
+
+use super::{
+    Counter,
+    numbers::{DivCeil, convert, rate_and_capacity, window},
+};
+use tower_quota::QuotaPolicy;
+
+#[derive(Clone, Debug)]
+pub(super) struct TokenBucket {
+    /// Units per window.
+    rate: i128,
+    window: i128,
+    /// In units times the window's microseconds, as is what is left.
+    capacity: i128,
+    /// Negative for a debt.
+    left: i128,
+    at: i128,
+}
+
+impl TokenBucket {
+    pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
+        let (rate, capacity) = rate_and_capacity(policy);
+        let window = window(policy);
+        Self {
+            rate,
+            window,
+            capacity: capacity * window,
+            left: capacity * window,
+            at: now,
+        }
+    }
+
+    fn left_at(&self, moment: i128) -> i128 {
+        (self.left + (moment - self.at) * self.rate).min(self.capacity)
+    }
+
+    /// What has filled up by itself is not given back again. That is the most it can be, as if nobody else had come:
+    /// what the rate has brought beyond what had been used before.
+    pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128, before: &Self) {
+        let age = (now - charged_at).max(0);
+        let missing_before = before.capacity - before.left_at(charged_at);
+        let filled = (age * self.rate - missing_before).max(0);
+        let given = (units * self.window - filled).max(0);
+        self.left = (self.left_at(now) + given).min(self.capacity);
+        self.at = now;
+    }
+}
+
+impl Counter for TokenBucket {
+    fn left(&self, moment: i128) -> i128 {
+        self.left_at(moment).max(0) / self.window
+    }
+
+    fn fits(&self, moment: i128, cost: i128) -> bool {
+        cost * self.window <= self.left_at(moment)
+    }
+
+    fn time_for(&self, _now: i128, left: i128) -> i128 {
+        (left * self.window).div_ceil_to(self.rate)
+    }
+
+    fn take(&mut self, now: i128, cost: i128, _lease: u64) {
+        self.pass_to(now);
+        self.left -= cost * self.window;
+    }
+
+    fn take_late(&mut self, now: i128, units: i128) {
+        self.pass_to(now);
+        self.left = (self.left - units * self.window).max(-self.capacity);
+    }
+
+    fn pass_to(&mut self, now: i128) {
+        self.left = self.left_at(now);
+        self.at = now;
+    }
+
+    fn step_back(&mut self, now: i128) {
+        self.at = self.at.min(now);
+    }
+
+    fn adopt(&mut self, policy: &QuotaPolicy) {
+        let new = Self::new(policy, self.at);
+        let used = convert(self.capacity - self.left, self.window, new.rate, new.window);
+        let left = (new.capacity - used).max(-new.capacity);
+        *self = Self { left, ..new };
+    }
+}

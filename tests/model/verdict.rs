@@ -1,0 +1,105 @@
+//! What a decision says, in numbers that can be compared.
+
+use super::State;
+use std::time::Duration;
+use tower_quota::{Decision, Outcome, QuotaPolicy};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub is_allowed: bool,
+    pub retry_after: Option<i128>,
+    pub delay: i128,
+    policies: Vec<Told>,
+}
+
+/// What is told about one policy.
+#[derive(Clone, Debug, PartialEq)]
+struct Told {
+    name: String,
+    cost: i128,
+    is_violated: bool,
+    remaining: i128,
+    reset: Option<i128>,
+    retry_after: Option<i128>,
+}
+
+fn micros(duration: Duration) -> i128 {
+    duration.as_micros() as i128
+}
+
+impl Verdict {
+    pub fn of(decision: &Decision) -> Self {
+        let policies = decision.allowances().map(|allowance| Told {
+            name: allowance.policy().name().to_owned(),
+            cost: allowance.cost().into(),
+            is_violated: allowance.is_violated(),
+            remaining: allowance.remaining().into(),
+            reset: allowance.reset().map(micros),
+            retry_after: allowance.retry_after().map(micros),
+        });
+        Self {
+            is_allowed: decision.outcome() == Outcome::Allowed,
+            retry_after: decision.retry_after().map(micros),
+            delay: micros(decision.delay()),
+            policies: policies.collect(),
+        }
+    }
+
+    /// From what each policy is to be charged, and what it was before and is after that.
+    pub(super) fn expected<'a>(
+        now: i128,
+        policies: impl Iterator<Item = (&'a QuotaPolicy, i128, &'a State, &'a State)>,
+    ) -> Self {
+        let mut verdict = Self {
+            is_allowed: true,
+            retry_after: None,
+            delay: 0,
+            policies: vec![],
+        };
+        let (mut delay, mut is_never) = (0, false);
+        for (policy, cost, before, after) in policies {
+            let told = Told::expected(policy, cost, before, after, now);
+            if cost > 0 {
+                delay = before.get().delay(now).max(delay);
+            }
+            verdict.is_allowed &= !told.is_violated;
+            is_never |= told.is_violated && told.retry_after.is_none();
+            verdict.retry_after = verdict.retry_after.max(told.retry_after);
+            verdict.policies.push(told);
+        }
+        if is_never {
+            verdict.retry_after = None;
+        }
+        if verdict.is_allowed {
+            verdict.delay = delay;
+        }
+        verdict
+    }
+}
+
+impl Told {
+    fn expected(policy: &QuotaPolicy, cost: i128, before: &State, after: &State, now: i128) -> Self {
+        let is_violated = !before.get().fits(now, cost);
+        let remaining = after.get().left(now);
+        let retry_after = if is_violated {
+            before.get().wait(now, cost)
+        } else {
+            None
+        };
+        let reset = || {
+            let next_unit = || after.get().wait(now, 1).expect("every capacity is at least one");
+            retry_after.unwrap_or_else(|| match remaining {
+                0 => next_unit(),
+                left => after.get().time_for(now, left),
+            })
+        };
+        Self {
+            name: policy.name().to_owned(),
+            cost,
+            is_violated,
+            remaining,
+            reset: policy.window().is_some().then(reset),
+            retry_after,
+        }
+    }
+}
