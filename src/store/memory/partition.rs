@@ -178,16 +178,19 @@ impl PartitionState {
 
     /// What was written by a clock that stood later belongs to now: it is neither given back nor kept for longer.
     fn rebase(&mut self, now: Timestamp) {
-        self.at = now;
         for state in &mut self.states {
             state.rebase(now.as_micros());
         }
         if let Some(others) = &mut self.others {
-            others.at = others.at.min(now);
-            for foreign in &mut others.states {
-                foreign.state.rebase(now.as_micros());
+            // They have gone on until the last charge, too, although nobody has written that down.
+            let times = times(others.at, self.at);
+            for Foreign { rule, state, .. } in &mut others.states {
+                state.advance(rule, times);
+                state.rebase(now.as_micros());
             }
+            others.at = now;
         }
+        self.at = now;
     }
 
     /// The moment from which this state equals that of a partition never seen.
