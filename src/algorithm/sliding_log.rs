@@ -23,7 +23,8 @@ pub(crate) struct SlidingLog {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogReading {
     pub(crate) used: u64,
-    /// Microseconds until the charge that was asked for passes; 0 if it does, or never will.
+    /// Microseconds until the charge that was asked for passes, or until the next unit is there if it never will; 0 if
+    /// that is now.
     pub(crate) wait: u64,
     /// Microseconds until the oldest entry is out of the window; 0 if there is none.
     pub(crate) oldest_leaves: u64,
@@ -69,9 +70,10 @@ impl SlidingLog {
     /// Until the oldest entry leaves, or longer if that would invite a client to more than twice the rate.
     pub(crate) fn reset(&self, reading: LogReading) -> u64 {
         let remaining = self.limit.saturating_sub(reading.used);
-        let natural = match reading.oldest_leaves {
-            0 => self.window_micros,
-            micros => micros,
+        let natural = match reading {
+            LogReading { wait: 1.., .. } if remaining == 0 => reading.wait,
+            LogReading { oldest_leaves: 0, .. } => self.window_micros,
+            LogReading { oldest_leaves, .. } => oldest_leaves,
         };
         natural.max(least_time_for(remaining, self.limit, self.window_micros))
     }
@@ -111,8 +113,9 @@ impl Log {
         let before = oldest.total - oldest.cost;
         let used = newest.total - before;
         let leaves = |entry: &Entry| entry.at + rule.window_micros - now;
-        let wait = if charge <= rule.limit && used + charge > rule.limit {
-            let needed = before + used + charge - rule.limit;
+        let asked = if charge <= rule.limit { charge } else { 1 };
+        let wait = if used + asked > rule.limit {
+            let needed = before + used + asked - rule.limit;
             let last = self.0.partition_point(|entry| entry.total < needed);
             self.0.get(last).map_or(0, leaves)
         } else {
@@ -200,7 +203,8 @@ mod tests {
             [1, 3, 4, 6, 7, 10].map(wait),
             [0, 0, 5, 5, 9, 9].map(|at| at + MINUTE - 10)
         );
-        assert_eq!(wait(11), 0);
+        // What never passes is told when the next unit is there.
+        assert_eq!(wait(11), wait(1));
     }
 
     #[test]

@@ -217,10 +217,13 @@ for charge_position = 1, #charges, CHARGE do
     if not receipt then
       if amount + charge > limit then
         fits = false
-        if charge <= limit then
+        -- Of a charge that never passes, the wait is that for the next unit.
+        local asked = charge
+        if charge > limit then asked = 1 end
+        if amount + asked > limit then
           -- The first entry by whose leaving enough units are free.
           local low, high = redis.call('ZRANK', key, oldest[1]), redis.call('ZCARD', key) - 1
-          local needed = before + amount + charge - limit
+          local needed = before + amount + asked - limit
           while low < high do
             local middle = floor((low + high) / 2)
             local _, its_total = read(ENTRY, redis.call('ZRANGE', key, middle, middle)[1])
