@@ -17,9 +17,9 @@ use tower_quota::{
 
 use self::model::{Actual, Kept, Partition, Receipt, Request, Verdict, is_converted_exactly, is_counted_exactly};
 
-/// 200 runs of 300 steps each.
-const RUNS: u32 = 200;
-const STEPS: usize = 300;
+/// 250 runs of up to 500 steps each.
+const RUNS: u32 = 250;
+const STEPS: usize = 500;
 
 const START: u64 = 1_700_000_000_000_000;
 
@@ -239,7 +239,7 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
         set,
         action,
     });
-    proptest::collection::vec(step, count)
+    proptest::collection::vec(step, 1..=count)
 }
 
 fn partition(scope: &str, number: u64) -> PartitionId {
@@ -324,7 +324,14 @@ impl Pair {
         let told = Verdict::of(&decision);
         let expected = self.model.as_mut().map(|model| model.acquire(now, set, request));
         if let Some((expected, _)) = &expected {
-            prop_assert_eq!(&told, expected, "{:?}, {:?}", self.store, step);
+            prop_assert_eq!(
+                &told,
+                expected,
+                "{:?}, {:?}, {:?}",
+                self.store,
+                step,
+                sets[step.set].policies
+            );
         }
         if told.is_allowed {
             self.open.push((decision, expected.and_then(|(_, receipt)| receipt)));
