@@ -31,6 +31,10 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 ///
 /// A policy that changes its algorithm starts with a full quota, and so does one that changes the length of a fixed or
 /// sliding window. All other changes keep the used units.
+///
+/// The same requests with a quota of 10 per 10 s, as `cargo run --example algorithms` draws them:
+///
+#[doc = include_str!("../docs/algorithms.svg")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {

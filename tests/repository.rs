@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "../examples/algorithms.rs"]
+#[allow(dead_code, reason = "what an example prints is not looked at here")]
+mod algorithms;
+
 use std::{fs, path::Path};
 
 fn read(path: &str) -> String {
@@ -47,6 +51,18 @@ fn every_feature_is_explained_in_the_readme_and_in_the_documentation() {
             assert!(document.contains(&format!("| `{feature}` |")), "{feature}");
         }
     }
+}
+
+/// The documentation shows it, and has it in the middle of a text, where a blank line would end it.
+#[tokio::test]
+async fn the_chart_of_algorithms_is_the_one_that_the_example_draws() {
+    let rows = algorithms::rows().await.unwrap();
+    let drawn = algorithms::svg(&rows).unwrap();
+    assert!(
+        read("docs/algorithms.svg") == drawn,
+        "run `cargo run --example algorithms` and look at the chart"
+    );
+    assert!(drawn.lines().all(|line| !line.trim().is_empty()));
 }
 
 /// Features only add: what a function does must not depend on them, so `cfg` stands where names are brought in or in

@@ -1,0 +1,329 @@
+//! What each algorithm lets pass of the same requests: printed, and as a chart.
+//!
+//! ```sh
+//! cargo run --example algorithms            # the chart goes to docs/algorithms.svg
+//! cargo run --example algorithms chart.svg  # or where you want it
+//! ```
+//!
+//! No server and no waiting: a memory store with a clock that is set by hand, so that each run says the same.
+
+use std::{
+    env,
+    error::Error,
+    fmt::{self, Write},
+    fs,
+    time::Duration,
+};
+
+use tower_quota::{
+    Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store,
+    clock::{Clock, Timestamp},
+};
+
+/// In milliseconds, as all times here.
+const WINDOW: u64 = 10_000;
+const QUOTA: u64 = 10;
+
+const ALGORITHMS: [(&str, Algorithm); 7] = [
+    ("token bucket", Algorithm::TokenBucket),
+    ("strict token bucket", Algorithm::StrictTokenBucket),
+    ("fixed window", Algorithm::FixedWindow),
+    ("sliding window counter", Algorithm::SlidingWindowCounter),
+    ("sliding window log", Algorithm::SlidingWindowLog),
+    ("leaky bucket, meter", Algorithm::LeakyBucketMeter),
+    (
+        "leaky bucket, queue of 5",
+        Algorithm::LeakyBucketQueue { max_waiting: 5 },
+    ),
+];
+
+/// A burst just before the border of a window and one just after it, a stream of twice the rate, a pause, a burst.
+const PHASES: [Phase; 4] = [
+    Phase::new("bursts of 10", 8_000, 10, 200),
+    Phase::new("", 10_200, 10, 200),
+    Phase::new("2 per second, twice the rate", 16_000, 30, 500),
+    Phase::new("16 after a pause", 41_000, 16, 200),
+];
+
+/// What is drawn.
+const TIMES: std::ops::Range<u64> = 6_000..50_000;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let rows = rows().await?;
+    print!("{}", text(&rows)?);
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/algorithms.svg");
+    let path = env::args().nth(1).unwrap_or_else(|| default.to_owned());
+    fs::write(&path, svg(&rows)?)?;
+    println!("\nThe chart is in {path}");
+    Ok(())
+}
+
+struct Phase {
+    /// Stands above it in the chart; empty if that of the phase before is meant for both.
+    name: &'static str,
+    from: u64,
+    requests: u64,
+    distance: u64,
+}
+
+impl Phase {
+    const fn new(name: &'static str, from: u64, requests: u64, distance: u64) -> Self {
+        Self {
+            name,
+            from,
+            requests,
+            distance,
+        }
+    }
+
+    fn arrivals(&self) -> impl Iterator<Item = u64> {
+        (0..self.requests).map(|number| self.from + number * self.distance)
+    }
+}
+
+/// A request; one that was refused never departs.
+#[derive(Debug)]
+struct Request {
+    arrival: u64,
+    departure: Option<u64>,
+}
+
+/// What has become of the requests.
+#[derive(Debug)]
+pub(crate) struct Row {
+    name: &'static str,
+    requests: Vec<Request>,
+}
+
+/// One row for the requests as they come, and one for each algorithm.
+pub(crate) async fn rows() -> Result<Vec<Row>, Box<dyn Error>> {
+    let arrivals = || PHASES.iter().flat_map(Phase::arrivals);
+    let as_they_come = arrivals().map(|arrival| Request {
+        arrival,
+        departure: Some(arrival),
+    });
+    let mut rows = vec![Row {
+        name: "requests",
+        requests: as_they_come.collect(),
+    }];
+    for (name, algorithm) in ALGORITHMS {
+        let requests = play(algorithm, arrivals()).await?;
+        rows.push(Row { name, requests });
+    }
+    Ok(rows)
+}
+
+async fn play(algorithm: Algorithm, arrivals: impl Iterator<Item = u64>) -> Result<Vec<Request>, Box<dyn Error>> {
+    let clock = Clock::manual(Timestamp::default());
+    let store = MemoryStore::builder().clock(clock.clone()).build()?;
+    let policy = QuotaPolicy::new("example", QUOTA, Duration::from_millis(WINDOW)).with_algorithm(algorithm);
+    let policies = CheckedPolicies::new([policy])?;
+    let alice = Scope::new("example").partition(&PartitionKey::new("user", "alice"));
+
+    let mut requests = Vec::new();
+    for arrival in arrivals {
+        clock.set(Timestamp::from_micros(arrival * 1_000));
+        let decision = store.acquire(Plan::new(policies.clone(), alice, 1)).await?;
+        let departure = arrival + decision.delay().as_millis() as u64;
+        requests.push(Request {
+            arrival,
+            departure: (decision.outcome() == Outcome::Allowed).then_some(departure),
+        });
+    }
+    Ok(requests)
+}
+
+impl Row {
+    fn departures(&self) -> impl Iterator<Item = u64> {
+        self.requests.iter().filter_map(|request| request.departure)
+    }
+
+    fn passed(&self) -> usize {
+        self.departures().count()
+    }
+
+    fn refused(&self) -> usize {
+        self.requests.len() - self.passed()
+    }
+
+    /// The most that departed in any stretch of time as long as a window.
+    fn most_in_a_window(&self) -> usize {
+        let in_window_from = |from| move |departure: &u64| (from..from + WINDOW).contains(departure);
+        let counts = self
+            .departures()
+            .map(|from| self.departures().filter(in_window_from(from)).count());
+        counts.max().unwrap_or(0)
+    }
+
+    fn longest_wait(&self) -> u64 {
+        let waits = self
+            .requests
+            .iter()
+            .filter_map(|request| Some(request.departure? - request.arrival));
+        waits.max().unwrap_or(0)
+    }
+}
+
+/// A line for each row, and a table of numbers.
+fn text(rows: &[Row]) -> Result<String, fmt::Error> {
+    /// A character of a line.
+    const STEP: u64 = 500;
+
+    let mut out = format!("{QUOTA} per {} s. A character is half a second:\n", WINDOW / 1_000);
+    out.push_str("how many departed, x if requests came and all were refused, | where a window begins\n\n");
+    for row in rows {
+        write!(out, "{:24} ", row.name)?;
+        for from in TIMES.step_by(STEP as usize) {
+            let is_now = |moment: &u64| (from..from + STEP).contains(moment);
+            let departed = row.departures().filter(is_now).count();
+            let has_arrivals = row.requests.iter().any(|request| is_now(&request.arrival));
+            match (departed, has_arrivals) {
+                (0, true) => out.push('x'),
+                (0, false) if from % WINDOW == 0 => out.push('|'),
+                (0, false) => out.push('.'),
+                (departed, _) => write!(out, "{departed}")?,
+            }
+        }
+        out.push('\n');
+    }
+    writeln!(out, "\n{:24} passed  refused  most in any 10 s  longest wait", "")?;
+    for row in rows {
+        let (passed, refused, most) = (row.passed(), row.refused(), row.most_in_a_window());
+        let wait = row.longest_wait() as f64 / 1_000.0;
+        writeln!(out, "{:24} {passed:6}  {refused:7}  {most:16}  {wait:10.1} s", row.name)?;
+    }
+    Ok(out)
+}
+
+// The chart.
+
+const WIDTH: u64 = 860;
+/// Pixels from above: the line of the first row, and how far the next one is below it.
+const FIRST_LINE: usize = 62;
+const ROW: usize = 38;
+/// Pixels from the left: where the columns of numbers end.
+const PASSED: f64 = 772.0;
+const MOST: f64 = 858.0;
+
+/// Its colours hold on light and on dark pages. Text has the colour of the page: inside of a page of rustdoc that is
+/// `--main-color`, elsewhere it follows the scheme that the reader prefers.
+const STYLE: &str = r#"<style>
+#algorithms-chart { color: var(--main-color, #1f2328); max-width: 100%; height: auto }
+@media (prefers-color-scheme: dark) { #algorithms-chart { color: var(--main-color, #e6edf3) } }
+#algorithms-chart text { font: 13px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: currentColor }
+#algorithms-chart .note { font-size: 12px; fill-opacity: .75 }
+#algorithms-chart .center { text-anchor: middle }
+#algorithms-chart .end { text-anchor: end }
+#algorithms-chart .above { font-weight: bold }
+#algorithms-chart path { fill: none; stroke: currentColor; stroke-width: 1.6 }
+#algorithms-chart .line { stroke-width: 1; stroke-opacity: .3 }
+#algorithms-chart .border { stroke-width: 1; stroke-opacity: .4; stroke-dasharray: 2 3 }
+#algorithms-chart .passed { stroke: #2f81f7 }
+#algorithms-chart .refused { stroke: #e5533d }
+#algorithms-chart .waiting { stroke: #2f81f7; stroke-width: .7 }
+</style>"#;
+
+/// The chart as a picture without blank lines, so that it can stand in the middle of a Markdown text.
+pub(crate) fn svg(rows: &[Row]) -> Result<String, fmt::Error> {
+    let bottom = FIRST_LINE + (rows.len() - 1) * ROW + 16;
+    let mut chart = Chart(String::new());
+    chart.frame(bottom)?;
+    for (index, row) in rows.iter().enumerate() {
+        let line = FIRST_LINE + index * ROW;
+        chart.text("", 0.0, line - 3, row.name)?;
+        chart.path("line", &format!("M{} {line}H{}", x(TIMES.start), x(TIMES.end)))?;
+        chart.requests(row, line, if index == 0 { "arrived" } else { "passed" })?;
+        if index == 0 {
+            chart.text("note end", PASSED, line - 3, &format!("of {}", row.passed()))?;
+        } else {
+            chart.numbers(row, line - 3)?;
+        }
+    }
+    chart.legend(bottom + 48)?;
+    Ok(format!(
+        r#"<svg id="algorithms-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" aria-label="Which of the same requests each algorithm lets pass">
+{STYLE}
+{content}</svg>
+"#,
+        height = bottom + 56,
+        content = chart.0
+    ))
+}
+
+/// Pixels from the left of a moment.
+fn x(moment: u64) -> f64 {
+    174.0 + (moment - TIMES.start) as f64 / 80.0
+}
+
+struct Chart(String);
+
+impl Chart {
+    fn path(&mut self, class: &str, path: &str) -> fmt::Result {
+        if path.is_empty() {
+            return Ok(());
+        }
+        writeln!(self.0, r#"<path class="{class}" d="{path}"/>"#)
+    }
+
+    fn text(&mut self, class: &str, x: f64, y: usize, text: &str) -> fmt::Result {
+        writeln!(self.0, r#"<text class="{class}" x="{x}" y="{y}">{text}</text>"#)
+    }
+
+    /// Headings, the seconds, and where windows begin.
+    fn frame(&mut self, bottom: usize) -> fmt::Result {
+        for Phase { name, from, .. } in PHASES.iter().filter(|phase| !phase.name.is_empty()) {
+            self.text("note", x(*from), 22, name)?;
+        }
+        self.text("note end", PASSED, 22, "passed")?;
+        self.text("note end", MOST, 22, "most in 10 s")?;
+        for border in (TIMES.start..=TIMES.end).filter(|moment| moment % WINDOW == 0) {
+            self.path("border", &format!("M{} 32V{bottom}", x(border)))?;
+            self.text("note center", x(border), bottom + 16, &format!("{} s", border / 1_000))?;
+        }
+        self.path("line", &format!("M{} {bottom}H{}", x(TIMES.start), x(TIMES.end)))
+    }
+
+    /// On a line, a tick upwards for each departure and a short one downwards for each refusal; what waits climbs to its
+    /// departure.
+    fn requests(&mut self, row: &Row, line: usize, class: &str) -> fmt::Result {
+        let (mut passed, mut refused, mut waiting) = (String::new(), String::new(), String::new());
+        for Request { arrival, departure } in &row.requests {
+            let from = x(*arrival);
+            let Some(to) = departure.map(x) else {
+                write!(refused, "M{from} {}v6", line + 2)?;
+                continue;
+            };
+            write!(passed, "M{to} {line}v-17")?;
+            if to > from {
+                write!(waiting, "M{from} {line}L{to} {}", line - 17)?;
+            }
+        }
+        self.path("waiting", &waiting)?;
+        self.path(class, &passed)?;
+        self.path("refused", &refused)
+    }
+
+    /// At the end of a row; what is above the quota stands out.
+    fn numbers(&mut self, row: &Row, y: usize) -> fmt::Result {
+        let most = row.most_in_a_window();
+        let class = if most as u64 > QUOTA { "end above" } else { "end" };
+        self.text("end", PASSED, y, &row.passed().to_string())?;
+        self.text(class, MOST, y, &most.to_string())
+    }
+
+    fn legend(&mut self, y: usize) -> fmt::Result {
+        self.text("note", 0.0, y, &format!("quota: {QUOTA} per 10 s"))?;
+        for (x, class, path, text) in [
+            (175, "passed", "v-14", "passes"),
+            (250, "refused", "m0-7v6", "refused"),
+            (330, "waiting", "l14-14", "waits, then passes"),
+            (484, "border", "v-14", "a window begins"),
+        ] {
+            self.path(class, &format!("M{x} {}{path}", y + 2))?;
+            let after = if class == "waiting" { 22.0 } else { 8.0 };
+            self.text("note", f64::from(x) + after, y, text)?;
+        }
+        self.path("passed", &format!("M344 {}v-14", y + 2))
+    }
+}
