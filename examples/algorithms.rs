@@ -242,7 +242,7 @@ pub(crate) fn svg(rows: &[Row]) -> Result<String, fmt::Error> {
     }
     chart.legend(bottom + 48)?;
     Ok(format!(
-        r#"<svg id="algorithms-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" aria-label="Which of the same requests each algorithm lets pass">
+        r#"<svg id="algorithms-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-label="Which of the same requests each algorithm lets pass">
 {STYLE}
 {content}</svg>
 "#,
