@@ -56,14 +56,16 @@ if type(value) == 'string' and #value > HEADER and #value <= LARGEST then
 end
 local elapsed = now - at
 
--- `readings` is what the policies had used before; `levels` what the value holds after the charges, if all of them fit.
-local readings, levels, drains, kinds, count = {}, { NARROW, now }, {}, {}, 0
-local logs, slots
-local fits, is_charged, is_mixed, known, longest, key_index, policy_index = true, false, false, 0, 0, 1, 0
+-- `readings` is the time and what the policies had used before; `levels` what the value holds after the charges, if all
+-- of them fit. There are places for three buckets from the start, because a table that grows is dear.
+local readings, width = { now, nil, nil, nil }, 1
+local levels, drains, count = { NARROW, now, nil, nil, nil, nil, nil, nil, nil, nil, nil }, { nil, nil, nil }, 0
+-- Tables for what is not a bucket are made when they are needed.
+local kinds, logs, slots
+local fits, is_charged, known, longest, key_index = true, false, 0, 0, 1
 for charge_position = 1, #charges, CHARGE do
   local id, weight, drain, limit, bound, charge = read('<I4ddddd', charges, charge_position)
   if charge ~= 0 then is_charged = true end
-  policy_index = policy_index + 1
 
   -- Most often a level stands where the last writer, with the same policies, has put it.
   local found, a, b, c, kind
@@ -102,14 +104,15 @@ for charge_position = 1, #charges, CHARGE do
       end
       if amount > bound then amount = bound end
     end
-    readings[#readings + 1] = amount
+    width = width + 1
+    readings[width] = amount
     local after = amount + charge
     if not receipt then
       if after > limit then fits = false end
     elseif charge >= 0 then
       if after > bound then after = bound end
     else
-      local mark = read('<d', receipt, 8 * policy_index + 1)
+      local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 9)
       after = amount
       if age < limit then
         local filled = age * drain
@@ -138,7 +141,8 @@ for charge_position = 1, #charges, CHARGE do
       amount = b
       if amount > bound then amount = bound end
     end
-    readings[#readings + 1] = amount
+    width = width + 1
+    readings[width] = amount
     local after = amount + charge
     if not receipt then
       if after > limit then fits = false end
@@ -149,7 +153,7 @@ for charge_position = 1, #charges, CHARGE do
     elseif after < 0 then
       after = 0
     end
-    is_mixed = true
+    kinds = kinds or {}
     levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, weight / 1000000, after
     drains[count], kinds[count] = 0, WINDOW
     if after > NARROW_MAX then levels[1] = WIDE end
@@ -170,7 +174,8 @@ for charge_position = 1, #charges, CHARGE do
       if previous > bound then previous = bound end
       if current > bound then current = bound end
     end
-    readings[#readings + 1], readings[#readings + 2] = previous, current
+    readings[width + 1], readings[width + 2] = previous, current
+    width = width + 2
     if not receipt then
       local overlap = ticks - floor((now - start) / tick)
       if previous * overlap + current * ticks + charge * ticks > limit * ticks then fits = false end
@@ -183,7 +188,7 @@ for charge_position = 1, #charges, CHARGE do
       if current < 0 then current = 0 end
       if previous < 0 then previous = 0 end
     end
-    is_mixed = true
+    kinds = kinds or {}
     levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, weight / 1000000, current
     drains[count], kinds[count] = previous, COUNTER
     if current > NARROW_MAX or previous > NARROW_MAX then levels[1] = WIDE end
@@ -235,7 +240,7 @@ for charge_position = 1, #charges, CHARGE do
     elseif charge >= 0 then
       if amount + charge > bound then charge = bound - amount end
     elseif age < limit then
-      local mark = read('<d', receipt, 8 * policy_index + 1)
+      local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 9)
       for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, charged_at, charged_at)) do
         local number, _, cost = read(ENTRY, entry)
         if number == mark then
@@ -258,8 +263,9 @@ for charge_position = 1, #charges, CHARGE do
         end
       end
     end
-    local base = #readings
-    readings[base + 1], readings[base + 2], readings[base + 3], readings[base + 4] = amount, wait, oldest_leaves, sequence
+    readings[width + 1], readings[width + 2], readings[width + 3] = amount, wait, oldest_leaves
+    readings[width + 4] = sequence
+    width = width + 4
     if charge > 0 then
       logs = logs or {}
       logs[#logs + 1] = { key, weight, struct.pack(ENTRY, sequence + 1, total + charge, charge) }
@@ -274,7 +280,8 @@ for charge_position = 1, #charges, CHARGE do
       redis.call('DEL', key)
       held = 0
     end
-    readings[#readings + 1] = held
+    width = width + 1
+    readings[width] = held
     if receipt then
       if charge < 0 then redis.call('ZREM', key, lease) end
     else
@@ -319,9 +326,10 @@ if fits and is_charged then
       if is_kept then
         count = count + 1
         levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, a, b
-        drains[count], kinds[count] = c, kind
+        drains[count] = c
         if kind ~= BUCKET then
-          is_mixed = true
+          kinds = kinds or {}
+          kinds[count] = kind
           if b > NARROW_MAX or c > NARROW_MAX then levels[1] = WIDE end
         elseif c ~= 1 or a > NARROW_MAX or b > NARROW_MAX then
           levels[1] = WIDE
@@ -332,7 +340,7 @@ if fits and is_charged then
   end
   if longest > 0 then
     local level = 'I4I4I4'
-    if is_mixed then
+    if kinds then
       -- A drain has a place of its own here, so that it may be any small number.
       level = 'I4I4I4I4B'
       for index = 1, count do
@@ -374,4 +382,4 @@ elseif is_later then
   -- Written by a clock that stood later: it belongs to now, or a caller without quota would stay so until that moment.
   redis.call('SETRANGE', KEYS[1], 1, struct.pack('<I7', now))
 end
-return struct.pack('<' .. string.rep('d', #readings + 1), now, unpack(readings))
+return struct.pack('<' .. string.rep('d', width), unpack(readings, 1, width))
