@@ -11,6 +11,8 @@
 //! - *refused*: the same for one key whose last window is used up.
 //! - *text key*: the key is a user's name. Governor hashes the text; on our side the digest of the partition is made
 //!   from it, as the layer does.
+//! - *algorithms*: the bare decision for many keys with one policy of each algorithm; the slot of a concurrent request is
+//!   given back at once.
 //! - *layer*: a whole request through a Tower layer around a ready service: the key from a header, the digest, guard,
 //!   deadline, decision, response and, where the name says so, the fields. The first line is the service without a
 //!   layer; its time, most of it for making the request, is in all of them.
@@ -42,8 +44,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
 use tower_quota::{
-    CheckedPolicies, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, Scope, Store,
-    key,
+    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
+    RateLimitLayer, Scope, Settlement, Store, key,
 };
 
 use self::rounds::Side;
@@ -71,6 +73,7 @@ fn main() {
         digests("hot key", 1, true),
         digests("refused", 1, false),
         text_key(),
+        algorithms(),
         layer(),
     ];
     for group in &mut groups {
@@ -202,13 +205,16 @@ fn quota<K: 'static>(
     let policies = CheckedPolicies::new(policies.iter().cloned()).expect("the policies are sound");
     let store = MemoryStore::new();
     case(name, keys, is_allowed, move |key| {
-        let plan = Plan::new(policies.clone(), partition(key), 1);
-        let mut decided = store.acquire(plan);
-        match Pin::new(&mut decided).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Ok(decision)) => decision.outcome() == Outcome::Allowed,
-            undecided => panic!("memory never waits and never fails, but this is {undecided:?}"),
-        }
+        decide(&store, Plan::new(policies.clone(), partition(key), 1)).outcome() == Outcome::Allowed
     })
+}
+
+fn decide(store: &MemoryStore, plan: Plan) -> Decision {
+    let mut decided = store.acquire(plan);
+    match Pin::new(&mut decided).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Ok(decision)) => decision,
+        undecided => panic!("memory never waits and never fails, but this is {undecided:?}"),
+    }
 }
 
 /// Limiters in a row until one refuses.
@@ -285,6 +291,42 @@ fn text_key() -> Group {
             ),
         ],
     }
+}
+
+/// Quotas that are never used up. A leaky bucket that does not let wait is a token bucket of one unit.
+fn algorithms() -> Group {
+    let counted = |name, algorithm| {
+        let plenty = if algorithm == Algorithm::SlidingWindowLog {
+            10_000
+        } else {
+            PLENTY.into()
+        };
+        let policy = QuotaPolicy::per_second("second", plenty).with_algorithm(algorithm);
+        quota(name, &[policy], partitions(KEYS), true, |partition| *partition)
+    };
+    let max_waiting = PLENTY.into();
+    Group {
+        name: "algorithms",
+        cases: vec![
+            counted("token bucket", Algorithm::TokenBucket),
+            counted("strict token bucket", Algorithm::StrictTokenBucket),
+            counted("fixed window", Algorithm::FixedWindow),
+            counted("sliding window counter", Algorithm::SlidingWindowCounter),
+            counted("sliding window log", Algorithm::SlidingWindowLog),
+            counted("leaky bucket, queue", Algorithm::LeakyBucketQueue { max_waiting }),
+            slots("concurrent requests"),
+        ],
+    }
+}
+
+fn slots(name: &'static str) -> Case {
+    let policies = CheckedPolicies::new([QuotaPolicy::concurrent("slots", 10)]).expect("the policy is sound");
+    let store = MemoryStore::new();
+    case(name, partitions(KEYS), true, move |partition| {
+        let decision = decide(&store, Plan::new(policies.clone(), *partition, 1));
+        let settled = store.settle(Settlement::new(&decision, 1)).now_or_never();
+        decision.outcome() == Outcome::Allowed && settled.is_some_and(|settled| settled.is_ok())
+    })
 }
 
 fn layer() -> Group {

@@ -21,13 +21,13 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 ///
 /// | algorithm | most in a window | bytes | take it when |
 /// |---|---|---|---|
-/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* | 104 | in doubt: bursts pass, and the rate holds over time |
-/// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 | *q* per window is a promise, and memory matters |
-/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a border | 112 | quotas begin anew at the full minute or at midnight (UTC) |
-/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q*, *q* for an even load | 112 | windows without the jump at the border |
-/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 150 + 40 to 140 a request | *q* is small and has to be exact |
-/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* + 1 | 104 | requests must come evenly, and clients can pace themselves |
-/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* + 1 leave | 104 | requests must leave evenly, and may wait |
+/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* | 104 to 120 | in doubt: bursts pass, and the rate holds over time |
+/// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 to 120 | *q* per window is a promise, and memory matters |
+/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a border | 104 | quotas begin anew at the full minute or at midnight (UTC) |
+/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q*, *q* for an even load | 104 | windows without the jump at the border |
+/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 136, and 32 to 120 a request | *q* is small and has to be exact |
+/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* + 1 | 104 to 120 | requests must come evenly, and clients can pace themselves |
+/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* + 1 leave | 104 to 120 | requests must leave evenly, and may wait |
 ///
 /// A policy that changes its algorithm starts with a full quota, and so does one that changes the length of a fixed or
 /// sliding window. All other changes keep the used units.

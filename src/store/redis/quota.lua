@@ -321,7 +321,7 @@ if fits and is_charged then
           life = start + window - now
         end
       end
-      local is_kept = life > 0
+      local is_kept = life > 0 and life < EXACT
       for index = 1, own do is_kept = is_kept and levels[3 * index] ~= id end
       if is_kept then
         count = count + 1
