@@ -123,7 +123,7 @@ impl fmt::Debug for OpenCharge {
 /// The slot that a request holds where a policy limits [concurrent requests](crate::QuotaPolicy::concurrent).
 ///
 /// The layer puts it into the extensions of the request. A slot becomes free when the response body has ended or was
-/// dropped. After an upgrade (status 101, or `CONNECT`) the body ends at once, while the connection goes on: take the
+/// dropped, and, where a [`RequestContentLayer`](crate::RequestContentLayer) counts it, the request body too. After an upgrade (status 101, or `CONNECT`) the body ends at once, while the connection goes on: take the
 /// slot with [`hold`](Self::hold) and keep it for as long as the upgraded connection is used.
 ///
 /// ```
