@@ -6,6 +6,7 @@ use crate::{
     algorithm::Readings,
     clock::Timestamp,
     lease::LeaseId,
+    partition::PartitionId,
     plan::{Charge, Costs, Plan},
     quota::QuotaPolicy,
 };
@@ -56,6 +57,10 @@ pub struct Decision {
     outcome: Outcome,
     /// Whether the fallback decided.
     by_fallback: bool,
+    /// Whether the quotas were lowered because the service has less capacity than usual.
+    is_reduced: bool,
+    /// How long to wait where no policy says so.
+    wait: Option<Duration>,
     /// What is charged by now.
     charged: Costs,
     /// The plan and what a store knew about it; nothing where no store was asked or none answered.
@@ -66,12 +71,16 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
+    /// The application has found the request to be a part of abnormal usage; it was refused.
+    Abnormal,
     /// All policies had quota left; the request was charged and passed on.
     Allowed,
     /// The store gave no decision; the request was passed on without being counted.
     FailedOpen,
     /// The store gave no decision; the request was refused with status 503.
     FailedClosed,
+    /// The service has no capacity at the moment; the request was refused.
+    Overloaded,
     /// At least one policy had too little quota left; nothing was charged, and the request was refused.
     Refused,
     /// The request could not be attributed to a caller, and the layer refuses such requests.
@@ -86,7 +95,7 @@ impl Outcome {
     pub fn is_pass(self) -> bool {
         match self {
             Self::Allowed | Self::FailedOpen | Self::Unlimited => true,
-            Self::FailedClosed | Self::Refused | Self::Unattributed => false,
+            Self::Abnormal | Self::FailedClosed | Self::Overloaded | Self::Refused | Self::Unattributed => false,
         }
     }
 }
@@ -105,6 +114,8 @@ impl Decision {
         Self {
             outcome,
             by_fallback: false,
+            is_reduced: false,
+            wait: None,
             charged,
             measured: Some(measured),
         }
@@ -114,9 +125,40 @@ impl Decision {
         Self {
             outcome,
             by_fallback: false,
+            is_reduced: false,
+            wait: None,
             charged: Costs::NOTHING,
             measured: None,
         }
+    }
+
+    /// Decided by the application, which may say how long to wait.
+    pub(crate) fn without_policies(outcome: Outcome, wait: Option<Duration>) -> Self {
+        Self {
+            wait,
+            ..Self::unmeasured(outcome)
+        }
+    }
+
+    /// The same decision, made by policies that were lowered.
+    pub(crate) fn made_with_reduced_capacity(mut self) -> Self {
+        self.is_reduced = true;
+        self
+    }
+
+    /// Whether the policies were lowered because the service has [less capacity](crate::Capacity) than usual.
+    pub fn is_capacity_reduced(&self) -> bool {
+        self.is_reduced
+    }
+
+    /// The store's time.
+    pub(crate) fn now(&self) -> Option<Timestamp> {
+        self.measured.as_ref().map(|measured| measured.now)
+    }
+
+    /// Whose quota the decision is about.
+    pub(crate) fn partition(&self) -> Option<PartitionId> {
+        self.measured.as_ref().map(|measured| measured.plan.partition())
     }
 
     /// The same decision, made by the fallback: what becomes of its charges is the fallback's business, too.
@@ -181,11 +223,18 @@ impl Decision {
         self.allowances().filter(Allowance::is_violated)
     }
 
-    /// How long until the same request passes if nobody else asks: the longest wait of all violated policies.
+    /// How long until the same request passes if nobody else asks: the longest wait of all violated policies, or what
+    /// the application has said when it refused the request.
     ///
-    /// `None` if the request was not refused by a policy, or if it never passes because it costs more than a policy ever
-    /// lets pass. Nobody knows when a slot of a limit of concurrent requests becomes free: its wait is one second.
+    /// `None` if the request was not refused, or if it never passes because it costs more than a policy ever lets pass.
+    /// Nobody knows when a slot of a limit of concurrent requests becomes free: its wait is one second. For a layer that
+    /// fails closed it is a second, too: by then the circuit breaker has tried the store again.
     pub fn retry_after(&self) -> Option<Duration> {
+        match self.outcome {
+            Outcome::FailedClosed => return Some(Duration::from_secs(1)),
+            Outcome::Abnormal | Outcome::Overloaded => return self.wait,
+            _ => {}
+        }
         self.violated()
             .map(|allowance| allowance.retry_after())
             .reduce(|a, b| Some(a?.max(b?)))?

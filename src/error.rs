@@ -48,6 +48,10 @@ pub enum ConfigErrorKind {
     PolicyName,
     /// The quota of a policy.
     Quota,
+    /// The status of refusals.
+    RefusalStatus,
+    /// What responses tell clients: a setting, or a policy that the chosen dialect cannot say.
+    ResponseFields,
     /// The scope of a layer.
     Scope,
     /// A setting of a store: its address, credentials, TLS, size.

@@ -53,6 +53,12 @@
 //! | requests that cost more than others | [`cost_by`](RateLimitLayerBuilder::cost_by), or [`ActualCost`] when it is known afterwards |
 //! | failed logins only | [`actual_cost`](RateLimitLayerBuilder::actual_cost) |
 //! | a response of your own | [`respond_with`](RateLimitLayerBuilder::respond_with) |
+//! | fields for older clients, fewer fields, or none | [`ResponseFields`] |
+//! | limits that clients must not see | [`QuotaPolicy::hidden`] |
+//! | lower limits while the service is busy | [`capacity`](RateLimitLayerBuilder::capacity) |
+//! | to turn away what looks like an attack | [`abnormal_usage`](RateLimitLayerBuilder::abnormal_usage) |
+//! | browsers and scripts of other origins | [`skip_cors_preflight`](RateLimitLayerBuilder::skip_cors_preflight), [`fields::EXPOSED`] |
+//! | a gateway before a service with limits of its own | nothing: the layer [joins](fields::merge_into) both lists |
 //! | to limit something that is not a request | a [`Store`] and a [`Plan`], without the layer |
 //! | to read or write `RateLimit` fields yourself, in a client or a gateway | the module [`fields`] |
 //!
@@ -118,7 +124,9 @@ mod partition;
 mod plan;
 mod policy;
 mod quota;
+mod random;
 mod rejection;
+mod response_fields;
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, reason = "the Redis store sends settlements")
@@ -133,14 +141,15 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
     layer::{
-        ActualCost, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent,
-        RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
+        AbnormalUsage, ActualCost, Capacity, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer,
+        RateLimitLayerBuilder, RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},
     policy::Tiers,
     quota::{Algorithm, CheckedPolicies, CheckedPolicy, Content, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
+    response_fields::{LegacyReset, ResponseFields, ShownWhen},
     settlement::Settlement,
     store::{
         AcquireFuture, Store, StoreFuture,

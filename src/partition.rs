@@ -126,6 +126,28 @@ impl PartitionId {
     pub fn to_bytes(self) -> [u8; 16] {
         self.0
     }
+
+    /// The partition key as clients see it (`pk`), where a policy [shows it](crate::QuotaPolicy::with_partition_key).
+    ///
+    /// It is a digest of the digest: it names the caller to nobody, and is of no use in the store. It is the first twelve
+    /// bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key
+    /// in a field`. A client that knows
+    /// the scope and how its key is made can compute it in advance, and so tell which of its requests share a quota. It
+    /// cannot if the layer has a [`digest_key`](crate::RateLimitLayerBuilder::digest_key); choose one if keys are made
+    /// from data that others could guess, such as addresses.
+    ///
+    /// ```
+    /// use tower_quota::{PartitionKey, Scope};
+    ///
+    /// let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+    /// assert_eq!(alice.shown_key(), [206, 208, 186, 142, 76, 163, 45, 196, 65, 23, 8, 73]);
+    /// ```
+    pub fn shown_key(self) -> [u8; 12] {
+        let hash = blake3::derive_key("tower-quota 2026-11-21 partition key in a field", &self.0);
+        let mut key = [0; 12];
+        key.copy_from_slice(&hash[..12]);
+        key
+    }
 }
 
 impl Hash for PartitionId {
@@ -174,6 +196,10 @@ impl Scope {
     }
 
     /// The digest under which stores keep what this caller has used.
+    ///
+    /// It is the first half of keyed BLAKE3 over the key's parts: of each the length of its kind in eight bytes, little
+    /// end first, the kind, and the same of its value. The hash's own key is derived from the scope's name with the
+    /// context `tower-quota 2026-11-21 partition digest of a scope`, and hashed with the digest key where there is one.
     pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
         let mut half = [0; 16];

@@ -5,6 +5,7 @@ use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 use crate::{
     algorithm::{Concurrency, FixedWindow, LeakyBucket, Rule, SlidingCounter, SlidingLog, TokenBucket},
     error::{ConfigError, ConfigErrorKind},
+    fields::ExtensionValue,
 };
 
 /// The largest quota and burst capacity: fifteen digits, the most that a structured field can carry.
@@ -150,6 +151,18 @@ pub struct QuotaPolicy {
     burst_capacity: Option<u64>,
     algorithm: Algorithm,
     unit: QuotaUnit,
+    is_hidden: bool,
+    shows_partition_key: bool,
+    extensions: Vec<Extension>,
+}
+
+/// An extension parameter of a policy in the `RateLimit-Policy` field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extension {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) value: ExtensionValue,
+    /// Whether the name may stand without that of a vendor.
+    pub(crate) is_bare: bool,
 }
 
 impl QuotaPolicy {
@@ -202,6 +215,9 @@ impl QuotaPolicy {
             burst_capacity: None,
             algorithm: Algorithm::TokenBucket,
             unit: QuotaUnit::Requests,
+            is_hidden: false,
+            shows_partition_key: false,
+            extensions: Vec::new(),
         }
     }
 
@@ -228,6 +244,65 @@ impl QuotaPolicy {
     #[must_use]
     pub const fn with_content_bytes(mut self, content: Content) -> Self {
         self.unit = QuotaUnit::ContentBytes(content);
+        self
+    }
+
+    /// Enforces the policy without showing it: it is in no field and in no list of violated policies, so that clients
+    /// learn nothing about what it protects. `Retry-After` is true all the same.
+    ///
+    /// A [decision](crate::Decision) names it: that is for you.
+    #[must_use]
+    pub const fn hidden(mut self) -> Self {
+        self.is_hidden = true;
+        self
+    }
+
+    /// Shows the partition key (`pk`), so that clients can tell whose quota the numbers are about.
+    ///
+    /// What is shown is [`PartitionId::shown_key`](crate::PartitionId::shown_key), which says nothing about the caller.
+    /// Dialects that have no place for it leave it out.
+    #[must_use]
+    pub const fn with_partition_key(mut self) -> Self {
+        self.shows_partition_key = true;
+        self
+    }
+
+    /// Adds an extension parameter to this policy in the `RateLimit-Policy` field: a comment, to most readers.
+    ///
+    /// The name begins with that of its vendor, as `acme-burst` does; `build()` refuses others.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let policy = QuotaPolicy::per_minute("minute", 60).with_burst_capacity(90);
+    /// let build = |policy| RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::client_ip())
+    ///     .policy(policy)
+    ///     .build();
+    /// assert!(build(policy.clone().with_extension("acme-burst", 90)).is_ok());
+    /// let error = build(policy.with_extension("burst", 90)).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "policy \"minute\": RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
+    /// );
+    /// ```
+    #[must_use]
+    pub fn with_extension(self, name: impl Into<Cow<'static, str>>, value: impl Into<ExtensionValue>) -> Self {
+        self.extended(name.into(), value.into(), false)
+    }
+
+    /// Adds an extension parameter with a bare name, such as `burst`. You want it only for clients that exist already.
+    #[must_use]
+    pub fn with_unprefixed_extension(
+        self,
+        name: impl Into<Cow<'static, str>>,
+        value: impl Into<ExtensionValue>,
+    ) -> Self {
+        self.extended(name.into(), value.into(), true)
+    }
+
+    fn extended(mut self, name: Cow<'static, str>, value: ExtensionValue, is_bare: bool) -> Self {
+        self.extensions.push(Extension { name, value, is_bare });
         self
     }
 
@@ -266,6 +341,30 @@ impl QuotaPolicy {
             (None, Algorithm::LeakyBucketQueue { max_waiting }) => max_waiting.saturating_add(1),
             (None, _) => self.quota,
         }
+    }
+
+    /// Whether clients are not told about the policy.
+    pub const fn is_hidden(&self) -> bool {
+        self.is_hidden
+    }
+
+    pub(crate) fn shows_partition_key(&self) -> bool {
+        self.shows_partition_key
+    }
+
+    pub(crate) fn extensions(&self) -> &[Extension] {
+        &self.extensions
+    }
+
+    /// The same policy with this part of its numbers, but at least one unit.
+    pub(crate) fn reduced_to(mut self, percent: u8) -> Self {
+        let reduced = |number: u64| (u128::from(number) * u128::from(percent) / 100).max(1) as u64;
+        self.quota = reduced(self.quota);
+        self.burst_capacity = self.burst_capacity.map(reduced);
+        if let Algorithm::LeakyBucketQueue { max_waiting } = &mut self.algorithm {
+            *max_waiting = reduced(*max_waiting);
+        }
+        self
     }
 
     pub(crate) fn window_micros(&self) -> u64 {

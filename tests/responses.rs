@@ -217,7 +217,7 @@ async fn a_custom_response_keeps_the_fields_and_the_wait() {
     assert_eq!(refused.decision.outcome(), Outcome::Refused);
 }
 
-/// G2: two field lines are one list.
+/// G2
 #[tokio::test]
 async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {
     let (_, store) = manual_store();
@@ -236,7 +236,7 @@ async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {
         .await
         .unwrap();
     let lines: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
-    assert_eq!(lines, [r#""inner";r=8;t=54"#, r#""outer";r=8;t=54"#]);
+    assert_eq!(lines, [r#""inner";r=8;t=54, "outer";r=8;t=54"#]);
 }
 
 #[tokio::test]

@@ -51,6 +51,29 @@ fn lines_of(layer: &RateLimitLayer, requests: usize) -> Vec<String> {
 }
 
 fn lines_of_method(layer: &RateLimitLayer, method: Method, requests: usize) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    lines_while(|| {
+        runtime.block_on(async {
+            for _ in 0..requests {
+                let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
+                let request = Request::builder()
+                    .method(&method)
+                    .header("x-user-id", "alice")
+                    .header("x-tier", "gold")
+                    .body(())
+                    .unwrap();
+                layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
+            }
+        });
+    })
+}
+
+/// The lines that are logged while something is done.
+fn lines_while(action: impl FnOnce()) -> Vec<String> {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(Level::TRACE)
@@ -58,24 +81,7 @@ fn lines_of_method(layer: &RateLimitLayer, method: Method, requests: usize) -> V
         .without_time()
         .with_writer(log.clone())
         .finish();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    let _default = tracing::subscriber::set_default(subscriber);
-    runtime.block_on(async {
-        for _ in 0..requests {
-            let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
-            let request = Request::builder()
-                .method(&method)
-                .header("x-user-id", "alice")
-                .header("x-tier", "gold")
-                .body(())
-                .unwrap();
-            layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
-        }
-    });
+    tracing::subscriber::with_default(subscriber, action);
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     log.lines().map(|line| line.trim().to_owned()).collect()
 }
@@ -145,6 +151,36 @@ fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
     ];
     assert_eq!(lines_of(&layer, 100), expected);
     assert_eq!(lines_of(&layer, 100), Vec::<String>::new());
+}
+
+/// D11
+#[test]
+fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
+    let build = |policies: &[QuotaPolicy]| {
+        let builder = RateLimitLayer::builder(MemoryStore::new())
+            .scope("log")
+            .key(key::client_ip());
+        let builder = policies
+            .iter()
+            .cloned()
+            .fold(builder, |builder, policy| builder.policy(policy));
+        lines_while(|| drop(builder.build().unwrap()))
+    };
+    let day = QuotaPolicy::per_day("day", 5_000);
+    assert_eq!(
+        build(std::slice::from_ref(&day)),
+        [
+            "WARN tower_quota: the shortest window is longer than an hour, so that a caller may use up all of it at once; \
+          add a policy with a short window scope=log window_seconds=86400"
+        ]
+    );
+    for other in [
+        QuotaPolicy::per_hour("hour", 9),
+        QuotaPolicy::concurrent("slots", 9),
+        QuotaPolicy::per_day("even", 9).with_algorithm(Algorithm::LeakyBucketMeter),
+    ] {
+        assert_eq!(build(&[day.clone(), other]), Vec::<String>::new());
+    }
 }
 
 /// Decision 12: never is a fault of the configuration, not of the client.

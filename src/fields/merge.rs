@@ -1,14 +1,17 @@
 //! Fields beside those that another server has sent already.
 
-use std::time::SystemTime;
+use std::{fmt::Write as _, time::SystemTime};
 
+use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, Item, KeyRef, ListSerializer};
 
 use super::{
-    MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY,
-    draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy},
+    MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY,
+    draft06::{self, RateLimitLimit, RateLimitRemaining, RateLimitReset},
+    draft11::{self, RateLimit, RateLimitPolicy},
     error::FieldError,
+    in_between,
     list::{self, Member},
     parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, QUOTA, WINDOW},
     retry_after::RetryAfter,
@@ -34,6 +37,8 @@ use super::{
 pub struct OwnFields {
     pub(crate) rate_limit: Option<HeaderValue>,
     pub(crate) rate_limit_policy: Option<HeaderValue>,
+    /// Policies that say the units of limits without being shown.
+    pub(crate) hidden_policy: Option<HeaderValue>,
     pub(crate) retry_after: Option<RetryAfter>,
 }
 
@@ -51,11 +56,17 @@ impl OwnFields {
     }
 
     /// The policies that the intermediary enforces.
-    ///
-    /// If you hide them, their unit is taken to be requests.
     #[must_use]
     pub fn with_rate_limit_policy(mut self, field: &RateLimitPolicy) -> Self {
         self.rate_limit_policy = Some(field.to_header_value());
+        self
+    }
+
+    /// Policies that are not shown and only say in which units the limits are. Without them, and without policies that
+    /// are shown, the unit is taken to be requests.
+    #[must_use]
+    pub fn with_hidden_policy(mut self, field: &RateLimitPolicy) -> Self {
+        self.hidden_policy = Some(field.to_header_value());
         self
     }
 
@@ -100,33 +111,107 @@ impl OwnFields {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn merge_into(headers: &mut HeaderMap, own: &OwnFields, now: SystemTime) {
-    // The units of limits are told by the policies, and those must not be joined yet.
-    if let Some(limits) = &own.rate_limit {
-        merge_list::<LimitItem>(headers, &RATELIMIT, limits, own);
-    }
-    if let Some(policies) = &own.rate_limit_policy {
-        merge_list::<PolicyItem>(headers, &RATELIMIT_POLICY, policies, own);
-    }
+    merge_draft11_lists(headers, own);
     if let Some(wait) = own.retry_after {
         merge_retry_after(headers, wait, now);
+    }
+}
+
+pub(crate) fn merge_draft11_lists(headers: &mut HeaderMap, own: &OwnFields) {
+    merge_lists::<draft11::LimitItem>(headers, own);
+}
+
+/// The same in the other dialect that has names.
+pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: &OwnFields) {
+    merge_lists::<in_between::LimitItem>(headers, own);
+}
+
+fn merge_lists<L: Limit>(headers: &mut HeaderMap, own: &OwnFields) {
+    // The units of limits are told by the policies, and those must not be joined yet.
+    if let Some(limits) = &own.rate_limit {
+        merge_list::<L>(headers, RATELIMIT, limits, own);
+    }
+    if let Some(policies) = &own.rate_limit_policy {
+        merge_list::<L::Policy>(headers, RATELIMIT_POLICY, policies, own);
+    }
+}
+
+/// The policies of draft-06, which are told apart by their quotas.
+pub(crate) fn merge_draft06_policies(headers: &mut HeaderMap, policies: &HeaderValue) {
+    merge_list::<draft06::PolicyItem>(headers, RATELIMIT_POLICY, policies, &OwnFields::default());
+}
+
+/// The limit that is closest to being reached, as the three fields of draft-06 show it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClosestLimit {
+    pub(crate) quota: u64,
+    pub(crate) remaining: u64,
+    pub(crate) reset: u64,
+}
+
+impl ClosestLimit {
+    /// This limit beside one of the service behind, given by what remains and its reset: with the later reset of the
+    /// two, or nothing if the other one is as close to being reached.
+    pub(crate) fn closer_than(self, (remaining, reset): (u64, u64)) -> Option<Self> {
+        let is_closer = (remaining, self.reset) > (self.remaining, reset);
+        is_closer.then(|| Self {
+            reset: self.reset.max(reset),
+            ..self
+        })
+    }
+
+    /// Quota, what remains and reset, all in one allocation.
+    pub(crate) fn to_header_values(self) -> [HeaderValue; 3] {
+        let numbers = [self.quota, self.remaining, self.reset].map(|number| number.min(MAX_INTEGER));
+        // Three numbers of up to fifteen digits.
+        let mut digits = String::with_capacity(48);
+        let ends = numbers.map(|number| {
+            let _ = write!(digits, "{number}");
+            digits.len()
+        });
+        let digits = Bytes::from(digits);
+        let value = |start, end| HeaderValue::from_maybe_shared(digits.slice(start..end)).expect("digits are ASCII");
+        [value(0, ends[0]), value(ends[0], ends[1]), value(ends[1], ends[2])]
+    }
+}
+
+/// Shows the own limit if it is closer to being reached than that of the service behind.
+pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit) {
+    let names = [RateLimitLimit::NAME, RateLimitRemaining::NAME, RateLimitReset::NAME];
+    let mut shown = own;
+    if names.iter().any(|name| headers.contains_key(name)) {
+        let read = || {
+            RateLimitLimit::read(headers).ok()??;
+            let remaining = RateLimitRemaining::read(headers).ok()??;
+            let reset = RateLimitReset::read(headers).ok()??;
+            Some((remaining.get(), reset.get()))
+        };
+        // What is malformed is left alone, and so is a limit of which nobody knows how close it is.
+        let Some(closer) = read().and_then(|inner| own.closer_than(inner)) else {
+            return;
+        };
+        shown = closer;
+    }
+    for (name, value) in names.into_iter().zip(shown.to_header_values()) {
+        insert(headers, name, value);
     }
 }
 
 fn merge_retry_after(headers: &mut HeaderMap, own: RetryAfter, now: SystemTime) {
     match RetryAfter::read(headers) {
         Ok(Some(inner)) if inner.wait(now) >= own.wait(now) => {}
-        Ok(_) => insert(headers, &RetryAfter::NAME, own.to_header_value()),
+        Ok(_) => insert(headers, RetryAfter::NAME, own.to_header_value()),
         Err(_) => {}
     }
 }
 
-fn merge_list<T: Merge>(headers: &mut HeaderMap, name: &HeaderName, value: &HeaderValue, own: &OwnFields) {
-    if !headers.contains_key(name) {
+fn merge_list<T: Merge>(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue, own: &OwnFields) {
+    if !headers.contains_key(&name) {
         insert(headers, name, value.clone());
         return;
     }
     let units = T::units(headers, own);
-    let Ok(mut inner) = Members::<T>::parse(headers.get_all(name)) else {
+    let Ok(mut inner) = Members::<T>::parse(headers.get_all(&name)) else {
         return;
     };
     let Ok(own) = Members::<T>::parse([value]) else {
@@ -141,7 +226,7 @@ fn merge_list<T: Merge>(headers: &mut HeaderMap, name: &HeaderName, value: &Head
 }
 
 /// Without the panic of a map that is full to the brim.
-fn insert(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
+fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
 }
 
@@ -152,15 +237,23 @@ trait Merge: Member {
 
     fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units;
 
-    fn name(&self) -> &str;
-
-    fn partition_key(&self) -> Option<&[u8]>;
-
-    /// Whether both items count the same unit, and it is known.
-    fn has_unit_of(&self, own: &Self, units: &Self::Units) -> bool;
+    /// Whether both items are about the same quota, as far as anybody can know.
+    fn is_same(&self, own: &Self, units: &Self::Units) -> bool;
 
     /// The parameters of which the lower value is shown, and those of which the greater one is.
     const TIGHTENED: (&'static KeyRef, &'static KeyRef);
+}
+
+/// Items that name the policy which they are about.
+trait Limit: Merge {
+    type Policy: Policy;
+}
+
+/// Items that say what the unit of a name is.
+trait Policy: Merge {
+    fn name(&self) -> &str;
+
+    fn unit(&self) -> &Unit;
 }
 
 /// The members of a list with what they mean and as they were parsed, so that one which is not altered is written as
@@ -183,8 +276,7 @@ impl<T: Merge> Members<T> {
         for (own, own_parsed) in own.typed.into_iter().zip(own.parsed) {
             let mut is_shown = false;
             for (typed, parsed) in self.typed[..inner].iter().zip(&mut self.parsed) {
-                let is_same = typed.name() == own.name() && typed.partition_key() == own.partition_key();
-                if is_same && typed.has_unit_of(&own, units) {
+                if typed.is_same(&own, units) {
                     is_changed |= tighten(parsed, &own_parsed, T::TIGHTENED);
                     is_shown = true;
                 }
@@ -234,56 +326,77 @@ fn replace_if(item: &mut Item, own: &Item, key: &KeyRef, is_stricter: impl Fn(i6
     is_replaced
 }
 
-impl Merge for PolicyItem {
+macro_rules! named_items {
+    ($dialect:ident) => {
+        impl Merge for $dialect::PolicyItem {
+            type Units = ();
+
+            const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (QUOTA, WINDOW);
+
+            fn units(_headers: &HeaderMap, _own: &OwnFields) {}
+
+            fn is_same(&self, own: &Self, _units: &()) -> bool {
+                let is_same_quota = self.name() == own.name() && self.partition_key() == own.partition_key();
+                is_same_quota && self.unit().is_known() && self.unit() == own.unit()
+            }
+        }
+
+        impl Policy for $dialect::PolicyItem {
+            fn name(&self) -> &str {
+                self.name()
+            }
+
+            fn unit(&self) -> &Unit {
+                self.unit()
+            }
+        }
+
+        impl Merge for $dialect::LimitItem {
+            type Units = [UnitsByName<$dialect::PolicyItem>; 2];
+
+            const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
+
+            fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units {
+                let own_policies = own.rate_limit_policy.iter().chain(&own.hidden_policy);
+                [
+                    UnitsByName::parse(headers.get_all(RATELIMIT_POLICY)),
+                    UnitsByName::parse(own_policies),
+                ]
+            }
+
+            fn is_same(&self, own: &Self, [inner_units, own_units]: &Self::Units) -> bool {
+                let is_same_quota = self.name() == own.name() && self.partition_key() == own.partition_key();
+                let unit = inner_units.of(self.name());
+                is_same_quota && unit.is_some() && unit == own_units.of(own.name())
+            }
+        }
+
+        impl Limit for $dialect::LimitItem {
+            type Policy = $dialect::PolicyItem;
+        }
+    };
+}
+
+named_items!(draft11);
+named_items!(in_between);
+
+impl Merge for draft06::PolicyItem {
     type Units = ();
 
+    // Equal quotas are the same policy, so that none is lower.
     const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (QUOTA, WINDOW);
 
     fn units(_headers: &HeaderMap, _own: &OwnFields) {}
 
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    fn partition_key(&self) -> Option<&[u8]> {
-        self.partition_key()
-    }
-
-    fn has_unit_of(&self, own: &Self, _units: &()) -> bool {
-        self.unit().is_known() && self.unit() == own.unit()
-    }
-}
-
-impl Merge for LimitItem {
-    type Units = (UnitsByName, UnitsByName);
-
-    const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
-
-    fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units {
-        (
-            UnitsByName::parse(headers.get_all(RATELIMIT_POLICY)),
-            UnitsByName::parse(&own.rate_limit_policy),
-        )
-    }
-
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    fn partition_key(&self) -> Option<&[u8]> {
-        self.partition_key()
-    }
-
-    fn has_unit_of(&self, own: &Self, (inner_units, own_units): &Self::Units) -> bool {
-        let unit = inner_units.of(self.name());
-        unit.is_some() && unit == own_units.of(own.name())
+    fn is_same(&self, own: &Self, _units: &()) -> bool {
+        self.quota() == own.quota()
     }
 }
 
 /// The units that the policies of one side are in; nothing if they cannot be read.
-struct UnitsByName(Option<Vec<PolicyItem>>);
+struct UnitsByName<P>(Option<Vec<P>>);
 
-impl UnitsByName {
+impl<P: Policy> UnitsByName<P> {
     fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Self {
         let mut lines = lines.into_iter().peekable();
         if lines.peek().is_none() {
@@ -299,7 +412,7 @@ impl UnitsByName {
             .as_ref()?
             .iter()
             .filter(|policy| policy.name() == name)
-            .map(PolicyItem::unit);
+            .map(P::unit);
         let unit = units.next().cloned().unwrap_or_default();
         (unit.is_known() && units.all(|other| *other == unit)).then_some(unit)
     }

@@ -63,9 +63,11 @@ mod unit;
 
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderName;
 
-pub(crate) use self::draft11::{limit_field, policy_field};
+pub(crate) use self::merge::{
+    ClosestLimit, merge_draft06_limit, merge_draft06_policies, merge_draft11_lists, merge_in_between_lists,
+};
 pub use self::{
     error::{FieldError, FieldErrorKind},
     extension::ExtensionValue,
@@ -94,7 +96,27 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }
 
-/// `Retry-After` in seconds, at least one.
-pub(crate) fn retry_after(wait: Duration) -> HeaderValue {
-    HeaderValue::from(whole_seconds(wait).max(1))
-}
+/// The names of all fields that this crate writes, for `Access-Control-Expose-Headers`: scripts of other origins cannot
+/// read a field that the server does not expose.
+///
+/// ```
+/// use tower_http::cors::CorsLayer;
+/// use tower_quota::fields;
+///
+/// let cors = CorsLayer::permissive().expose_headers(fields::EXPOSED);
+/// # let _ = cors;
+/// ```
+///
+/// Put the CORS layer *outside* of the limit, so that refusals carry its fields too. See also
+/// [`skip_cors_preflight`](crate::RateLimitLayerBuilder::skip_cors_preflight).
+pub const EXPOSED: [HeaderName; 9] = [
+    RATELIMIT,
+    RATELIMIT_POLICY,
+    http::header::RETRY_AFTER,
+    draft06::RateLimitLimit::NAME,
+    draft06::RateLimitRemaining::NAME,
+    draft06::RateLimitReset::NAME,
+    legacy::XRateLimitLimit::NAME,
+    legacy::XRateLimitRemaining::NAME,
+    legacy::XRateLimitReset::NAME,
+];

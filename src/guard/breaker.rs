@@ -14,7 +14,7 @@ use crate::{
     clock::{Clock, Timestamp},
     decision::Decision,
     error::StoreError,
-    telemetry,
+    random, telemetry,
 };
 
 /// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with
@@ -155,11 +155,7 @@ impl Drop for TrialGuard {
 
 /// Between half the pause and all of it, so that the instances of a service do not come back in step.
 fn jittered(pause: Duration) -> Duration {
-    use std::hash::{BuildHasher, RandomState};
-
-    // Each `RandomState` has other keys; that is randomness enough, and no dependency.
-    let random = RandomState::new().hash_one(0_u8) as u32;
-    pause / 2 + (pause / 2).mul_f64(f64::from(random) / f64::from(u32::MAX))
+    pause / 2 + (pause / 2).mul_f64(f64::from(random::number()) / f64::from(u32::MAX))
 }
 
 #[cfg(test)]

@@ -140,7 +140,8 @@ impl ClientIp {
         self
     }
 
-    /// Groups IPv6 clients by networks of this prefix length, 1 to 128; 64 by default.
+    /// Groups IPv6 clients by networks of this prefix length, 1 to 128; 64 by default. The key is that of the network's
+    /// first address, as [`ToPartitionKey`] gives it.
     ///
     /// One subscriber has at least a /64, often a /56 or a /48. With a longer prefix than theirs, each can take a fresh
     /// address, and a fresh quota, for every request.

@@ -3,11 +3,12 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Response, request, response};
+use http::{Response, StatusCode, request, response};
 
 use super::{
     RateLimitLayer,
     limits::{ActualCostOf, Cost, Limits, NoKey},
+    screening::{AbnormalUsage, Capacity, Screening},
 };
 use crate::{
     clock::Clock,
@@ -18,8 +19,9 @@ use crate::{
     policy::{Policies, Tiers},
     quota::QuotaPolicy,
     rejection::{Rejection, Responder},
+    response_fields::ResponseFields,
     store::Store,
-    telemetry::{Once, QueueLog},
+    telemetry::{self, LayerLog},
 };
 
 /// Settings of a [`RateLimitLayer`]. A scope, a key and at least one policy are needed; all else has a default.
@@ -36,13 +38,14 @@ pub struct RateLimitLayerBuilder {
     failure_mode: FailureMode,
     fallback: Option<Arc<dyn Store>>,
     responder: Responder,
+    status: StatusCode,
+    fields: ResponseFields,
+    screening: Screening,
     cost: Cost,
     actual_cost: Option<Box<ActualCostOf>>,
 }
 
 impl RateLimitLayerBuilder {
-    const DEADLINES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
-
     pub(super) fn new(store: impl Store) -> Self {
         Self {
             store: Arc::new(store),
@@ -56,6 +59,9 @@ impl RateLimitLayerBuilder {
             failure_mode: FailureMode::default(),
             fallback: None,
             responder: Responder::default(),
+            status: StatusCode::TOO_MANY_REQUESTS,
+            fields: ResponseFields::default(),
+            screening: Screening::default(),
             cost: Cost::Same(1),
             actual_cost: None,
         }
@@ -191,6 +197,62 @@ impl RateLimitLayerBuilder {
         self
     }
 
+    /// Which fields responses carry, and what they say. Default: [`ResponseFields::draft11`].
+    pub fn response_fields(mut self, fields: ResponseFields) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// Lets CORS preflight requests pass uncounted: `OPTIONS` with `Origin` and `Access-Control-Request-Method`. Default:
+    /// they are counted.
+    ///
+    /// Browsers send them by themselves, often before each request. You want it where nothing outside of the layer
+    /// answers them; [`fields::EXPOSED`](crate::fields::EXPOSED) names the fields that scripts should be able to read.
+    pub fn skip_cors_preflight(mut self) -> Self {
+        self.screening.skips_cors_preflight = true;
+        self
+    }
+
+    /// How much capacity the service has at the moment of a request. Default: always [`Capacity::Full`].
+    ///
+    /// The closure is called once for each request, before the store is asked, and must not block.
+    pub fn capacity<F>(mut self, capacity: F) -> Self
+    where
+        F: Fn(&request::Parts) -> Capacity + Send + Sync + 'static,
+    {
+        self.screening.capacity = Some(Box::new(capacity));
+        self
+    }
+
+    /// Finds requests that are a part of abnormal usage, which are refused. Default: none is.
+    ///
+    /// The closure is called once for each request, before the store is asked, and must not block. What is abnormal is
+    /// up to you: the layer has no opinion.
+    ///
+    /// ```
+    /// # use tower_quota::{AbnormalUsage, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::client_ip())
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .abnormal_usage(|request| request.uri.path().ends_with(".php").then(AbnormalUsage::new))
+    ///     .build()?;
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    pub fn abnormal_usage<F>(mut self, detect: F) -> Self
+    where
+        F: Fn(&request::Parts) -> Option<AbnormalUsage> + Send + Sync + 'static,
+    {
+        self.screening.abnormal_usage = Some(Box::new(detect));
+        self
+    }
+
+    /// The status of refusals because a quota is used up, a client or server error. Default: 429.
+    pub fn refusal_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
     /// Replaces the response to refused requests. Default: [`Rejection::to_response`].
     ///
     /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure
@@ -234,42 +296,59 @@ impl RateLimitLayerBuilder {
             .key
             .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
         key.check()?;
-        let policies = match self.tiers {
-            Some(_) if !self.policies.is_empty() => {
-                let message = "policies: both `policy` and `tiers` are set; put the policies into the tiers";
-                return Err(error(ConfigErrorKind::Policies, message));
-            }
-            Some(tiers) => Policies::by_tier(tiers)?,
-            None => Policies::same(self.policies)?,
-        };
-        if !Self::DEADLINES.contains(&self.deadline) {
-            let message = format!("deadline {:?} is outside {:?}", self.deadline, Self::DEADLINES);
-            return Err(ConfigError::new(ConfigErrorKind::Deadline, message));
+        self.fields.check()?;
+        let policies = Policies::new(self.policies, self.tiers, &self.fields)?;
+        check_deadline(self.deadline)?;
+        check_status(self.status)?;
+        if let Some(window) = policies.lone_large_windows().next() {
+            telemetry::lone_large_window(&scope_name, window);
         }
         let scope = self.digest_key.as_ref().map_or_else(
             || Scope::new(&scope_name),
             |key| Scope::with_digest_key(&scope_name, key),
         );
-        let clock = Clock::system();
-        let guard = Guard::new(self.store, self.fallback, self.failure_mode, self.deadline, clock);
+        let guard = Guard::new(
+            self.store,
+            self.fallback,
+            self.failure_mode,
+            self.deadline,
+            Clock::system(),
+        );
         Ok(RateLimitLayer::new(Limits {
             shared_partition: Limits::shared_partition(&scope),
             scope,
             scope_name,
             key,
             no_key: self.no_key,
-            no_key_warning: Once::default(),
+            screening: self.screening,
             policies,
-            unknown_tier_warning: Once::default(),
             guard: Arc::new(guard),
             responder: self.responder,
+            status: self.status,
+            fields: self.fields,
             cost: self.cost,
             actual_cost: self.actual_cost,
-            cost_warning: Once::default(),
-            content_warning: Once::default(),
-            queue_log: QueueLog::default(),
+            log: LayerLog::default(),
         }))
     }
+}
+
+fn check_deadline(deadline: Duration) -> Result<(), ConfigError> {
+    const DEADLINES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+
+    if DEADLINES.contains(&deadline) {
+        return Ok(());
+    }
+    let message = format!("deadline {deadline:?} is outside {DEADLINES:?}");
+    Err(ConfigError::new(ConfigErrorKind::Deadline, message))
+}
+
+fn check_status(status: StatusCode) -> Result<(), ConfigError> {
+    if status.is_client_error() || status.is_server_error() {
+        return Ok(());
+    }
+    let message = format!("refusal status {} is outside 400..=599", status.as_u16());
+    Err(ConfigError::new(ConfigErrorKind::RefusalStatus, message))
 }
 
 impl fmt::Debug for RateLimitLayerBuilder {

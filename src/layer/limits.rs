@@ -3,26 +3,27 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Extensions, Response, header, request, request::Parts, response};
+use http::{Extensions, Response, StatusCode, header, request, request::Parts, response};
 use http_body::Body;
 
 use super::{
     body::RateLimitBody,
     content::Reader,
     open_charge::{ActualCost, OpenCharge, SlotHandle},
+    screening::{Screened, Screening},
 };
 use crate::{
     clock::Clock,
     decision::{Decision, Outcome},
-    fields::{self, RATELIMIT, RATELIMIT_POLICY},
     guard::{Deciding, Guard},
     key::KeyExtractor,
     partition::{PartitionId, PartitionKey, Scope},
     plan::{Costs, Plan},
-    policy::{FollowUp, Policies, Tier},
+    policy::{FollowUp, Policies, PolicySet, Tier},
     rejection::{Rejection, Responder},
+    response_fields::{PolicyFields, ResponseFields},
     settlement::Settlement,
-    telemetry::{Once, QueueLog},
+    telemetry::LayerLog,
 };
 
 /// What happens to a request for which no key is found.
@@ -44,16 +45,15 @@ pub(crate) struct Limits {
     pub(super) key: Box<dyn KeyExtractor>,
     pub(super) shared_partition: PartitionId,
     pub(super) no_key: NoKey,
-    pub(super) no_key_warning: Once,
+    pub(super) screening: Screening,
     pub(super) policies: Policies,
-    pub(super) unknown_tier_warning: Once,
     pub(super) guard: Arc<Guard>,
     pub(super) responder: Responder,
+    pub(super) status: StatusCode,
+    pub(super) fields: ResponseFields,
     pub(super) cost: Cost,
     pub(super) actual_cost: Option<Box<ActualCostOf>>,
-    pub(super) cost_warning: Once,
-    pub(super) content_warning: Once,
-    pub(super) queue_log: QueueLog,
+    pub(super) log: LayerLog,
 }
 
 pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
@@ -107,7 +107,8 @@ impl Turn {
             Duration::ZERO => Self::Now,
             delay => {
                 limits
-                    .queue_log
+                    .log
+                    .queue
                     .record(Clock::system().now(), &limits.scope_name, delay);
                 Self::In(delay)
             }
@@ -121,20 +122,27 @@ impl Limits {
         scope.partition(&PartitionKey::new("no key", ""))
     }
 
-    /// key → policy → plan → guard
+    /// screening → key → policy → plan → guard
     pub(super) fn decide(&self, request: &Parts) -> (Deciding, Tier) {
-        let tier = self.policies.tier(request);
+        let percent = match self.screening.screen(request) {
+            Screened::Counted(percent) => percent,
+            Screened::Decided(outcome, wait) => {
+                let decision = Decision::without_policies(outcome, wait);
+                return (Deciding::Decided(decision), self.policies.tier(request, 100));
+            }
+        };
+        let tier = self.policies.tier(request, percent);
         if tier.is_unknown {
-            self.unknown_tier_warning.unknown_tier(&self.scope_name);
+            self.log.unknown_tier.unknown_tier(&self.scope_name);
         }
         let decided = |outcome| Deciding::Decided(Decision::unmeasured(outcome));
-        let Some(set) = self.policies.of(tier) else {
+        let Some(set) = self.policies(tier) else {
             return (decided(Outcome::Unlimited), tier);
         };
         let partition = match self.key.extract(request) {
             Some(key) => self.scope.partition(&key),
             None => {
-                self.no_key_warning.no_key(&self.scope_name);
+                self.log.no_key.no_key(&self.scope_name);
                 match self.no_key {
                     NoKey::Allow => return (decided(Outcome::Unlimited), tier),
                     NoKey::Refuse => return (decided(Outcome::Unattributed), tier),
@@ -153,19 +161,26 @@ impl Limits {
         (self.guard.decide(plan), tier)
     }
 
+    /// The policies by which a request is decided, `None` if it is not limited.
+    fn policies(&self, tier: Tier) -> Option<&PolicySet> {
+        let set = self.policies.of(tier)?;
+        Some(set.at_capacity(tier.percent, &self.fields))
+    }
+
     /// The length that a request says its content has.
     fn announced_bytes(&self, request: &Parts) -> u64 {
         let length = request.headers.get(header::CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         let has_content = !request.method.is_safe() || request.headers.contains_key(header::TRANSFER_ENCODING);
         if length.is_none() && has_content && request.extensions.get::<Reader>().is_none() {
-            self.content_warning.uncounted_content(&self.scope_name);
+            self.log.content.uncounted_content(&self.scope_name);
         }
         length.unwrap_or(0)
     }
 
     /// Before the inner service is called: keeps the charge open if anything of it may still change.
     pub(super) fn admit(&self, decision: Decision, tier: Tier, request: &mut Parts) -> Verdict {
+        let decision = with_capacity(decision, tier);
         let follow_up = self.policies.of(tier).map_or(FollowUp::NOTHING, |set| set.follow_up);
         if !follow_up.is_needed() || decision.charged() == Costs::NOTHING {
             return Verdict {
@@ -194,10 +209,12 @@ impl Limits {
     pub(super) fn refuse(&self, decision: Decision, tier: Tier, request: &Parts) -> Response<Bytes> {
         let never = decision.violated().find(|allowance| allowance.retry_after().is_none());
         if let Some(never) = never {
-            self.cost_warning
+            self.log
+                .cost
                 .cost_above_capacity(&self.scope_name, never.policy(), never.cost());
         }
-        let mut response = self.responder.respond(&Rejection::new(&decision, request));
+        let decision = with_capacity(decision, tier);
+        let mut response = self.responder.respond(&Rejection::new(&decision, request, self.status));
         self.tell(decision, tier, &mut response);
         response
     }
@@ -258,20 +275,28 @@ impl Limits {
         decision.set_charged(charged);
     }
 
-    /// Adds what the client is told. What an inner service has said stands; two field lines are one list.
+    /// Adds what the client is told.
     fn tell<B>(&self, decision: Decision, tier: Tier, response: &mut Response<B>) {
-        if let Some(limits) = fields::limit_field(&decision) {
-            let headers = response.headers_mut();
-            headers.append(RATELIMIT, limits);
-            if let Some(policies) = self.policies.of(tier).and_then(|set| set.field.clone()) {
-                headers.append(RATELIMIT_POLICY, policies);
-            }
+        let nothing = PolicyFields::default();
+        let mut shown = tier;
+        if self.fields.shows_usual_policies() {
+            shown.percent = 100;
         }
+        let fields = self.policies(shown).map_or(&nothing, |set| &set.fields);
+        self.fields.tell(&decision, fields, response);
         // A layer of ours inside of this one may have refused what this one has allowed.
         if !is_refused(response.extensions()) {
             response.extensions_mut().insert(decision);
         }
     }
+}
+
+/// The decision, if it was made by lowered policies with a note of that.
+fn with_capacity(decision: Decision, tier: Tier) -> Decision {
+    if tier.percent < 100 {
+        return decision.made_with_reduced_capacity();
+    }
+    decision
 }
 
 /// Whether a layer of ours has refused the request that this is the response to.

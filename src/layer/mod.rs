@@ -6,6 +6,7 @@ mod content;
 mod future;
 mod limits;
 mod open_charge;
+mod screening;
 mod service;
 
 use std::{fmt, sync::Arc};
@@ -20,6 +21,7 @@ pub use self::{
     future::ResponseFuture,
     limits::NoKey,
     open_charge::{ActualCost, HeldSlot, SlotHandle},
+    screening::{AbnormalUsage, Capacity},
     service::RateLimit,
 };
 use crate::store::Store;

@@ -1,13 +1,13 @@
 //! Which policies apply to a request: the same for all, or by the tier of its caller.
 
-use std::{collections::HashSet, fmt};
+use std::{collections::HashSet, fmt, sync::OnceLock, time::Duration};
 
-use http::{HeaderValue, request::Parts};
+use http::request::Parts;
 
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    fields,
     quota::{Algorithm, CheckedPolicies, Content, QuotaPolicy, QuotaUnit},
+    response_fields::{PolicyFields, ResponseFields},
 };
 
 /// Policies by tier: what "free", "premium" and "admin" callers are allowed.
@@ -83,8 +83,10 @@ impl fmt::Debug for Tiers {
 #[derive(Debug)]
 pub(crate) struct PolicySet {
     pub(crate) policies: CheckedPolicies,
-    pub(crate) field: Option<HeaderValue>,
+    pub(crate) fields: PolicyFields,
     pub(crate) follow_up: FollowUp,
+    /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
+    reduced: OnceLock<Box<[OnceLock<PolicySet>; 99]>>,
 }
 
 /// What has to be followed after a request was admitted.
@@ -124,13 +126,58 @@ impl FollowUp {
 }
 
 impl PolicySet {
-    fn new(policies: Vec<QuotaPolicy>) -> Result<Self, ConfigError> {
+    fn new(policies: Vec<QuotaPolicy>, fields: &ResponseFields) -> Result<Self, ConfigError> {
         let policies = CheckedPolicies::new(policies)?;
         Ok(Self {
-            field: fields::policy_field(&policies),
+            fields: fields.prepare(&policies)?,
             follow_up: FollowUp::of(&policies),
             policies,
+            reduced: OnceLock::new(),
         })
+    }
+
+    /// The same policies with so many percent of their quotas.
+    pub(crate) fn at_capacity(&self, percent: u8, fields: &ResponseFields) -> &Self {
+        let index = match percent {
+            100.. => return self,
+            percent => usize::from(percent.max(1)) - 1,
+        };
+        let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
+        reduced[index].get_or_init(|| self.reduced_to(percent.max(1), fields))
+    }
+
+    fn reduced_to(&self, percent: u8, fields: &ResponseFields) -> Self {
+        let reduced = |percent| {
+            let policies = self.policies.iter().map(|policy| policy.policy().clone());
+            Self::new(policies.map(|policy| policy.reduced_to(percent)).collect(), fields)
+        };
+        // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
+        // next lower ones are as good.
+        let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
+        found.unwrap_or_else(|| Self {
+            policies: self.policies.clone(),
+            fields: PolicyFields::default(),
+            follow_up: self.follow_up,
+            reduced: OnceLock::new(),
+        })
+    }
+
+    /// The window of the only policies that there are, if it is so long that a client may use up all of it at once.
+    fn lone_large_window(&self) -> Option<Duration> {
+        let policies = || self.policies.iter().map(|policy| policy.policy());
+        let is_even = |policy: &QuotaPolicy| {
+            let algorithm = policy.algorithm();
+            matches!(
+                algorithm,
+                Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
+            )
+        };
+        if policies().any(is_even) {
+            return None;
+        }
+        // A limit of concurrent requests has no window, and is less than all others.
+        let shortest = policies().map(QuotaPolicy::window).min()?;
+        shortest.filter(|window| *window > Duration::from_secs(3_600))
     }
 }
 
@@ -149,14 +196,28 @@ pub(crate) struct Tier {
     index: usize,
     /// Whether the request named a tier that the layer does not have.
     pub(crate) is_unknown: bool,
+    /// How much of the usual quotas there is.
+    pub(crate) percent: u8,
 }
 
 impl Policies {
-    pub(crate) fn same(policies: Vec<QuotaPolicy>) -> Result<Self, ConfigError> {
-        PolicySet::new(policies).map(Self::Same)
+    /// The same for all, or by tier.
+    pub(crate) fn new(
+        policies: Vec<QuotaPolicy>,
+        tiers: Option<Tiers>,
+        fields: &ResponseFields,
+    ) -> Result<Self, ConfigError> {
+        match tiers {
+            Some(_) if !policies.is_empty() => Err(ConfigError::new(
+                ConfigErrorKind::Policies,
+                "policies: both `policy` and `tiers` are set; put the policies into the tiers",
+            )),
+            Some(tiers) => Self::by_tier(tiers, fields),
+            None => PolicySet::new(policies, fields).map(Self::Same),
+        }
     }
 
-    pub(crate) fn by_tier(tiers: Tiers) -> Result<Self, ConfigError> {
+    fn by_tier(tiers: Tiers, fields: &ResponseFields) -> Result<Self, ConfigError> {
         let mut names = HashSet::new();
         if let Some((name, _)) = tiers.tiers.iter().find(|(name, _)| !names.insert(name)) {
             let message = format!("tier {name:?}: the name is used twice; names must be unique");
@@ -168,11 +229,13 @@ impl Policies {
                 "tiers: there is none; at least one is needed",
             ));
         }
-        let checked =
-            |(name, policies): (String, Option<Vec<QuotaPolicy>>)| match policies.map(PolicySet::new).transpose() {
+        let checked = |(name, policies): (String, Option<Vec<QuotaPolicy>>)| {
+            let policies = policies.map(|policies| PolicySet::new(policies, fields));
+            match policies.transpose() {
                 Ok(policies) => Ok((name, policies)),
                 Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),
-            };
+            }
+        };
         let checked: Result<_, _> = tiers.tiers.into_iter().map(checked).collect();
         Ok(Self::ByTier {
             select: tiers.select,
@@ -180,24 +243,33 @@ impl Policies {
         })
     }
 
-    pub(crate) fn tier(&self, request: &Parts) -> Tier {
-        let Self::ByTier { select, tiers } = self else {
-            return Tier {
-                index: 0,
-                is_unknown: false,
-            };
-        };
-        let Some(name) = select(request) else {
-            return Tier {
-                index: 0,
-                is_unknown: false,
-            };
-        };
-        let index = tiers.iter().position(|(tier, _)| tier == name);
-        Tier {
+    pub(crate) fn tier(&self, request: &Parts, percent: u8) -> Tier {
+        let tier = |index: Option<usize>| Tier {
             index: index.unwrap_or(0),
             is_unknown: index.is_none(),
+            percent,
+        };
+        let Self::ByTier { select, tiers } = self else {
+            return tier(Some(0));
+        };
+        match select(request) {
+            Some(name) => tier(tiers.iter().position(|(tier, _)| tier == name)),
+            None => tier(Some(0)),
         }
+    }
+
+    /// The windows of sets that have none shorter than an hour.
+    pub(crate) fn lone_large_windows(&self) -> impl Iterator<Item = Duration> {
+        let tiers: &[_] = match self {
+            Self::Same(_) => &[],
+            Self::ByTier { tiers, .. } => tiers,
+        };
+        let same = match self {
+            Self::Same(set) => Some(set),
+            Self::ByTier { .. } => None,
+        };
+        let sets = same.into_iter().chain(tiers.iter().filter_map(|(_, set)| set.as_ref()));
+        sets.filter_map(PolicySet::lone_large_window)
     }
 
     /// The policies of a tier, `None` if it is not limited.

@@ -7,10 +7,8 @@ use std::{fmt, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 
-use crate::{
-    decision::{Decision, Outcome},
-    fields,
-};
+use self::problem::ProblemType;
+use crate::decision::{Decision, Outcome};
 
 /// A request that is refused: what a custom response is made from.
 ///
@@ -19,11 +17,17 @@ use crate::{
 pub struct Rejection<'a> {
     decision: &'a Decision,
     request: &'a Parts,
+    /// The status of a refusal because a quota is used up.
+    status: StatusCode,
 }
 
 impl<'a> Rejection<'a> {
-    pub(crate) fn new(decision: &'a Decision, request: &'a Parts) -> Self {
-        Self { decision, request }
+    pub(crate) fn new(decision: &'a Decision, request: &'a Parts, status: StatusCode) -> Self {
+        Self {
+            decision,
+            request,
+            status,
+        }
     }
 
     /// Why the request is refused, and what is left of each policy.
@@ -36,26 +40,36 @@ impl<'a> Rejection<'a> {
         self.request
     }
 
-    /// The status that the layer would answer with: 429 if a quota is used up, 503 if there was no decision and the
-    /// layer
-    /// [fails closed](crate::FailureMode::Closed), 403 if the caller is unknown and the layer
-    /// [refuses](crate::NoKey::Refuse) such requests.
+    /// The status that the layer would answer with:
+    ///
+    /// - 429, or what [`refusal_status`](crate::RateLimitLayerBuilder::refusal_status) says, if a quota is used up;
+    /// - 429 if the application has found the usage [abnormal](crate::AbnormalUsage);
+    /// - 503 if the [capacity](crate::Capacity) is reduced or exhausted, or if there was no decision and the layer
+    ///   [fails closed](crate::FailureMode::Closed);
+    /// - 403 if the caller is unknown and the layer [refuses](crate::NoKey::Refuse) such requests.
     pub fn status(&self) -> StatusCode {
-        match self.decision.outcome() {
-            Outcome::FailedClosed => StatusCode::SERVICE_UNAVAILABLE,
-            Outcome::Unattributed => StatusCode::FORBIDDEN,
-            _ => StatusCode::TOO_MANY_REQUESTS,
+        match self.problem_type() {
+            ProblemType::AbnormalUsageDetected => StatusCode::TOO_MANY_REQUESTS,
+            ProblemType::Forbidden => StatusCode::FORBIDDEN,
+            ProblemType::QuotaExceeded => self.status,
+            ProblemType::TemporaryReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
-    /// When to try again, as the `Retry-After` field says it before it is rounded up to whole seconds; `None` if the
-    /// same request never passes.
-    pub fn retry_after(&self) -> Option<Duration> {
+    fn problem_type(&self) -> ProblemType {
         match self.decision.outcome() {
-            // By then the circuit breaker has tried the store again.
-            Outcome::FailedClosed => Some(Duration::from_secs(1)),
-            _ => self.decision.retry_after(),
+            Outcome::Abnormal => ProblemType::AbnormalUsageDetected,
+            Outcome::Unattributed => ProblemType::Forbidden,
+            Outcome::FailedClosed | Outcome::Overloaded => ProblemType::TemporaryReducedCapacity,
+            _ if self.decision.is_capacity_reduced() => ProblemType::TemporaryReducedCapacity,
+            _ => ProblemType::QuotaExceeded,
         }
+    }
+
+    /// When to try again, before it is rounded up to whole seconds for the `Retry-After` field, which may also say a later
+    /// moment; `None` if the same request never passes.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.decision.retry_after()
     }
 
     /// The response that the layer gives by default: a problem as in RFC 9457.
@@ -80,15 +94,8 @@ impl Responder {
         Self(Box::new(respond))
     }
 
-    /// The application's response with the wait that belongs to it, whatever the application has made of the rest.
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
-        let mut response = (self.0)(rejection);
-        if let Some(wait) = rejection.retry_after() {
-            response
-                .headers_mut()
-                .insert(header::RETRY_AFTER, fields::retry_after(wait));
-        }
-        response
+        (self.0)(rejection)
     }
 }
 

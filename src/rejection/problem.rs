@@ -4,37 +4,55 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::Rejection;
-use crate::decision::Outcome;
 
-const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-const TEMPORARY_REDUCED_CAPACITY: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+/// Why a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProblemType {
+    AbnormalUsageDetected,
+    /// What status 403 says is all that there is to say.
+    Forbidden,
+    QuotaExceeded,
+    TemporaryReducedCapacity,
+}
+
+impl ProblemType {
+    fn uri(self) -> &'static str {
+        match self {
+            Self::AbnormalUsageDetected => "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+            Self::Forbidden => "about:blank",
+            Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            Self::TemporaryReducedCapacity => {
+                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+            }
+        }
+    }
+
+    /// The same for every occurrence of the type.
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::AbnormalUsageDetected => "Request not satisfied due to detection of abnormal request pattern",
+            Self::Forbidden => "Forbidden",
+            Self::QuotaExceeded => "Request cannot be satisfied as assigned quota has been exceeded",
+            Self::TemporaryReducedCapacity => {
+                "Request cannot be satisfied due to temporary server capacity constraints"
+            }
+        }
+    }
+}
 
 pub(super) fn body(rejection: &Rejection<'_>) -> Bytes {
-    let status = rejection.status().as_u16();
-    let violated: Value = rejection
-        .decision()
-        .violated()
-        .map(|allowance| allowance.policy().name())
-        .collect();
-    let problem = match rejection.decision().outcome() {
-        Outcome::FailedClosed => json!({
-            "type": TEMPORARY_REDUCED_CAPACITY,
-            "title": "Request cannot be satisfied due to temporary server capacity constraints",
-            "status": status,
-            "violated-policies": violated,
-        }),
-        Outcome::Unattributed => json!({
-            "type": "about:blank",
-            "title": "Forbidden",
-            "status": status,
-            "detail": "The request cannot be attributed to a caller.",
-        }),
-        _ => json!({
-            "type": QUOTA_EXCEEDED,
-            "title": "Request cannot be satisfied as assigned quota has been exceeded",
-            "status": status,
-            "violated-policies": violated,
-        }),
-    };
+    let problem_type = rejection.problem_type();
+    let mut problem = json!({
+        "type": problem_type.uri(),
+        "title": problem_type.title(),
+        "status": rejection.status().as_u16(),
+    });
+    if problem_type == ProblemType::Forbidden {
+        problem["detail"] = "The request cannot be attributed to a caller.".into();
+    } else {
+        let violated = rejection.decision().violated().map(|allowance| allowance.policy());
+        let shown = violated.filter(|policy| !policy.is_hidden());
+        problem["violated-policies"] = shown.map(|policy| policy.name()).collect::<Value>();
+    }
     problem.to_string().into()
 }

@@ -24,6 +24,16 @@ pub(crate) fn circuit_closed(undecided: u64) {
     event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
 }
 
+pub(crate) fn lone_large_window(scope: &str, window: Duration) {
+    event!(
+        WARN,
+        scope = %scope,
+        window_seconds = %window.as_secs(),
+        "the shortest window is longer than an hour, so that a caller may use up all of it at once; \
+         add a policy with a short window"
+    );
+}
+
 #[cfg(feature = "redis")]
 pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
     event!(DEBUG, error = %error, "a connection to Redis failed");
@@ -101,6 +111,16 @@ impl QueueLog {
             );
         });
     }
+}
+
+/// What one layer has told already.
+#[derive(Debug, Default)]
+pub(crate) struct LayerLog {
+    pub(crate) content: Once,
+    pub(crate) cost: Once,
+    pub(crate) no_key: Once,
+    pub(crate) queue: QueueLog,
+    pub(crate) unknown_tier: Once,
 }
 
 /// A warning that is given once for each layer.

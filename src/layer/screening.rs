@@ -1,0 +1,131 @@
+//! What the application says about a request before anybody looks at quotas.
+
+use std::{fmt, time::Duration};
+
+use http::{Method, header, request::Parts};
+
+use crate::decision::Outcome;
+
+/// How much of its usual capacity a service has: what a
+/// [capacity hook](crate::RateLimitLayerBuilder::capacity) says about each request.
+///
+/// ```
+/// use std::{sync::{Arc, atomic::{AtomicU8, Ordering}}, time::Duration};
+/// use tower_quota::{Capacity, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+///
+/// // Whoever watches the load writes to it.
+/// let load = Arc::new(AtomicU8::new(0));
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::client_ip())
+///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .capacity(move |_request| match load.load(Ordering::Relaxed) {
+///         0..80 => Capacity::Full,
+///         80..95 => Capacity::Reduced { percent: 25 },
+///         _ => Capacity::Exhausted { retry_after: Duration::from_secs(5) },
+///     })
+///     .build()?;
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Capacity {
+    /// None: the request is refused with status 503, and no store is asked.
+    Exhausted {
+        /// How long the client should wait; at least a second is told.
+        retry_after: Duration,
+    },
+    /// All of it. The default.
+    #[default]
+    Full,
+    /// A part of it: all quotas, burst capacities and queues are so many percent of what they usually are, but at least
+    /// one unit.
+    ///
+    /// What callers have used stays used. The lowered policies are what clients see, and refusals have status 503 and
+    /// the problem type `temporary-reduced-capacity`.
+    Reduced {
+        /// From 1 to 99; 0 is taken for 1, and more than 99 for [`Full`](Self::Full).
+        percent: u8,
+    },
+}
+
+/// A request is a part of a pattern that the application does not want: what a
+/// [detection hook](crate::RateLimitLayerBuilder::abnormal_usage) says.
+///
+/// It is refused with status 429 and the problem type `abnormal-usage-detected`, and takes no quota.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::AbnormalUsage;
+///
+/// let for_an_hour = AbnormalUsage::new().with_retry_after(Duration::from_secs(3_600));
+/// assert_ne!(for_an_hour, AbnormalUsage::new());
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AbnormalUsage {
+    retry_after: Option<Duration>,
+}
+
+impl AbnormalUsage {
+    /// Abnormal usage that says nothing about when it will end.
+    pub const fn new() -> Self {
+        Self { retry_after: None }
+    }
+
+    /// Tells the client how long to wait, at least a second.
+    #[must_use]
+    pub const fn with_retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+}
+
+pub(super) type CapacityOf = dyn Fn(&Parts) -> Capacity + Send + Sync;
+pub(super) type AbnormalUsageOf = dyn Fn(&Parts) -> Option<AbnormalUsage> + Send + Sync;
+
+/// The hooks of a layer.
+#[derive(Default)]
+pub(super) struct Screening {
+    pub(super) abnormal_usage: Option<Box<AbnormalUsageOf>>,
+    pub(super) capacity: Option<Box<CapacityOf>>,
+    pub(super) skips_cors_preflight: bool,
+}
+
+/// What becomes of a request.
+pub(super) enum Screened {
+    /// It is counted with so many percent of the quotas.
+    Counted(u8),
+    /// It passes or is refused without any policy, and may be told how long to wait.
+    Decided(Outcome, Option<Duration>),
+}
+
+impl Screening {
+    pub(super) fn screen(&self, request: &Parts) -> Screened {
+        if self.skips_cors_preflight && is_cors_preflight(request) {
+            return Screened::Decided(Outcome::Unlimited, None);
+        }
+        if let Some(usage) = self.abnormal_usage.as_ref().and_then(|detect| detect(request)) {
+            return Screened::Decided(Outcome::Abnormal, usage.retry_after);
+        }
+        match self.capacity.as_ref().map(|capacity| capacity(request)) {
+            None | Some(Capacity::Full) => Screened::Counted(100),
+            Some(Capacity::Reduced { percent }) => Screened::Counted(percent.clamp(1, 100)),
+            Some(Capacity::Exhausted { retry_after }) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
+        }
+    }
+}
+
+/// As the Fetch standard defines it.
+fn is_cors_preflight(request: &Parts) -> bool {
+    request.method == Method::OPTIONS
+        && request.headers.contains_key(header::ORIGIN)
+        && request.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+impl fmt::Debug for Screening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Screening")
+            .field("skips_cors_preflight", &self.skips_cors_preflight)
+            .finish_non_exhaustive()
+    }
+}

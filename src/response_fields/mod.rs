@@ -1,0 +1,457 @@
+//! What responses tell clients: in which dialect, on which of them, and how much.
+
+mod policy_fields;
+mod shown;
+mod write;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::HeaderMap;
+
+pub(crate) use self::policy_fields::PolicyFields;
+use crate::{
+    decision::{Allowance, Decision},
+    error::{ConfigError, ConfigErrorKind},
+};
+
+/// Which fields a layer adds to responses, and what they say.
+///
+/// The default is [`draft11`](Self::draft11): `RateLimit` and `RateLimit-Policy`, with all policies that are not
+/// [hidden](crate::QuotaPolicy::hidden), on every response that was decided on. You want another choice for clients that
+/// know an older dialect, to say less, or to make many clients come back at different moments. `Retry-After` belongs to
+/// every refusal, whatever is chosen here.
+///
+/// It changes what is told, never what is enforced. Numbers are never made to look more generous than they are: settings
+/// only lower what is left and only lengthen waits. What an inner service has sent is joined with what the layer says,
+/// as [`merge_into`](crate::fields::merge_into) describes.
+///
+/// | you need | take |
+/// |---|---|
+/// | clients of the drafts up to 06 | [`draft06`](Self::draft06), or [`with_draft06_limit`](Self::with_draft06_limit) beside draft-11 |
+/// | clients that know `X-RateLimit-*` only | [`legacy`](Self::legacy) |
+/// | nothing at all, or fields of your own | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
+/// | short responses | [`closest_only`](Self::closest_only), [`shown_when`](Self::shown_when), [`without_policies`](Self::without_policies) |
+/// | clients that do not all come back at one moment | [`with_jitter`](Self::with_jitter) |
+/// | to slow clients down before they are refused | [`lowered_by`](Self::lowered_by), [`with_ratio_cap`](Self::with_ratio_cap) |
+///
+/// ```
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
+///
+/// # tokio_test::block_on(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .policy(QuotaPolicy::per_day("day", 5_000))
+///     .response_fields(ResponseFields::draft06())
+///     .build()?;
+/// let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
+///
+/// let response = service.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
+/// assert_eq!(response.headers()["ratelimit-limit"], "60");
+/// assert_eq!(response.headers()["ratelimit-remaining"], "59");
+/// assert_eq!(response.headers()["ratelimit-reset"], "59");
+/// assert_eq!(response.headers()["ratelimit-policy"], "60;w=60, 5000;w=86400");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+#[must_use = "it has to be given to the builder of a layer"]
+pub struct ResponseFields {
+    form: Form,
+    adds_draft06_limit: bool,
+    closest_only: bool,
+    shown_when: ShownWhen,
+    without_limits: bool,
+    without_policies: bool,
+    low_limits_on_redirects: bool,
+    ratio_cap: u32,
+    lowered_by: Option<Arc<Lower>>,
+    jitter: Duration,
+    retry_after_as_date: bool,
+    usual_policies: bool,
+    replacing: bool,
+    extra: Option<Arc<Extra>>,
+}
+
+type Lower = dyn Fn(&Allowance<'_>) -> u64 + Send + Sync;
+type Extra = dyn Fn(&Decision, &mut HeaderMap) + Send + Sync;
+
+/// Which fields there are, and what their values look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Draft06,
+    Draft11,
+    InBetween,
+    Legacy(LegacyReset),
+    None,
+}
+
+/// On which of the responses that were decided on there are fields. See [`ResponseFields::shown_when`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ShownWhen {
+    /// On all of them. The default.
+    #[default]
+    Always,
+    /// On refusals, and when a policy that is shown has at most so many percent of its quota left, from 0 to 100.
+    NearExhaustion(u8),
+    /// On refusals only.
+    Refused,
+}
+
+/// What `X-RateLimit-Reset` counts: servers differ. See [`ResponseFields::legacy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LegacyReset {
+    /// Seconds from the moment when the response is made.
+    Seconds,
+    /// Seconds since the beginning of 1970, by the store's clock.
+    UnixTime,
+}
+
+impl ResponseFields {
+    const MAX_JITTER: Duration = Duration::from_secs(3_600);
+
+    const fn new(form: Form) -> Self {
+        Self {
+            form,
+            adds_draft06_limit: false,
+            closest_only: false,
+            shown_when: ShownWhen::Always,
+            without_limits: false,
+            without_policies: false,
+            low_limits_on_redirects: false,
+            ratio_cap: 2,
+            lowered_by: None,
+            jitter: Duration::ZERO,
+            retry_after_as_date: false,
+            usual_policies: false,
+            replacing: false,
+            extra: None,
+        }
+    }
+
+    /// `RateLimit` and `RateLimit-Policy` as draft-ietf-httpapi-ratelimit-headers-11 has them. The default.
+    pub const fn draft11() -> Self {
+        Self::new(Form::Draft11)
+    }
+
+    /// The dialect between draft-06 and draft-11, in which names are Tokens. `build()` refuses names that are none.
+    pub const fn in_between() -> Self {
+        Self::new(Form::InBetween)
+    }
+
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left, and `RateLimit-Policy`,
+    /// as draft-ietf-httpapi-ratelimit-headers-06 has them.
+    ///
+    /// Only policies that count requests are shown: there is no word for another unit. `build()` refuses two policies
+    /// with the same quota, which nothing would tell apart.
+    pub const fn draft06() -> Self {
+        Self::new(Form::Draft06)
+    }
+
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left.
+    ///
+    /// No document says what they mean. Here they are the quota, what is left of it, and when more is there, and only
+    /// policies that count requests are shown. If an inner service has sent one of them, nobody knows in which
+    /// meaning, and none is touched.
+    pub const fn legacy(reset: LegacyReset) -> Self {
+        Self::new(Form::Legacy(reset))
+    }
+
+    /// No fields at all. [`Retry-After`](crate::Rejection::retry_after) stays.
+    pub const fn none() -> Self {
+        Self::new(Form::None)
+    }
+
+    /// Adds the three numbers of draft-06 to the fields of draft-11, for clients that know either. `RateLimit-Policy`
+    /// stays in the form of draft-11, since both have it. `build()` refuses it beside other dialects.
+    pub const fn with_draft06_limit(mut self) -> Self {
+        self.adds_draft06_limit = true;
+        self
+    }
+
+    /// Shows only the policy with the fewest units left, of each quota unit, in `RateLimit`. Default: all.
+    pub const fn closest_only(mut self) -> Self {
+        self.closest_only = true;
+        self
+    }
+
+    /// On which responses the fields are. Default: all that were decided on.
+    pub const fn shown_when(mut self, shown_when: ShownWhen) -> Self {
+        self.shown_when = shown_when;
+        self
+    }
+
+    /// Leaves out `RateLimit`, or the three fields in its place.
+    pub const fn without_limits(mut self) -> Self {
+        self.without_limits = true;
+        self
+    }
+
+    /// Leaves out `RateLimit-Policy`.
+    pub const fn without_policies(mut self) -> Self {
+        self.without_policies = true;
+        self
+    }
+
+    /// Shows low limits on redirects, too.
+    ///
+    /// By default a redirect says nothing about limits of which 10 % or less are left, so that a client does not put off
+    /// the request which it is told to make.
+    pub const fn with_low_limits_on_redirects(mut self) -> Self {
+        self.low_limits_on_redirects = true;
+        self
+    }
+
+    /// How many times the rate of its policy a client may get if it spends what is left in the time that is shown: 1, or
+    /// 2, the default.
+    ///
+    /// The time is lengthened as needed; what is left is never lowered for it.
+    pub const fn with_ratio_cap(mut self, factor: u32) -> Self {
+        self.ratio_cap = factor;
+        self
+    }
+
+    /// Shows fewer units than are left: the closure says how many, and a number above what is left does nothing.
+    ///
+    /// You want it to slow clients down while your service is busy, or under attack. It must not block.
+    ///
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+    /// use tower_quota::ResponseFields;
+    ///
+    /// let is_busy = Arc::new(AtomicBool::new(false));
+    /// let fields = ResponseFields::draft11().lowered_by(move |allowance| match is_busy.load(Ordering::Relaxed) {
+    ///     true => allowance.remaining() / 4,
+    ///     false => allowance.remaining(),
+    /// });
+    /// # let _ = fields;
+    /// ```
+    pub fn lowered_by<F>(mut self, lower: F) -> Self
+    where
+        F: Fn(&Allowance<'_>) -> u64 + Send + Sync + 'static,
+    {
+        self.lowered_by = Some(Arc::new(lower));
+        self
+    }
+
+    /// Lengthens the times of each response by the same random number of whole seconds, up to `most`, an hour at most.
+    /// Default: zero.
+    ///
+    /// Clients that were told the same moment then come back at different ones.
+    pub const fn with_jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+
+    /// Writes `Retry-After` as a date instead of seconds. A date is of use only to clients whose clocks are right.
+    pub const fn with_retry_after_as_date(mut self) -> Self {
+        self.retry_after_as_date = true;
+        self
+    }
+
+    /// Shows the usual policies in `RateLimit-Policy` while the [capacity](crate::Capacity) is reduced. Default: the
+    /// reduced ones.
+    pub const fn with_usual_policies(mut self) -> Self {
+        self.usual_policies = true;
+        self
+    }
+
+    /// Removes the fields of an inner service instead of joining them. Default: they are joined.
+    ///
+    /// Only for a gateway that is a part of the service itself: what the inner service enforces is hidden from clients.
+    pub const fn replacing(mut self) -> Self {
+        self.replacing = true;
+        self
+    }
+
+    /// Adds fields of your own to each response that was decided on. The closure must not block.
+    ///
+    /// ```
+    /// use tower_quota::ResponseFields;
+    ///
+    /// let fields = ResponseFields::draft06().with_extra_fields(|decision, headers| {
+    ///     if let Some(day) = decision.allowances().find(|allowance| allowance.policy().name() == "day") {
+    ///         headers.insert("acme-ratelimit-daylimit", day.policy().quota().into());
+    ///     }
+    /// });
+    /// # let _ = fields;
+    /// ```
+    pub fn with_extra_fields<F>(mut self, extra: F) -> Self
+    where
+        F: Fn(&Decision, &mut HeaderMap) + Send + Sync + 'static,
+    {
+        self.extra = Some(Arc::new(extra));
+        self
+    }
+
+    pub(crate) fn shows_usual_policies(&self) -> bool {
+        self.usual_policies
+    }
+
+    /// Finds settings out of their range.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let error = |message: String| Err(ConfigError::new(ConfigErrorKind::ResponseFields, message));
+        if !(1..=2).contains(&self.ratio_cap) {
+            return error(format!(
+                "response fields: ratio cap {} is outside 1..=2",
+                self.ratio_cap
+            ));
+        }
+        if self.adds_draft06_limit && self.form != Form::Draft11 {
+            return error(format!(
+                "response fields: the limit of draft-06 is added to {:?}; it goes with draft-11 only",
+                self.form
+            ));
+        }
+        if self.jitter > Self::MAX_JITTER {
+            let message = format!(
+                "response fields: jitter {:?} is above {:?}",
+                self.jitter,
+                Self::MAX_JITTER
+            );
+            return error(message);
+        }
+        match self.shown_when {
+            ShownWhen::NearExhaustion(percent) if percent > 100 => {
+                error(format!("response fields: {percent} percent is outside 0..=100"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Default for ResponseFields {
+    fn default() -> Self {
+        Self::draft11()
+    }
+}
+
+impl fmt::Debug for ResponseFields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ResponseFields")
+            .field("form", &self.form)
+            .field("shown_when", &self.shown_when)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Response;
+
+    use super::*;
+    use crate::{
+        QuotaPolicy,
+        clock::{Clock, Timestamp},
+        partition::{PartitionKey, Scope},
+        plan::Plan,
+        quota::CheckedPolicies,
+        store::{Store, memory::MemoryStore},
+    };
+
+    fn told(decision: &Decision) -> Option<String> {
+        let mut response = Response::new(());
+        ResponseFields::default().tell(decision, &PolicyFields::default(), &mut response);
+        let value = response.headers().get("ratelimit")?;
+        Some(value.to_str().unwrap().to_owned())
+    }
+
+    fn policies_of(policies: Vec<QuotaPolicy>) -> String {
+        let policies = CheckedPolicies::new(policies).unwrap();
+        let fields = ResponseFields::default().prepare(&policies).unwrap();
+        fields.value(|| None).unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// Takes `requests` units at one moment, waits, takes one more and shows the field of that.
+    fn limits_of(policies: Vec<QuotaPolicy>, requests: u64, wait: Duration) -> String {
+        let clock = Clock::manual(Timestamp::from_micros(1_000_000));
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let policies = CheckedPolicies::new(policies).unwrap();
+        let partition = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
+        let acquire = |cost| {
+            let future = store.acquire(Plan::new(policies.clone(), partition, cost));
+            future.into_ready().unwrap().unwrap()
+        };
+        acquire(requests);
+        clock.advance(wait);
+        told(&acquire(1)).unwrap()
+    }
+
+    /// A1, A2, A3, A9, A15
+    #[test]
+    fn policies_are_one_list_in_the_form_of_the_draft() {
+        let policies = vec![
+            QuotaPolicy::new("burst", 100, Duration::from_secs(60)),
+            QuotaPolicy::per_day("daily", 1_000),
+        ];
+        assert_eq!(policies_of(policies), r#""burst";q=100;w=60, "daily";q=1000;w=86400"#);
+        assert_eq!(
+            policies_of(vec![QuotaPolicy::new("default", 100, Duration::from_secs(10))]),
+            r#""default";q=100;w=10"#
+        );
+    }
+
+    /// A24
+    #[test]
+    fn quotes_and_backslashes_in_names_are_escaped() {
+        assert_eq!(
+            policies_of(vec![QuotaPolicy::per_second(r#"a"b\c"#, 1)]),
+            r#""a\"b\\c";q=1;w=1"#
+        );
+    }
+
+    /// A1
+    #[test]
+    fn nothing_to_show_is_no_field() {
+        assert_eq!(told(&Decision::unmeasured(crate::Outcome::FailedOpen)), None);
+    }
+
+    /// B1, B2, B4, B6: a charge of one from a full bucket of ten.
+    #[test]
+    fn limits_show_the_units_left_and_the_seconds_for_them_rounded_up() {
+        let ten = || vec![QuotaPolicy::per_second("default", 10)];
+        assert_eq!(limits_of(ten(), 0, Duration::ZERO), r#""default";r=9;t=1"#);
+        // 3.9 units are three.
+        assert_eq!(limits_of(ten(), 6, Duration::from_millis(90)), r#""default";r=3;t=1"#);
+    }
+
+    /// B14: the values of the draft's examples come out letter by letter.
+    #[test]
+    fn values_of_the_examples_are_written_letter_by_letter() {
+        let per =
+            |name: &'static str, quota, seconds| vec![QuotaPolicy::new(name, quota, Duration::from_secs(seconds))];
+        let micros = Duration::from_micros;
+        // One left of a rate of one in seven seconds.
+        let default = vec![QuotaPolicy::new("default", 1, Duration::from_secs(7)).with_burst_capacity(2)];
+        assert_eq!(limits_of(default, 0, Duration::ZERO), r#""default";r=1;t=7"#);
+        assert_eq!(
+            limits_of(per("default", 1, 48), 0, Duration::ZERO),
+            r#""default";r=0;t=48"#
+        );
+        assert_eq!(
+            limits_of(per("fixedwindow", 100, 50), 0, micros(0)),
+            r#""fixedwindow";r=99;t=50"#
+        );
+        assert_eq!(limits_of(per("dynamic", 10, 55), 0, micros(0)), r#""dynamic";r=9;t=50"#);
+        assert_eq!(
+            limits_of(per("day", 101, 36_360), 0, micros(0)),
+            r#""day";r=100;t=36000"#
+        );
+    }
+
+    /// X12: with nothing left, `t` is the wait for the next unit, not for a full bucket.
+    #[test]
+    fn an_empty_bucket_shows_the_wait_for_its_next_unit() {
+        let daily = || vec![QuotaPolicy::per_day("daily", 10)];
+        assert_eq!(limits_of(daily(), 9, Duration::ZERO), r#""daily";r=0;t=8640"#);
+        assert_eq!(
+            limits_of(daily(), 10, Duration::from_secs(640)),
+            r#""daily";r=0;t=8000"#
+        );
+    }
+}

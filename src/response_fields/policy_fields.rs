@@ -1,0 +1,188 @@
+//! `RateLimit-Policy`: what follows from the configuration alone, written once.
+
+use std::fmt;
+
+use http::HeaderValue;
+
+use super::{Form, ResponseFields};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    fields::{FieldError, Unit, draft06, draft11, in_between},
+    quota::{CheckedPolicies, QuotaPolicy, QuotaUnit},
+};
+
+/// What a set of policies says about itself.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyFields {
+    shown: Shown,
+    /// The policies in a form that says their units where they are not shown.
+    pub(super) units: Option<HeaderValue>,
+}
+
+#[derive(Default)]
+enum Shown {
+    #[default]
+    Nothing,
+    Same(HeaderValue),
+    /// It holds the caller's partition key.
+    ByKey(Box<ValueOf>),
+}
+
+type ValueOf = dyn Fn(&[u8]) -> HeaderValue + Send + Sync;
+
+impl PolicyFields {
+    /// The value of `RateLimit-Policy` for the caller with this key.
+    pub(super) fn value(&self, key: impl FnOnce() -> Option<[u8; 12]>) -> Option<HeaderValue> {
+        match &self.shown {
+            Shown::Nothing => None,
+            Shown::Same(value) => Some(value.clone()),
+            Shown::ByKey(value) => key().map(|key| value(&key)),
+        }
+    }
+}
+
+impl fmt::Debug for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("Nothing"),
+            Self::Same(value) => value.fmt(f),
+            Self::ByKey(_) => f.write_str("ByKey(..)"),
+        }
+    }
+}
+
+macro_rules! named_policies {
+    ($dialect:ident, $policies:expr) => {{
+        let mut items = Vec::new();
+        for policy in $policies {
+            let item = named_item!($dialect, policy).map_err(|error| unsayable(policy, &error))?;
+            items.push((item, policy.shows_partition_key()));
+        }
+        if items.is_empty() {
+            Shown::Nothing
+        } else if items.iter().any(|(_, shows_key)| *shows_key) {
+            let field = move |key: Option<&[u8]>| {
+                let items = items.iter().cloned().map(|(item, shows_key)| match key {
+                    Some(key) if shows_key => item.with_partition_key(key),
+                    _ => item,
+                });
+                $dialect::RateLimitPolicy::new(items)
+            };
+            field(Some(&[0; 12])).map_err(|error| too_much(&error))?;
+            Shown::ByKey(Box::new(move |key| {
+                let field = field(Some(key)).expect("a field of this length was made before");
+                field.to_header_value()
+            }))
+        } else {
+            let items = items.into_iter().map(|(item, _)| item);
+            let field = $dialect::RateLimitPolicy::new(items).map_err(|error| too_much(&error))?;
+            Shown::Same(field.to_header_value())
+        }
+    }};
+}
+
+macro_rules! named_item {
+    ($dialect:ident, $policy:expr) => {{
+        let policy: &QuotaPolicy = $policy;
+        let item = $dialect::PolicyItem::new(policy.name(), policy.quota()).and_then(|item| {
+            let item = item.with_unit(unit(policy.unit()));
+            match policy.window() {
+                Some(window) => item.with_window(window),
+                None => Ok(item),
+            }
+        });
+        extended!(item, policy)
+    }};
+}
+
+macro_rules! extended {
+    ($item:expr, $policy:expr) => {
+        $policy.extensions().iter().fold($item, |item, extension| {
+            let (name, value) = (&*extension.name, extension.value.clone());
+            if extension.is_bare {
+                item?.with_unprefixed_extension(name, value)
+            } else {
+                item?.with_extension(name, value)
+            }
+        })
+    };
+}
+
+impl ResponseFields {
+    /// Writes what is known already, and finds what the dialect cannot say.
+    pub(crate) fn prepare(&self, policies: &CheckedPolicies) -> Result<PolicyFields, ConfigError> {
+        let shown = || {
+            let policies = policies.iter().map(|policy| policy.policy());
+            policies.filter(|policy| !policy.is_hidden())
+        };
+        let prepared = match self.form {
+            Form::Draft06 => draft06_policies(shown().filter(|policy| has_one_number(policy)))?,
+            Form::Draft11 => named_policies!(draft11, shown()),
+            Form::InBetween => named_policies!(in_between, shown()),
+            Form::Legacy(_) | Form::None => Shown::Nothing,
+        };
+        let units = match &prepared {
+            _ if !self.without_policies => None,
+            Shown::Same(value) => Some(value.clone()),
+            Shown::ByKey(value) => Some(value(&[0; 12])),
+            Shown::Nothing => None,
+        };
+        Ok(PolicyFields {
+            shown: if self.without_policies {
+                Shown::Nothing
+            } else {
+                prepared
+            },
+            units,
+        })
+    }
+}
+
+fn draft06_policies<'a>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Result<Shown, ConfigError> {
+    let mut items: Vec<draft06::PolicyItem> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for policy in policies {
+        let Some(window) = policy.window() else {
+            continue;
+        };
+        if let Some(same) = items.iter().position(|item| item.quota() == policy.quota()) {
+            let message = format!(
+                "policy {:?}: its quota {} is that of policy {:?}; draft-06 has nothing else to tell them apart",
+                policy.name(),
+                policy.quota(),
+                names[same],
+            );
+            return Err(ConfigError::new(ConfigErrorKind::ResponseFields, message));
+        }
+        let item = draft06::PolicyItem::new(policy.quota(), window);
+        items.push(extended!(item, policy).map_err(|error| unsayable(policy, &error))?);
+        names.push(policy.name());
+    }
+    if items.is_empty() {
+        return Ok(Shown::Nothing);
+    }
+    let field = draft06::RateLimitPolicy::new(items).map_err(|error| too_much(&error))?;
+    Ok(Shown::Same(field.to_header_value()))
+}
+
+/// Whether a dialect that has numbers only can show the policy: readers take them for requests.
+pub(super) fn has_one_number(policy: &QuotaPolicy) -> bool {
+    policy.unit() == QuotaUnit::Requests
+}
+
+fn unit(unit: QuotaUnit) -> Unit {
+    match unit {
+        QuotaUnit::ConcurrentRequests => Unit::ConcurrentRequests,
+        QuotaUnit::ContentBytes(_) => Unit::ContentBytes,
+        QuotaUnit::Requests => Unit::Requests,
+    }
+}
+
+fn unsayable(policy: &QuotaPolicy, error: &FieldError) -> ConfigError {
+    let message = format!("policy {:?}: {error}", policy.name());
+    ConfigError::new(ConfigErrorKind::ResponseFields, message)
+}
+
+fn too_much(error: &FieldError) -> ConfigError {
+    ConfigError::new(ConfigErrorKind::ResponseFields, format!("policies: {error}"))
+}

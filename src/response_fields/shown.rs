@@ -1,0 +1,111 @@
+//! What of a decision is shown: only ever less, and only ever later, than what is true.
+
+use std::cmp::Reverse;
+
+use super::{Form, ResponseFields, ShownWhen, policy_fields::has_one_number};
+use crate::{
+    decision::{Allowance, Decision},
+    fields::whole_seconds,
+    quota::{QuotaPolicy, QuotaUnit},
+};
+
+/// What is shown of one policy.
+#[derive(Clone, Copy)]
+pub(super) struct Shown<'a> {
+    pub(super) policy: &'a QuotaPolicy,
+    pub(super) remaining: u64,
+    /// Whole seconds.
+    pub(super) reset: Option<u64>,
+    is_violated: bool,
+}
+
+impl<'a> Shown<'a> {
+    /// Whether at most so many percent of the quota are left.
+    fn is_at_most(&self, percent: u8) -> bool {
+        u128::from(self.remaining) * 100 <= u128::from(self.policy.quota()) * u128::from(percent)
+    }
+
+    /// Smaller for what is closer to being reached.
+    fn distance(&self) -> (u64, Reverse<Option<u64>>) {
+        (self.remaining, Reverse(self.reset))
+    }
+
+    /// A limit of bytes is neither closer nor farther than one of requests.
+    fn has_unit_of(&self, other: &Self) -> bool {
+        let content = |unit| matches!(unit, QuotaUnit::ContentBytes(_));
+        let (own, other) = (self.policy.unit(), other.policy.unit());
+        own == other || (content(own) && content(other))
+    }
+}
+
+impl ResponseFields {
+    /// What is shown of each policy that is not hidden, every time so many seconds later.
+    pub(super) fn all_shown<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
+        let allowances = decision.allowances();
+        let visible = allowances.filter(|allowance| !allowance.policy().is_hidden());
+        visible.map(move |allowance| self.shown(&allowance, jitter))
+    }
+
+    fn shown<'a>(&self, allowance: &Allowance<'a>, jitter: u64) -> Shown<'a> {
+        let (policy, mut remaining) = (allowance.policy(), allowance.remaining());
+        if let Some(lower) = &self.lowered_by {
+            remaining = lower(allowance).min(remaining);
+        }
+        let mut reset = allowance.reset().map(whole_seconds);
+        if let (1, Some(seconds), Some(window)) = (self.ratio_cap, &mut reset, policy.window()) {
+            let least = (u128::from(remaining) * u128::from(window.as_secs())).div_ceil(policy.quota().into());
+            *seconds = (*seconds).max(u64::try_from(least).unwrap_or(u64::MAX));
+        }
+        Shown {
+            policy,
+            remaining,
+            reset: reset.map(|seconds| seconds.saturating_add(jitter)),
+            is_violated: allowance.is_violated(),
+        }
+    }
+
+    /// The members of a list.
+    pub(super) fn listed<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
+        self.all_shown(decision, jitter).filter(move |shown| {
+            !self.closest_only || {
+                let rivals = self
+                    .all_shown(decision, jitter)
+                    .filter(|rival| shown.has_unit_of(rival));
+                rivals
+                    .min_by_key(Shown::distance)
+                    .is_some_and(|closest| std::ptr::eq(closest.policy, shown.policy))
+            }
+        })
+    }
+
+    /// The one that dialects show which have numbers for one only.
+    pub(super) fn closest<'a>(&'a self, decision: &'a Decision, jitter: u64) -> Option<Shown<'a>> {
+        self.all_shown(decision, jitter)
+            .filter(|shown| has_one_number(shown.policy))
+            .min_by_key(Shown::distance)
+    }
+
+    /// The seconds that a refused client is told to wait: never fewer than it is told that a violated policy takes.
+    pub(super) fn refusal_seconds(&self, decision: &Decision, jitter: u64) -> Option<u64> {
+        let wait = whole_seconds(decision.retry_after()?).max(1).saturating_add(jitter);
+        let violated = self.all_shown(decision, jitter).filter(|shown| shown.is_violated);
+        Some(violated.filter_map(|shown| shown.reset).fold(wait, u64::max))
+    }
+
+    /// Whether there are fields on the response to this decision.
+    pub(super) fn is_due(&self, decision: &Decision) -> bool {
+        match (self.form, self.shown_when) {
+            (Form::None, _) => false,
+            (_, ShownWhen::Always) => true,
+            (_, ShownWhen::NearExhaustion(percent)) => {
+                !decision.outcome().is_pass() || self.all_shown(decision, 0).any(|shown| shown.is_at_most(percent))
+            }
+            (_, ShownWhen::Refused) => !decision.outcome().is_pass(),
+        }
+    }
+
+    /// Whether a limit is as good as reached.
+    pub(super) fn is_low(&self, decision: &Decision) -> bool {
+        self.all_shown(decision, 0).any(|shown| shown.is_at_most(10))
+    }
+}

@@ -1,0 +1,209 @@
+//! From what is shown to header fields.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use sfv::{Integer, KeyRef, ListSerializer, StringRef, TokenRef};
+
+use super::{Form, LegacyReset, PolicyFields, ResponseFields};
+use crate::{
+    clock::Clock,
+    decision::{Decision, Outcome},
+    fields::{
+        self, ClosestLimit, OwnFields, RetryAfter,
+        legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
+    },
+    random,
+};
+
+const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
+const EFFECTIVE_WINDOW: &KeyRef = KeyRef::constant("t");
+const PARTITION_KEY: &KeyRef = KeyRef::constant("pk");
+
+/// A layer of ours has written `X-RateLimit-*` on the response, so that another one knows what they mean there.
+#[derive(Clone)]
+struct ResetsInSeconds;
+
+/// The same with the other meaning of the reset. Values without a size take no allocation.
+#[derive(Clone)]
+struct ResetsAtUnixTime;
+
+impl ResponseFields {
+    /// Tells the client about a decision; `policies` are those that it was made by. Refusals are told when to come back.
+    pub(crate) fn tell<B>(&self, decision: &Decision, policies: &PolicyFields, response: &mut Response<B>) {
+        let jitter = self.random_seconds();
+        let wait = self.refusal_seconds(decision, jitter);
+        if let Some(seconds) = wait {
+            let value = self.retry_after(seconds);
+            response.headers_mut().insert(header::RETRY_AFTER, value);
+        }
+        let is_about_policies = decision.partition().is_some() || decision.outcome() == Outcome::Overloaded;
+        if is_about_policies && self.is_due(decision) {
+            let telling = Telling {
+                settings: self,
+                decision,
+                policies,
+                jitter,
+                wait,
+            };
+            telling.write(response);
+        }
+        if let Some(extra) = self.extra.as_ref().filter(|_| is_about_policies) {
+            extra(decision, response.headers_mut());
+        }
+    }
+
+    fn retry_after(&self, seconds: u64) -> HeaderValue {
+        let wait = Duration::from_secs(seconds);
+        let now = Duration::from_micros(Clock::system().now().as_micros());
+        let date = (UNIX_EPOCH + now).checked_add(wait);
+        // A moment that no date can say is said in seconds.
+        match date.filter(|_| self.retry_after_as_date).map(RetryAfter::at) {
+            Some(Ok(date)) => date.to_header_value(),
+            _ => HeaderValue::from(seconds),
+        }
+    }
+
+    fn random_seconds(&self) -> u64 {
+        match self.jitter.as_secs() {
+            0 => 0,
+            most => u64::from(random::number()) % (most + 1),
+        }
+    }
+}
+
+/// What one response says.
+struct Telling<'a> {
+    settings: &'a ResponseFields,
+    decision: &'a Decision,
+    policies: &'a PolicyFields,
+    jitter: u64,
+    /// The seconds after which a refused client may come back.
+    wait: Option<u64>,
+}
+
+impl Telling<'_> {
+    fn write<B>(&self, response: &mut Response<B>) {
+        let settings = self.settings;
+        if settings.replacing {
+            remove_all(response.headers_mut());
+        }
+        let is_quiet =
+            is_redirect(response.status()) && !settings.low_limits_on_redirects && settings.is_low(self.decision);
+        let shows_limits = !settings.without_limits && !is_quiet;
+        match settings.form {
+            Form::Draft11 => {
+                fields::merge_draft11_lists(response.headers_mut(), &self.lists(shows_limits));
+                if settings.adds_draft06_limit && shows_limits {
+                    self.write_draft06_limit(response.headers_mut());
+                }
+            }
+            Form::InBetween => fields::merge_in_between_lists(response.headers_mut(), &self.lists(shows_limits)),
+            Form::Draft06 => {
+                if shows_limits {
+                    self.write_draft06_limit(response.headers_mut());
+                }
+                if let Some(policies) = self.policies.value(|| None) {
+                    fields::merge_draft06_policies(response.headers_mut(), &policies);
+                }
+            }
+            Form::Legacy(reset) if shows_limits => self.write_legacy(reset, response),
+            Form::Legacy(_) | Form::None => {}
+        }
+    }
+
+    fn lists(&self, shows_limits: bool) -> OwnFields {
+        OwnFields {
+            rate_limit: shows_limits.then(|| self.list()).flatten(),
+            rate_limit_policy: self.policies.value(|| Some(self.decision.partition()?.shown_key())),
+            hidden_policy: self.policies.units.clone(),
+            retry_after: None,
+        }
+    }
+
+    /// `"burst";r=9;t=1, "daily";r=4999;t=86383`. A list without members is not sent at all.
+    fn list(&self) -> Option<HeaderValue> {
+        // Names are short, and a list that fits is not copied while it grows.
+        let mut field = String::with_capacity(128);
+        let mut list = ListSerializer::with_buffer(&mut field);
+        for shown in self.settings.listed(self.decision, self.jitter) {
+            let name = shown.policy.name();
+            let item = match self.settings.form {
+                Form::InBetween => list.bare_item(TokenRef::from_str(name).expect("build() refuses other names")),
+                _ => list.bare_item(StringRef::from_str(name).expect("build() refuses other names")),
+            };
+            let mut item = item.parameter(AVAILABLE_QUOTA, integer(shown.remaining));
+            if let Some(reset) = shown.reset {
+                item = item.parameter(EFFECTIVE_WINDOW, integer(reset));
+            }
+            let keyed = self.decision.partition().filter(|_| shown.policy.shows_partition_key());
+            if let Some(partition) = keyed {
+                let _ = item.parameter(PARTITION_KEY, &partition.shown_key()[..]);
+            }
+        }
+        list.finish()?;
+        HeaderValue::try_from(field).ok()
+    }
+
+    fn write_draft06_limit(&self, headers: &mut HeaderMap) {
+        if let Some(limit) = self.closest() {
+            fields::merge_draft06_limit(headers, limit);
+        }
+    }
+
+    fn write_legacy<B>(&self, reset: LegacyReset, response: &mut Response<B>) {
+        let names = [XRateLimitLimit::NAME, XRateLimitRemaining::NAME, XRateLimitReset::NAME];
+        let Some(mut limit) = self.closest() else {
+            return;
+        };
+        if let (LegacyReset::UnixTime, Some(now)) = (reset, self.decision.now()) {
+            let moment = now.saturating_add(Duration::from_secs(limit.reset));
+            limit.reset = moment.as_micros().div_ceil(1_000_000);
+        }
+        if names.iter().any(|name| response.headers().contains_key(name)) {
+            let number = |name| response.headers().get(name)?.to_str().ok()?.parse().ok();
+            let inner = number(&names[1]).zip(number(&names[2]));
+            let extensions = response.extensions();
+            let is_ours = match reset {
+                LegacyReset::Seconds => extensions.get::<ResetsInSeconds>().is_some(),
+                LegacyReset::UnixTime => extensions.get::<ResetsAtUnixTime>().is_some(),
+            };
+            let joined = inner.filter(|_| is_ours).and_then(|inner| limit.closer_than(inner));
+            let Some(joined) = joined else {
+                return;
+            };
+            limit = joined;
+        }
+        match reset {
+            LegacyReset::Seconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
+            LegacyReset::UnixTime => drop(response.extensions_mut().insert(ResetsAtUnixTime)),
+        }
+        for (name, value) in names.into_iter().zip(limit.to_header_values()) {
+            let _ = response.headers_mut().try_insert(name, value);
+        }
+    }
+
+    /// The numbers of the closest limit. On a refusal its reset is the moment at which the client may come back.
+    fn closest(&self) -> Option<ClosestLimit> {
+        let closest = self.settings.closest(self.decision, self.jitter)?;
+        Some(ClosestLimit {
+            quota: closest.policy.quota(),
+            remaining: closest.remaining,
+            reset: closest.reset.max(self.wait).unwrap_or(0),
+        })
+    }
+}
+
+fn is_redirect(status: StatusCode) -> bool {
+    status.is_redirection() && status != StatusCode::NOT_MODIFIED
+}
+
+fn remove_all(headers: &mut HeaderMap) {
+    for name in fields::EXPOSED.iter().filter(|name| **name != header::RETRY_AFTER) {
+        headers.remove(name);
+    }
+}
+
+fn integer(number: u64) -> Integer {
+    Integer::try_from(number).unwrap_or(Integer::MAX)
+}

@@ -1,0 +1,72 @@
+//! What the fields of a response cost in heap allocations.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::{
+    alloc::System,
+    convert::Infallible,
+    task::{Context, Poll, Waker},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response};
+use http_body_util::Empty;
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tower::{Service, service_fn};
+use tower_layer::Layer;
+use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Heap allocations of a request through a layer with these fields, after some others.
+fn allocations(fields: ResponseFields) -> usize {
+    let layer = RateLimitLayer::builder(MemoryStore::new())
+        .scope("allocations")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_second("second", 1_000))
+        .policy(QuotaPolicy::per_minute("minute", 10_000))
+        .policy(QuotaPolicy::per_day("day", 100_000))
+        .response_fields(fields)
+        .build()
+        .unwrap();
+    // The map of fields has its places already: they would be needed for any others, too.
+    let mut service = layer.layer(service_fn(|_: Request<()>| async {
+        let mut response = Response::new(Empty::<Bytes>::new());
+        *response.headers_mut() = HeaderMap::with_capacity(16);
+        Ok::<_, Infallible>(response)
+    }));
+    let mut last = 0;
+    for _ in 0..4 {
+        let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+        let region = Region::new(ALLOCATOR);
+        let mut answer = Box::pin(service.call(request));
+        let Poll::Ready(response) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("nothing is waited for");
+        };
+        last = region.change().allocations;
+        drop(response);
+    }
+    last
+}
+
+/// One test, because allocations of others would be counted.
+#[test]
+fn fields_take_two_allocations_and_the_policies_none() {
+    let without = allocations(ResponseFields::none());
+    let cost = |fields| allocations(fields) - without;
+    assert_eq!(cost(ResponseFields::draft11().without_limits()), 0);
+    assert_eq!(cost(ResponseFields::draft06().without_limits()), 0);
+    for (name, fields) in [
+        ("draft-11", ResponseFields::draft11()),
+        ("in-between", ResponseFields::in_between()),
+        ("draft-06", ResponseFields::draft06()),
+        (
+            "legacy",
+            ResponseFields::legacy(LegacyReset::Seconds).without_policies(),
+        ),
+        ("closest", ResponseFields::draft11().closest_only()),
+    ] {
+        assert!(cost(fields.clone()) <= 2, "{name}: {}", cost(fields));
+    }
+}

@@ -1,0 +1,165 @@
+//! Less capacity than usual, and usage that nobody wants.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+use tower_quota::{AbnormalUsage, Capacity, Outcome};
+
+use super::*;
+
+#[derive(Clone)]
+struct Load(Arc<Mutex<Capacity>>);
+
+impl Load {
+    fn set(&self, capacity: Capacity) {
+        *self.0.lock().unwrap() = capacity;
+    }
+}
+
+fn loaded(scene: &Scene, policies: impl IntoIterator<Item = QuotaPolicy>) -> (Load, RateLimitLayerBuilder) {
+    let load = Load(Arc::default());
+    let capacity = load.clone();
+    (
+        load,
+        scene.builder(policies).capacity(move |_| *capacity.0.lock().unwrap()),
+    )
+}
+
+fn hourly() -> QuotaPolicy {
+    fixed(QuotaPolicy::per_hour("hourly", 100))
+}
+
+/// C6, C7, C9, D12, D14, D19
+#[tokio::test]
+async fn reduced_capacity_lowers_quotas_shows_them_and_refuses_with_503() {
+    let scene = Scene::new();
+    let (load, builder) = loaded(&scene, [hourly()]);
+    let layer = builder.build().unwrap();
+    assert_eq!(take(&layer, 15).await.field("ratelimit"), r#""hourly";r=85;t=3600"#);
+    load.set(Capacity::Reduced { percent: 20 });
+    let allowed = take(&layer, 5).await;
+    assert_eq!(allowed.field("ratelimit"), r#""hourly";r=0;t=3600"#);
+    assert_eq!(allowed.field("ratelimit-policy"), r#""hourly";q=20;w=3600"#);
+    assert!(allowed.decision.unwrap().is_capacity_reduced());
+    let refused = take(&layer, 1).await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(
+        refused.problem(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+            "title": "Request cannot be satisfied due to temporary server capacity constraints",
+            "status": 503,
+            "violated-policies": ["hourly"],
+        })
+    );
+    assert_eq!(refused.field("retry-after"), "3600");
+    load.set(Capacity::Full);
+    let later = take(&layer, 1).await;
+    assert_eq!(
+        later.field("ratelimit"),
+        r#""hourly";r=79;t=3600"#,
+        "what was used stays used"
+    );
+    assert_eq!(later.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
+}
+
+#[tokio::test]
+async fn a_reduced_policy_keeps_a_unit_and_takes_odd_percentages() {
+    let scene = Scene::new();
+    let (load, builder) = loaded(
+        &scene,
+        [QuotaPolicy::per_minute("few", 3), QuotaPolicy::concurrent("slots", 9)],
+    );
+    let layer = builder.build().unwrap();
+    for (percent, expected) in [
+        (0, r#""few";q=1;w=60, "slots";q=1;qu="concurrent-requests""#),
+        (34, r#""few";q=1;w=60, "slots";q=3;qu="concurrent-requests""#),
+        (99, r#""few";q=2;w=60, "slots";q=8;qu="concurrent-requests""#),
+        (100, r#""few";q=3;w=60, "slots";q=9;qu="concurrent-requests""#),
+        (255, r#""few";q=3;w=60, "slots";q=9;qu="concurrent-requests""#),
+    ] {
+        load.set(Capacity::Reduced { percent });
+        assert_eq!(take(&layer, 0).await.field("ratelimit-policy"), expected, "{percent} %");
+    }
+}
+
+/// C6, D15, D19
+#[tokio::test]
+async fn exhausted_capacity_refuses_although_quota_is_left_and_takes_none() {
+    let scene = Scene::new();
+    let (load, builder) = loaded(&scene, [hourly()]);
+    let layer = builder.build().unwrap();
+    take(&layer, 50).await;
+    load.set(Capacity::Exhausted {
+        retry_after: Duration::from_millis(2_100),
+    });
+    let refused = take(&layer, 1).await;
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.field("retry-after"), "3");
+    assert_eq!(refused.problem()["violated-policies"], json!([]));
+    assert_eq!(refused.decision.unwrap().outcome(), Outcome::Overloaded);
+    load.set(Capacity::Full);
+    assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""hourly";r=49;t=3600"#);
+}
+
+/// D13
+#[tokio::test]
+async fn the_usual_policies_can_be_shown_beside_the_wait() {
+    let scene = Scene::new();
+    let (load, builder) = loaded(&scene, [hourly()]);
+    let layer = builder
+        .response_fields(ResponseFields::draft11().with_usual_policies())
+        .build()
+        .unwrap();
+    load.set(Capacity::Reduced { percent: 1 });
+    take(&layer, 1).await;
+    let refused = take(&layer, 1).await;
+    assert_eq!(refused.field("ratelimit"), r#""hourly";r=0;t=3600"#);
+    assert_eq!(refused.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
+    load.set(Capacity::Exhausted {
+        retry_after: Duration::from_secs(20),
+    });
+    let refused = take(&layer, 1).await;
+    assert_eq!(refused.fields(["ratelimit", "retry-after"]), ["", "20"]);
+    assert_eq!(refused.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
+}
+
+/// C8, C9
+#[tokio::test]
+async fn abnormal_usage_is_refused_with_a_type_of_its_own_and_takes_no_quota() {
+    let scene = Scene::new();
+    let layer = scene
+        .builder([hourly()])
+        .abnormal_usage(|request| {
+            let usage = AbnormalUsage::new();
+            match request.uri.path() {
+                "/probe" => Some(usage),
+                "/flood" => Some(usage.with_retry_after(Duration::from_secs(600))),
+                _ => None,
+            }
+        })
+        .build()
+        .unwrap();
+    let to = |path| Request::get(path).header("x-user-id", "alice").body(()).unwrap();
+    let refused = send(&layer, to("/probe"), ok()).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(
+        refused.problem(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+            "title": "Request not satisfied due to detection of abnormal request pattern",
+            "status": 429,
+            "violated-policies": [],
+        })
+    );
+    assert_eq!(
+        refused.fields(["ratelimit", "ratelimit-policy", "retry-after"]),
+        ["", "", ""]
+    );
+    assert_eq!(refused.decision.unwrap().outcome(), Outcome::Abnormal);
+    assert_eq!(send(&layer, to("/flood"), ok()).await.field("retry-after"), "600");
+    assert_eq!(
+        send(&layer, to("/"), ok()).await.field("ratelimit"),
+        r#""hourly";r=99;t=3600"#
+    );
+}

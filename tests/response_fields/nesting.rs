@@ -1,0 +1,225 @@
+//! Fields of an inner service, or of another layer of ours.
+
+use tower_quota::LegacyReset;
+
+use super::*;
+
+fn default(quota: u64) -> QuotaPolicy {
+    fixed(QuotaPolicy::per_minute("default", quota))
+}
+
+/// G1, G2, G3
+#[tokio::test]
+async fn what_an_inner_service_says_stays_and_own_limits_are_added() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11(), [fixed(QuotaPolicy::per_minute("edge", 5))]);
+    let inner = with_fields([
+        ("ratelimit", r#""default";r=50;t=30"#),
+        ("ratelimit", r#""other";r=1;acme-x=?0"#),
+        ("ratelimit-policy", r#""default";q=100;w=60, "other";q=2"#),
+    ]);
+    let answer = send(&layer, request(1), inner).await;
+    assert_eq!(
+        answer.field("ratelimit"),
+        r#""default";r=50;t=30, "other";r=1;acme-x=?0, "edge";r=4;t=60"#
+    );
+    assert_eq!(
+        answer.field("ratelimit-policy"),
+        r#""default";q=100;w=60, "other";q=2, "edge";q=5;w=60"#
+    );
+}
+
+/// G1, G4: in both directions.
+#[tokio::test]
+async fn a_name_on_both_sides_shows_the_lower_number_and_the_later_time() {
+    let scene = Scene::new();
+    let inner = || with_fields([("ratelimit", r#""default";r=50;t=30"#)]);
+    let strict = scene.layer(ResponseFields::draft11(), [default(5)]);
+    scene.wait(40);
+    assert_eq!(
+        send(&strict, request(1), inner()).await.field("ratelimit"),
+        r#""default";r=4;t=30"#
+    );
+    let generous = scene.layer(ResponseFields::draft11(), [default(500)]);
+    assert_eq!(
+        send(&generous, request(1), inner()).await.field("ratelimit"),
+        r#""default";r=50;t=30"#
+    );
+}
+
+/// G5
+#[tokio::test]
+async fn an_item_of_an_unknown_unit_is_never_altered() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11(), [default(5)]);
+    let inner = with_fields([
+        ("ratelimit", r#""default";r=50;t=30"#),
+        ("ratelimit-policy", r#""default";q=100;qu="tokens";w=60"#),
+    ]);
+    let answer = send(&layer, request(1), inner).await;
+    assert_eq!(answer.field("ratelimit"), r#""default";r=50;t=30, "default";r=4;t=60"#);
+}
+
+/// G3: bytes are not requests, also where the layer does not show its policies.
+#[tokio::test]
+async fn a_limit_of_bytes_is_not_joined_with_one_of_requests_although_policies_are_hidden() {
+    let scene = Scene::new();
+    let policy = default(5).with_content_bytes(tower_quota::Content::Request);
+    let layer = scene.layer(ResponseFields::draft11().without_policies(), [policy]);
+    let inner = with_fields([("ratelimit", r#""default";r=50;t=30"#)]);
+    let answer = send(&layer, request(1), inner).await;
+    assert_eq!(answer.field("ratelimit"), r#""default";r=50;t=30, "default";r=4;t=60"#);
+    assert_eq!(answer.field("ratelimit-policy"), "");
+}
+
+/// G9
+#[tokio::test]
+async fn malformed_fields_are_left_alone_each_by_itself() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11(), [default(5)]);
+    let inner = with_fields([("ratelimit", "???")]);
+    let answer = send(&layer, request(1), inner).await;
+    assert_eq!(answer.field("ratelimit"), "???");
+    assert_eq!(answer.field("ratelimit-policy"), r#""default";q=5;w=60"#);
+}
+
+/// G6
+#[tokio::test]
+async fn a_service_that_says_it_has_nothing_left_is_asked_again() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11(), [default(5)]);
+    for left in [4, 3, 2] {
+        let inner = with_fields([("ratelimit", r#""upstream";r=0;t=600"#)]);
+        let answer = send(&layer, request(1), inner).await;
+        assert_eq!(answer.status, 200);
+        let expected = format!(r#""upstream";r=0;t=600, "default";r={left};t=60"#);
+        assert_eq!(answer.field("ratelimit"), expected);
+    }
+}
+
+/// G8: this layer lets the request pass, and has nothing to add to the wait.
+#[tokio::test]
+async fn retry_after_of_an_inner_service_stays() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11(), [default(1)]);
+    let inner = with_fields([("retry-after", "30")]);
+    assert_eq!(send(&layer, request(1), inner).await.field("retry-after"), "30");
+}
+
+/// G10
+#[tokio::test]
+async fn a_gateway_of_the_service_itself_can_replace_what_it_says() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11().replacing(), [default(5)]);
+    let inner = with_fields([
+        ("ratelimit", r#""internal";r=50;t=30"#),
+        ("ratelimit-policy", r#""internal";q=100;w=60"#),
+        ("ratelimit-limit", "1"),
+        ("x-ratelimit-limit", "1"),
+        ("retry-after", "30"),
+    ]);
+    let answer = send(&layer, request(1), inner).await;
+    assert_eq!(answer.field("ratelimit"), r#""default";r=4;t=60"#);
+    assert_eq!(answer.field("ratelimit-policy"), r#""default";q=5;w=60"#);
+    assert_eq!(
+        answer.fields(["ratelimit-limit", "x-ratelimit-limit", "retry-after"]),
+        ["", "", "30"]
+    );
+}
+
+/// Sends a request of alice through a global and a per-route layer.
+async fn through_both(outer: &RateLimitLayer, inner: &RateLimitLayer) -> Answer {
+    let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(ok()) });
+    call(outer.layer(inner.layer(handler)), request(1)).await
+}
+
+fn nested(scene: &Scene, fields: &ResponseFields) -> [RateLimitLayer; 2] {
+    let layer = |scope: &str, policies: [QuotaPolicy; 2]| {
+        let builder = scene.builder(policies).scope(scope).response_fields(fields.clone());
+        builder.build().unwrap()
+    };
+    [
+        layer("global", [default(50), fixed(QuotaPolicy::per_day("day", 500))]),
+        layer("route", [default(5), fixed(QuotaPolicy::per_hour("hour", 60))]),
+    ]
+}
+
+#[tokio::test]
+async fn two_layers_of_ours_give_one_list_in_which_each_policy_is_named_once() {
+    let scene = Scene::new();
+    let [global, route] = nested(&scene, &ResponseFields::draft11());
+    let answer = through_both(&global, &route).await;
+    assert_eq!(
+        answer.field("ratelimit"),
+        r#""default";r=4;t=60, "hour";r=59;t=3600, "day";r=499;t=86400"#
+    );
+    assert_eq!(
+        answer.field("ratelimit-policy"),
+        r#""default";q=5;w=60, "hour";q=60;w=3600, "day";q=500;w=86400"#
+    );
+    let [global, route] = nested(&Scene::new(), &ResponseFields::in_between());
+    let answer = through_both(&global, &route).await;
+    assert_eq!(
+        answer.field("ratelimit"),
+        "default;r=4;t=60, hour;r=59;t=3600, day;r=499;t=86400"
+    );
+    assert_eq!(
+        answer.field("ratelimit-policy"),
+        "default;q=5;w=60, hour;q=60;w=3600, day;q=500;w=86400"
+    );
+}
+
+/// G4 in the dialects that have three numbers: the limit that is closer, whichever layer it belongs to.
+#[tokio::test]
+async fn two_layers_of_ours_show_the_closer_limit_in_three_numbers() {
+    for (fields, names) in [
+        (ResponseFields::draft06(), DRAFT06),
+        (ResponseFields::legacy(LegacyReset::Seconds), LEGACY),
+    ] {
+        let [generous, strict] = nested(&Scene::new(), &fields);
+        assert_eq!(through_both(&generous, &strict).await.fields(names), ["5", "4", "60"]);
+        let [generous, strict] = nested(&Scene::new(), &fields);
+        let answer = through_both(&strict, &generous).await;
+        assert_eq!(answer.fields(names), ["5", "4", "60"]);
+        if names == DRAFT06 {
+            assert_eq!(
+                answer.field("ratelimit-policy"),
+                "50;w=60, 500;w=86400, 5;w=60, 60;w=3600"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn numbers_of_draft_06_that_are_malformed_or_incomplete_are_left_alone() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft06(), [default(5)]);
+    for inner in [
+        with_fields([("ratelimit-limit", "100, 100;w=60"), ("ratelimit-reset", "9")]),
+        with_fields([("ratelimit-limit", "100"), ("ratelimit-reset", "9")]),
+    ] {
+        let limit = inner.headers()["ratelimit-limit"].clone();
+        let answer = send(&layer, request(0), inner).await;
+        assert_eq!(answer.headers["ratelimit-limit"], limit);
+        assert_eq!(answer.fields(["ratelimit-remaining", "ratelimit-reset"]), ["", "9"]);
+    }
+    // The later reset of the two.
+    let inner = with_fields([
+        ("ratelimit-limit", "9"),
+        ("ratelimit-remaining", "6"),
+        ("ratelimit-reset", "90"),
+    ]);
+    assert_eq!(send(&layer, request(0), inner).await.fields(DRAFT06), ["5", "5", "90"]);
+}
+
+/// J30: nobody knows what another server means by them.
+#[tokio::test]
+async fn legacy_fields_of_another_server_are_left_alone() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::legacy(LegacyReset::Seconds), [default(5)]);
+    let inner = with_fields([("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "1700000000")]);
+    assert_eq!(
+        send(&layer, request(1), inner).await.fields(LEGACY),
+        ["", "50", "1700000000"]
+    );
+}

@@ -1,0 +1,347 @@
+//! Which responses have fields, and how much they say.
+
+use std::{collections::HashSet, time::UNIX_EPOCH};
+
+use http::Uri;
+use tower_quota::{Content, Outcome, PartitionKey, Scope, ShownWhen};
+
+use super::*;
+
+const TOLD: [&str; 2] = ["ratelimit", "ratelimit-policy"];
+
+fn told(answer: &Answer) -> bool {
+    !answer.field("ratelimit").is_empty()
+}
+
+/// B13, D9
+#[tokio::test]
+async fn the_closest_policy_alone_is_shown_of_each_unit() {
+    let scene = Scene::new();
+    let layer = scene.layer(
+        ResponseFields::draft11().closest_only(),
+        [
+            minute(100),
+            fixed(QuotaPolicy::per_day("day", 5_000)),
+            QuotaPolicy::per_minute("bytes", 10).with_content_bytes(Content::Both),
+            QuotaPolicy::per_minute("more bytes", 11).with_content_bytes(Content::Request),
+            QuotaPolicy::concurrent("slots", 3),
+        ],
+    );
+    let answer = take(&layer, 1).await;
+    assert_eq!(
+        answer.field("ratelimit"),
+        r#""minute";r=99;t=60, "bytes";r=5;t=30, "slots";r=2"#
+    );
+    let policies = answer.field("ratelimit-policy");
+    assert_eq!(policies.matches(";q=").count(), 5, "{policies}");
+}
+
+/// D8: with a threshold of 10 %, 11 of 100 are silent and 10 are not.
+#[tokio::test]
+async fn fields_near_exhaustion_begin_at_the_threshold() {
+    let scene = Scene::new();
+    let fields = ResponseFields::draft11().shown_when(ShownWhen::NearExhaustion(10));
+    let layer = scene.layer(fields, [minute(100), QuotaPolicy::per_day("day", 5_000)]);
+    let silent = take(&layer, 89).await;
+    assert_eq!(silent.fields(TOLD), ["", ""]);
+    assert_eq!(silent.decision.unwrap().outcome(), Outcome::Allowed);
+    let shown = take(&layer, 1).await;
+    assert_eq!(shown.field("ratelimit"), r#""minute";r=10;t=60, "day";r=4910;t=84845"#);
+    assert_eq!(
+        shown.field("ratelimit-policy"),
+        r#""minute";q=100;w=60, "day";q=5000;w=86400"#
+    );
+}
+
+/// D8
+#[tokio::test]
+async fn fields_on_refusals_only_are_on_refusals_only() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11().shown_when(ShownWhen::Refused), [minute(1)]);
+    assert!(!told(&take(&layer, 1).await));
+    assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""minute";r=0;t=60"#);
+}
+
+/// A23, B15, D9
+#[tokio::test]
+async fn either_field_can_be_left_out() {
+    let scene = Scene::new();
+    let limits = scene.layer(ResponseFields::draft11().without_policies(), [minute(2)]);
+    assert_eq!(take(&limits, 1).await.fields(TOLD), [r#""minute";r=1;t=60"#, ""]);
+    let policies = scene.layer(ResponseFields::draft11().without_limits(), [minute(2)]);
+    assert_eq!(take(&policies, 1).await.fields(TOLD), ["", r#""minute";q=2;w=60"#]);
+}
+
+/// I2: a client learns when to come back, and nothing else.
+#[tokio::test]
+async fn a_hidden_policy_is_enforced_and_in_no_field_and_no_body() {
+    let scene = Scene::new();
+    let policies = || [minute(1).hidden(), QuotaPolicy::per_minute("shown", 9)];
+    for fields in [
+        ResponseFields::draft11(),
+        ResponseFields::draft06(),
+        ResponseFields::in_between(),
+    ] {
+        let layer = scene.layer(fields, policies());
+        scene.wait(60);
+        take(&layer, 1).await;
+        let refused = take(&layer, 1).await;
+        assert_eq!(refused.status, 429);
+        assert_eq!(refused.field("retry-after"), "60");
+        assert_eq!(refused.problem()["violated-policies"], serde_json::json!([]));
+        let everything = format!("{:?} {:?}", refused.headers, refused.body);
+        assert!(!everything.contains("minute"), "{everything}");
+        let decision = refused.decision.unwrap();
+        assert_eq!(decision.violated().next().unwrap().policy().name(), "minute");
+    }
+    let all_hidden = scene.layer(ResponseFields::draft11(), [minute(9).hidden()]);
+    assert_eq!(take(&all_hidden, 1).await.fields(TOLD), ["", ""]);
+}
+
+/// D3: a client is not to put off what it is told to do.
+#[tokio::test]
+async fn a_redirect_does_not_show_a_low_limit_unless_it_is_set_to() {
+    let scene = Scene::new();
+    let redirect = |status| {
+        let mut response = ok();
+        *response.status_mut() = status;
+        response
+    };
+    let layer = scene.layer(ResponseFields::draft11(), [minute(20)]);
+    let high = send(&layer, request(17), redirect(StatusCode::MOVED_PERMANENTLY)).await;
+    assert_eq!(high.field("ratelimit"), r#""minute";r=3;t=60"#);
+    for status in [301, 302, 303, 307, 308] {
+        let low = send(&layer, request(0), redirect(StatusCode::from_u16(status).unwrap())).await;
+        assert!(told(&low), "three of twenty are not low");
+    }
+    let low = send(&layer, request(1), redirect(StatusCode::MOVED_PERMANENTLY)).await;
+    assert_eq!(low.fields(TOLD), ["", r#""minute";q=20;w=60"#]);
+    assert!(told(
+        &send(&layer, request(0), redirect(StatusCode::NOT_MODIFIED)).await
+    ));
+    assert!(told(&take(&layer, 0).await));
+    let layer = scene.layer(ResponseFields::draft11().with_low_limits_on_redirects(), [minute(20)]);
+    assert!(told(&send(&layer, request(0), redirect(StatusCode::FOUND)).await));
+}
+
+/// D5, D6: ten seconds before its end, a window of a thousand seconds has all its units left.
+#[tokio::test]
+async fn the_ratio_cap_lengthens_the_time_and_leaves_the_units() {
+    let scene = Scene::new();
+    let policy = || fixed(QuotaPolicy::new("long", 10_000, Duration::from_secs(1_000)));
+    let windows = MIDNIGHT.div_ceil(1_000) * 1_000 - MIDNIGHT;
+    scene.wait(windows + 990);
+    let default = scene.layer(ResponseFields::draft11(), [policy()]);
+    assert_eq!(take(&default, 0).await.field("ratelimit"), r#""long";r=10000;t=500"#);
+    let capped = scene.layer(ResponseFields::draft11().with_ratio_cap(1), [policy()]);
+    assert_eq!(take(&capped, 0).await.field("ratelimit"), r#""long";r=10000;t=1000"#);
+    // A refusal that would have to wait ten seconds only: `Retry-After` is never earlier than what is shown.
+    let refused = take(&capped, 10_000).await;
+    assert_eq!(refused.status, 200);
+    scene.wait(1);
+    let refused = take(&capped, 1).await;
+    assert_eq!(refused.fields(["ratelimit", "retry-after"]), [r#""long";r=0;t=9"#, "9"]);
+}
+
+/// D4: a request that costs more than is left of the window would be told to come back before what is shown.
+#[tokio::test]
+async fn retry_after_is_never_earlier_than_the_time_of_a_violated_policy() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11().with_ratio_cap(1), [minute(10)]);
+    scene.wait(50);
+    take(&layer, 2).await;
+    let refused = take(&layer, 9).await;
+    assert_eq!(
+        refused.fields(["ratelimit", "retry-after"]),
+        [r#""minute";r=8;t=48"#, "48"]
+    );
+}
+
+/// D7, D5
+#[tokio::test]
+async fn a_closure_can_lower_what_is_shown_and_never_raise_it() {
+    let scene = Scene::new();
+    let lowered = ResponseFields::draft11().lowered_by(|allowance| allowance.remaining() / 3);
+    let layer = scene.layer(lowered, [fixed(QuotaPolicy::per_minute("basic", 62))]);
+    scene.wait(2);
+    assert_eq!(take(&layer, 2).await.field("ratelimit"), r#""basic";r=20;t=58"#);
+    let raised = ResponseFields::draft11().lowered_by(|_| u64::MAX);
+    let layer = scene.layer(raised, [fixed(QuotaPolicy::per_minute("basic", 62))]);
+    assert_eq!(take(&layer, 0).await.field("ratelimit"), r#""basic";r=60;t=58"#);
+}
+
+/// D10, I6, D4
+#[tokio::test]
+async fn jitter_adds_the_same_seconds_to_all_times_of_a_response_and_other_ones_to_the_next() {
+    let scene = Scene::new();
+    let fields = ResponseFields::draft11()
+        .with_jitter(Duration::from_secs(20))
+        .with_draft06_limit();
+    let layer = scene.layer(fields, [minute(1)]);
+    take(&layer, 1).await;
+    let mut seen = HashSet::new();
+    for _ in 0..300 {
+        let refused = take(&layer, 1).await;
+        let seconds: u64 = refused.field("retry-after").parse().unwrap();
+        assert!((60..=80).contains(&seconds), "{seconds}");
+        assert_eq!(refused.field("ratelimit"), format!(r#""minute";r=0;t={seconds}"#));
+        assert_eq!(refused.field("ratelimit-reset"), seconds.to_string());
+        seen.insert(seconds);
+    }
+    assert!(seen.len() > 10, "{seen:?}");
+}
+
+#[test]
+fn settings_out_of_their_range_are_refused_and_named() {
+    let scene = Scene::new();
+    let message = |fields| {
+        let error = scene.builder([minute(1)]).response_fields(fields).build().unwrap_err();
+        assert_eq!(error.kind(), tower_quota::ConfigErrorKind::ResponseFields);
+        error.to_string()
+    };
+    let fields = ResponseFields::draft11;
+    assert_eq!(
+        message(fields().with_jitter(Duration::from_secs(3_601))),
+        "response fields: jitter 3601s is above 3600s"
+    );
+    assert_eq!(
+        message(fields().with_ratio_cap(0)),
+        "response fields: ratio cap 0 is outside 1..=2"
+    );
+    assert_eq!(
+        message(fields().shown_when(ShownWhen::NearExhaustion(101))),
+        "response fields: 101 percent is outside 0..=100"
+    );
+}
+
+/// D18: a refused client that is not told a number is told a date, which is not too early.
+#[tokio::test]
+async fn retry_after_can_be_a_date() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11().with_retry_after_as_date(), [minute(1)]);
+    take(&layer, 1).await;
+    let before = Duration::from_micros(Clock::system().now().as_micros());
+    let refused = take(&layer, 1).await;
+    let date = httpdate::parse_http_date(refused.field("retry-after")).unwrap();
+    let wait = date.duration_since(UNIX_EPOCH + before).unwrap();
+    assert!((60..3_600).contains(&wait.as_secs()), "{wait:?}");
+}
+
+/// E1, E4, E5, B8, A16, A21
+#[tokio::test]
+async fn a_partition_key_is_shown_where_it_is_asked_for_and_can_be_computed_in_advance() {
+    let scene = Scene::new();
+    let policies = || [minute(9).with_partition_key(), QuotaPolicy::per_day("day", 90)];
+    let layer = scene.layer(ResponseFields::draft11(), policies());
+    let answer = take(&layer, 1).await;
+    let partition = Scope::new("fields").partition(&PartitionKey::new("x-user-id", "alice"));
+    let key = tower_quota::fields::draft11::LimitItem::new("minute", 8).unwrap();
+    let key = key
+        .with_reset(Duration::from_secs(60))
+        .with_partition_key(partition.shown_key());
+    let item = tower_quota::fields::draft11::RateLimit::new([key]).unwrap().to_string();
+    assert_eq!(answer.field("ratelimit"), format!(r#"{item}, "day";r=89;t=85440"#));
+    let (_, pk) = item.split_once(";pk=").unwrap();
+    let policies_field = answer.field("ratelimit-policy");
+    assert_eq!(
+        policies_field,
+        format!(r#""minute";q=9;w=60;pk={pk}, "day";q=90;w=86400"#)
+    );
+    assert_eq!(take(&layer, 1).await.field("ratelimit-policy"), policies_field);
+    let keyed = scene.builder(policies()).digest_key([7; 32]).build().unwrap();
+    assert!(
+        !take(&keyed, 1).await.field("ratelimit").contains(pk),
+        "nobody can compute it"
+    );
+    let other = Request::get("/").header("x-user-id", "bob").body(()).unwrap();
+    assert!(!send(&layer, other, ok()).await.field("ratelimit").contains(pk));
+}
+
+/// A19, J14, J18
+#[tokio::test]
+async fn vendor_parameters_are_written_and_bare_names_refused() {
+    let scene = Scene::new();
+    let policy = || QuotaPolicy::per_minute("minute", 100).with_burst_capacity(120);
+    let extended = || policy().with_extension("acme-burst", 20);
+    for (fields, expected) in [
+        (ResponseFields::draft11(), r#""minute";q=100;w=60;acme-burst=20"#),
+        (ResponseFields::in_between(), "minute;q=100;w=60;acme-burst=20"),
+        (ResponseFields::draft06(), "100;w=60;acme-burst=20"),
+    ] {
+        let layer = scene.layer(fields.clone(), [extended()]);
+        assert_eq!(take(&layer, 1).await.field("ratelimit-policy"), expected);
+        let builder = scene
+            .builder([policy().with_extension("burst", 20)])
+            .response_fields(fields.clone());
+        let error = builder.build().unwrap_err().to_string();
+        assert!(
+            error.starts_with(r#"policy "minute": "#) && error.contains("vendor prefix"),
+            "{error}"
+        );
+        let layer = scene.layer(fields, [policy().with_unprefixed_extension("burst", 20)]);
+        assert_eq!(
+            take(&layer, 1).await.field("ratelimit-policy"),
+            expected.replace("acme-", "")
+        );
+    }
+}
+
+/// J27
+#[tokio::test]
+async fn the_application_adds_fields_of_its_own() {
+    let scene = Scene::new();
+    let fields = ResponseFields::none().with_extra_fields(|decision, headers| {
+        for allowance in decision.allowances() {
+            let quota = allowance.policy().quota();
+            headers.insert("acme-ratelimit-daylimit", quota.into());
+        }
+    });
+    let layer = scene.layer(fields, [QuotaPolicy::per_day("day", 5_000)]);
+    assert_eq!(take(&layer, 1).await.field("acme-ratelimit-daylimit"), "5000");
+}
+
+/// D16, E7, I9: what a request says in these fields, or in its user id, is nothing to the layer.
+#[tokio::test]
+async fn fields_of_a_request_have_no_effect_and_none_of_its_text_is_shown() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11(), [minute(2).with_partition_key()]);
+    let request = || {
+        Request::get(Uri::from_static("/%0d%0aratelimit:evil"))
+            .header("x-user-id", "evil\t\"; r=9")
+            .header("ratelimit", r#""minute";r=999;pk=:YQ==:"#)
+            .header("ratelimit-policy", r#""minute";q=999"#)
+            .body(())
+            .unwrap()
+    };
+    for expected in [
+        r#""minute";r=1;t=60;"#,
+        r#""minute";r=0;t=60;"#,
+        r#""minute";r=0;t=60;"#,
+    ] {
+        let answer = send(&layer, request(), ok()).await;
+        assert!(
+            answer.field("ratelimit").starts_with(expected),
+            "{}",
+            answer.field("ratelimit")
+        );
+        assert!(!format!("{:?}{:?}", answer.headers, answer.body).contains("evil"));
+    }
+}
+
+/// C11, C12, C5
+#[tokio::test]
+async fn the_status_of_refusals_can_be_another_one() {
+    let scene = Scene::new();
+    let builder = || scene.builder([minute(1)]);
+    let layer = builder().refusal_status(StatusCode::FORBIDDEN).build().unwrap();
+    take(&layer, 1).await;
+    let refused = take(&layer, 1).await;
+    assert_eq!(refused.status, 403);
+    assert_eq!(refused.problem()["status"], 403);
+    assert_eq!(
+        refused.fields(["ratelimit", "retry-after"]),
+        [r#""minute";r=0;t=60"#, "60"]
+    );
+    let error = builder().refusal_status(StatusCode::OK).build().unwrap_err();
+    assert_eq!(error.to_string(), "refusal status 200 is outside 400..=599");
+}
