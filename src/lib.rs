@@ -96,6 +96,7 @@
 //! | `tracing` | yes | events for failures, bounded in number: never one per request |
 //! | `axum` | | the peer address from axum's `ConnectInfo` |
 //! | `tonic` | | the peer address from tonic's connection information |
+//! | `grpc-details` | | when to try again and which quotas are used up, in the details of a gRPC status |
 //!
 //! Features only add. Without any, the crate has the layer and [`MemoryStore`].
 #![cfg_attr(docsrs, feature(doc_cfg))]

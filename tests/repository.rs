@@ -72,6 +72,7 @@ fn conditional_compilation_stays_at_the_edges() {
     let allowed = [
         "src/key/client_ip/peer.rs",
         "src/lib.rs",
+        "src/rejection/grpc.rs",
         "src/store/mod.rs",
         "src/store/redis/client.rs",
         "src/telemetry/macros.rs",

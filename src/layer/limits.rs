@@ -21,7 +21,7 @@ use crate::{
     plan::{Costs, Plan},
     policy::{FollowUp, Policies, PolicySet, Tier},
     rejection::{Rejection, Responder},
-    response_fields::{PolicyFields, ResponseFields},
+    response_fields::{Delay, PolicyFields, ResponseFields},
     settlement::Settlement,
     telemetry::LayerLog,
 };
@@ -214,8 +214,11 @@ impl Limits {
                 .cost_above_capacity(&self.scope_name, never.policy(), never.cost());
         }
         let decision = with_capacity(decision, tier);
-        let mut response = self.responder.respond(&Rejection::new(&decision, request, self.status));
-        self.tell(decision, tier, &mut response);
+        let delay = self.fields.delay();
+        let wait = self.fields.refusal_wait(&decision, delay);
+        let rejection = Rejection::new(&decision, request, self.status, wait);
+        let mut response = self.responder.respond(&rejection);
+        self.tell(decision, tier, delay, &mut response);
         response
     }
 
@@ -239,7 +242,7 @@ impl Limits {
             }
         }
         let mut response = Response::from_parts(head, ());
-        self.tell(decision, tier, &mut response);
+        self.tell(decision, tier, self.fields.delay(), &mut response);
         head = response.into_parts().0;
         let charge = charge.filter(|_| !body.is_end_stream());
         Response::from_parts(head, RateLimitBody::passed(body, charge))
@@ -276,14 +279,14 @@ impl Limits {
     }
 
     /// Adds what the client is told.
-    fn tell<B>(&self, decision: Decision, tier: Tier, response: &mut Response<B>) {
+    fn tell<B>(&self, decision: Decision, tier: Tier, delay: Delay, response: &mut Response<B>) {
         let nothing = PolicyFields::default();
         let mut shown = tier;
         if self.fields.shows_usual_policies() {
             shown.percent = 100;
         }
         let fields = self.policies(shown).map_or(&nothing, |set| &set.fields);
-        self.fields.tell(&decision, fields, response);
+        self.fields.tell(&decision, fields, delay, response);
         // A layer of ours inside of this one may have refused what this one has allowed.
         if !is_refused(response.extensions()) {
             response.extensions_mut().insert(decision);

@@ -1,5 +1,6 @@
 //! What a refused request is answered with.
 
+mod grpc;
 mod problem;
 
 use std::{fmt, time::Duration};
@@ -8,7 +9,10 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header, request::Parts};
 
 use self::problem::ProblemType;
-use crate::decision::{Decision, Outcome};
+use crate::{
+    decision::{Decision, Outcome},
+    quota::QuotaPolicy,
+};
 
 /// A request that is refused: what a custom response is made from.
 ///
@@ -19,14 +23,17 @@ pub struct Rejection<'a> {
     request: &'a Parts,
     /// The status of a refusal because a quota is used up.
     status: StatusCode,
+    /// What the client is told.
+    wait: Option<Duration>,
 }
 
 impl<'a> Rejection<'a> {
-    pub(crate) fn new(decision: &'a Decision, request: &'a Parts, status: StatusCode) -> Self {
+    pub(crate) fn new(decision: &'a Decision, request: &'a Parts, status: StatusCode, wait: Option<Duration>) -> Self {
         Self {
             decision,
             request,
             status,
+            wait,
         }
     }
 
@@ -40,6 +47,54 @@ impl<'a> Rejection<'a> {
         self.request
     }
 
+    /// Whether the request is one of gRPC or gRPC-Web, by its content type.
+    ///
+    /// Such a client understands nothing but a gRPC status, so a response of your own should leave these requests to
+    /// [`to_response`](Self::to_response):
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::{Request, Response, StatusCode};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tower_quota::{MemoryStore, NoKey, QuotaPolicy, RateLimitLayer, Rejection, key};
+    ///
+    /// fn slow_down(rejection: &Rejection<'_>) -> Response<Bytes> {
+    ///     if rejection.is_grpc() {
+    ///         return rejection.to_response();
+    ///     }
+    ///     let mut response = Response::new(Bytes::from("Slow down, please."));
+    ///     *response.status_mut() = rejection.status();
+    ///     response
+    /// }
+    ///
+    /// # tokio_test::block_on(async {
+    /// let limits = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 1))
+    ///     .respond_with(slow_down)
+    ///     .build()?;
+    /// let service = ServiceBuilder::new()
+    ///     .layer(limits)
+    ///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    ///
+    /// let request = |content_type| Request::post("/").header("content-type", content_type).body(()).unwrap();
+    /// service.clone().oneshot(request("text/plain")).await?;
+    ///
+    /// let refused = service.clone().oneshot(request("text/plain")).await?;
+    /// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    ///
+    /// let refused = service.oneshot(request("application/grpc")).await?;
+    /// assert_eq!(refused.status(), StatusCode::OK);
+    /// assert_eq!(refused.headers()["grpc-status"], "8");
+    /// assert_eq!(refused.headers()["retry-after"], "60");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn is_grpc(&self) -> bool {
+        grpc::media_type(&self.request.headers).is_some()
+    }
+
     /// The status that the layer would answer with:
     ///
     /// - 429, or what [`refusal_status`](crate::RateLimitLayerBuilder::refusal_status) says, if a quota is used up;
@@ -47,6 +102,9 @@ impl<'a> Rejection<'a> {
     /// - 503 if the [capacity](crate::Capacity) is reduced or exhausted, or if there was no decision and the layer
     ///   [fails closed](crate::FailureMode::Closed);
     /// - 403 if the caller is unknown and the layer [refuses](crate::NoKey::Refuse) such requests.
+    ///
+    /// It is the meaning of the refusal in HTTP, also for a [gRPC](Self::is_grpc) request, which
+    /// [`to_response`](Self::to_response) answers with status 200 and a `grpc-status`.
     pub fn status(&self) -> StatusCode {
         match self.problem_type() {
             ProblemType::AbnormalUsageDetected => StatusCode::TOO_MANY_REQUESTS,
@@ -66,16 +124,35 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// When to try again, before it is rounded up to whole seconds for the `Retry-After` field, which may also say a later
-    /// moment; `None` if the same request never passes.
+    /// When to try again, as the `Retry-After` field says it before it is rounded up to whole seconds; `None` if the
+    /// same request never passes.
+    ///
+    /// It is the wait of the [decision](Self::decision), or longer where [`ResponseFields`](crate::ResponseFields)
+    /// lengthen what clients are told.
     pub fn retry_after(&self) -> Option<Duration> {
-        self.decision.retry_after()
+        self.wait
     }
 
-    /// The response that the layer gives by default: a problem as in RFC 9457.
+    /// The names of the policies that refuse the request, of those that clients may know.
+    fn violated_names(&self) -> impl Iterator<Item = &'a str> {
+        let violated = self.decision.violated().map(|allowance| allowance.policy());
+        violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name)
+    }
+
+    /// The response that the layer gives by default: a problem as in RFC 9457, or a gRPC status.
+    ///
+    /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
+    /// type of the request, and in header fields a `grpc-status` and a `grpc-message`. The status is
+    /// `RESOURCE_EXHAUSTED` if a quota is used up or the usage is abnormal, `UNAVAILABLE` if capacity is reduced or there
+    /// was no decision, `PERMISSION_DENIED` if the caller is unknown. With the feature `grpc-details` there is a `grpc-status-details-bin`, too: `RetryInfo` with
+    /// the exact wait, and `QuotaFailure` with one violation for each violated policy, whose name is the subject.
+    /// Clients find the fields that the layer adds in the metadata of the status.
     ///
     /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards.
     pub fn to_response(&self) -> Response<Bytes> {
+        if let Some(media_type) = grpc::media_type(&self.request.headers) {
+            return grpc::response(self, media_type);
+        }
         let mut response = Response::new(problem::body(self));
         *response.status_mut() = self.status();
         let content_type = HeaderValue::from_static("application/problem+json");

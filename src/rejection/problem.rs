@@ -50,9 +50,7 @@ pub(super) fn body(rejection: &Rejection<'_>) -> Bytes {
     if problem_type == ProblemType::Forbidden {
         problem["detail"] = "The request cannot be attributed to a caller.".into();
     } else {
-        let violated = rejection.decision().violated().map(|allowance| allowance.policy());
-        let shown = violated.filter(|policy| !policy.is_hidden());
-        problem["violated-policies"] = shown.map(|policy| policy.name()).collect::<Value>();
+        problem["violated-policies"] = rejection.violated_names().collect::<Value>();
     }
     problem.to_string().into()
 }

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-pub(crate) use self::policy_fields::PolicyFields;
+pub(crate) use self::{policy_fields::PolicyFields, write::Delay};
 use crate::{
     decision::{Allowance, Decision},
     error::{ConfigError, ConfigErrorKind},
@@ -356,7 +356,8 @@ mod tests {
 
     fn told(decision: &Decision) -> Option<String> {
         let mut response = Response::new(());
-        ResponseFields::default().tell(decision, &PolicyFields::default(), &mut response);
+        let fields = ResponseFields::default();
+        fields.tell(decision, &PolicyFields::default(), fields.delay(), &mut response);
         let value = response.headers().get("ratelimit")?;
         Some(value.to_str().unwrap().to_owned())
     }

@@ -28,10 +28,20 @@ struct ResetsInSeconds;
 #[derive(Clone)]
 struct ResetsAtUnixTime;
 
+/// Whole seconds that are added to all times of one response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delay(u64);
+
 impl ResponseFields {
-    /// Tells the client about a decision; `policies` are those that it was made by. Refusals are told when to come back.
-    pub(crate) fn tell<B>(&self, decision: &Decision, policies: &PolicyFields, response: &mut Response<B>) {
-        let jitter = self.random_seconds();
+    /// Tells the client about a decision; `policies` are those that it was made by, `delay` is what is added to its times.
+    pub(crate) fn tell<B>(
+        &self,
+        decision: &Decision,
+        policies: &PolicyFields,
+        delay: Delay,
+        response: &mut Response<B>,
+    ) {
+        let jitter = delay.0;
         let wait = self.refusal_seconds(decision, jitter);
         if let Some(seconds) = wait {
             let value = self.retry_after(seconds);
@@ -64,11 +74,19 @@ impl ResponseFields {
         }
     }
 
-    fn random_seconds(&self) -> u64 {
-        match self.jitter.as_secs() {
+    /// What is added to the times of one response.
+    pub(crate) fn delay(&self) -> Delay {
+        Delay(match self.jitter.as_secs() {
             0 => 0,
             most => u64::from(random::number()) % (most + 1),
-        }
+        })
+    }
+
+    /// How long a refused client is told to wait, before that is rounded up to whole seconds.
+    pub(crate) fn refusal_wait(&self, decision: &Decision, delay: Delay) -> Option<Duration> {
+        let (exact, told) = (decision.retry_after()?, self.refusal_seconds(decision, delay.0)?);
+        let is_exact = fields::whole_seconds(exact).max(1) == told;
+        Some(if is_exact { exact } else { Duration::from_secs(told) })
     }
 }
 

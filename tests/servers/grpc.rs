@@ -1,35 +1,67 @@
-//! A tonic server.
+//! A tonic server, and a tonic client of it.
 
+use std::time::Duration;
+
+use axum::{Router, routing::get};
+use bytes::Bytes;
+use http::{Response, StatusCode};
 use tonic::{
-    Request, Status,
-    transport::{Channel, Server, server::TcpIncoming},
+    Code, Request, Status,
+    service::Routes,
+    transport::{Channel, server::TcpIncoming},
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+use tonic_types::StatusExt;
 use tower_quota::{
-    MemoryStore, RateLimitLayer,
-    key::{self, ForwardingField},
+    AcquireFuture, FailureMode, MemoryStore, NoKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    clock::{Clock, Timestamp},
+    key::{self, ForwardingField, KeyExtractor},
 };
 
-use crate::{limits_by, limits_of_both_kinds, listener};
+use crate::{Server, limits, limits_by, limits_of_both_kinds, listener, remaining};
 
 /// The health service behind a layer, and a client for it.
 async fn health_behind(limits: RateLimitLayer) -> HealthClient<Channel> {
     let (listener, address) = listener().await;
     let (_, health) = tonic_health::server::health_reporter();
-    let server = Server::builder().layer(limits).add_service(health);
+    let server = tonic::transport::Server::builder().layer(limits).add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-    let channel = Channel::from_shared(format!("http://{address}"))
-        .unwrap()
-        .connect_lazy();
-    HealthClient::new(channel)
+    client_of(format!("http://{address}"))
+}
+
+fn client_of(url: String) -> HealthClient<Channel> {
+    HealthClient::new(Channel::from_shared(url).unwrap().connect_lazy())
 }
 
 async fn check(client: &mut HealthClient<Channel>, forwarded_for: &str) -> Result<(), Status> {
+    check_with(client, "x-forwarded-for", forwarded_for).await
+}
+
+async fn check_as(client: &mut HealthClient<Channel>, user: &'static str) -> Result<(), Status> {
+    check_with(client, "x-user-id", user).await
+}
+
+async fn check_with(client: &mut HealthClient<Channel>, name: &'static str, value: &str) -> Result<(), Status> {
     let mut request = Request::new(HealthCheckRequest::default());
-    request
-        .metadata_mut()
-        .insert("x-forwarded-for", forwarded_for.parse().unwrap());
+    request.metadata_mut().insert(name, value.parse().unwrap());
     client.check(request).await.map(drop)
+}
+
+fn metadata<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
+    status.metadata().get(name).map(|value| value.to_str().unwrap())
+}
+
+/// A layer on a store whose time stands still until it is moved.
+fn with_clock(policies: impl IntoIterator<Item = QuotaPolicy>) -> (Clock, RateLimitLayer) {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let builder = RateLimitLayer::builder(store)
+        .scope("api")
+        .key(key::header("x-user-id").or_else(key::client_ip()))
+        .deadline(Duration::from_secs(60));
+    let limits = policies.into_iter().fold(builder, RateLimitLayerBuilder::policy);
+    (clock, limits.build().unwrap())
 }
 
 /// L32: the key is the address that tonic shows, or the layer would refuse every call.
@@ -39,7 +71,8 @@ async fn a_grpc_client_is_served_up_to_its_limit() {
         let mut client = health_behind(limits).await;
         check(&mut client, "192.0.2.1").await.unwrap();
         check(&mut client, "192.0.2.2").await.unwrap();
-        check(&mut client, "192.0.2.3").await.unwrap_err();
+        let refused = check(&mut client, "192.0.2.3").await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
     }
 }
 
@@ -51,5 +84,160 @@ async fn the_peer_address_is_that_of_tcp_connect_info() {
     let mut client = health_behind(limits).await;
     check(&mut client, "192.0.2.1").await.unwrap();
     check(&mut client, "192.0.2.2").await.unwrap();
-    check(&mut client, "192.0.2.1").await.unwrap_err();
+    let refused = check(&mut client, "192.0.2.1").await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+}
+
+/// The details are exact where the fields are rounded up.
+#[tokio::test]
+async fn a_refusal_is_a_status_with_message_details_and_fields() {
+    let (clock, limits) = with_clock([
+        QuotaPolicy::per_minute(r#"50 % of "it""#, 1),
+        QuotaPolicy::per_hour("hour", 9),
+        QuotaPolicy::per_minute("other, of 1", 1),
+    ]);
+    let mut client = health_behind(limits).await;
+    check_as(&mut client, "alice").await.unwrap();
+    clock.advance(Duration::from_millis(250));
+
+    let refused = check_as(&mut client, "alice").await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert_eq!(refused.message(), r#"quota exceeded: "50 % of \"it\"", "other, of 1""#);
+    let wait = refused.get_details_retry_info().unwrap().retry_delay;
+    assert_eq!(wait, Some(Duration::from_millis(59_750)));
+    let violations = refused.get_details_quota_failure().unwrap().violations;
+    let violations: Vec<_> = violations.iter().map(|it| (&*it.subject, &*it.description)).collect();
+    let description = "the quota of this policy is exceeded";
+    assert_eq!(
+        violations,
+        [(r#"50 % of "it""#, description), ("other, of 1", description)]
+    );
+
+    assert_eq!(metadata(&refused, "retry-after"), Some("60"));
+    assert_eq!(
+        metadata(&refused, "ratelimit"),
+        Some(r#""50 % of \"it\"";r=0;t=60, "hour";r=8;t=3200, "other, of 1";r=0;t=60"#)
+    );
+    assert_eq!(
+        metadata(&refused, "ratelimit-policy"),
+        Some(r#""50 % of \"it\"";q=1;w=60, "hour";q=9;w=3600, "other, of 1";q=1;w=60"#)
+    );
+}
+
+#[tokio::test]
+async fn a_call_that_never_passes_is_told_no_wait() {
+    let limits = limits_by(key::client_ip(), MemoryStore::new(), "api", 1).cost(2);
+    let mut client = health_behind(limits.build().unwrap()).await;
+    let refused = check_as(&mut client, "alice").await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    assert!(refused.get_details_retry_info().is_none());
+    assert_eq!(metadata(&refused, "retry-after"), None);
+    assert_eq!(
+        refused.get_details_quota_failure().unwrap().violations[0].subject,
+        "day"
+    );
+}
+
+/// A store that is away.
+#[derive(Debug)]
+struct NoStore;
+
+impl Store for NoStore {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "it is away")))
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn without_a_decision_a_closed_layer_is_unavailable() {
+    let closed = limits_by(key::client_ip(), NoStore, "api", 1).failure_mode(FailureMode::Closed);
+    let mut client = health_behind(closed.build().unwrap()).await;
+    let refused = check_as(&mut client, "alice").await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (Code::Unavailable, "capacity is temporarily reduced")
+    );
+    let wait = refused.get_details_retry_info().unwrap().retry_delay;
+    assert_eq!(wait, Some(Duration::from_secs(1)));
+    assert!(refused.get_details_quota_failure().is_none());
+    assert_eq!(metadata(&refused, "retry-after"), Some("1"));
+    assert_eq!(metadata(&refused, "ratelimit"), None);
+}
+
+#[tokio::test]
+async fn a_caller_without_a_name_is_denied() {
+    let by_user = limits_by(key::header("x-user-id"), MemoryStore::new(), "api", 1).no_key(NoKey::Refuse);
+    let mut client = health_behind(by_user.build().unwrap()).await;
+    let refused = check(&mut client, "192.0.2.1").await.unwrap_err();
+    assert_eq!(refused.code(), Code::PermissionDenied);
+    assert!(refused.details().is_empty());
+    assert_eq!(metadata(&refused, "ratelimit"), None);
+}
+
+/// The router of tonic with a route of axum beside it, under one layer.
+async fn both_kinds_behind(limits: RateLimitLayer) -> Server {
+    let (_, health) = tonic_health::server::health_reporter();
+    let routes: Router = Routes::new(health).into_axum_router();
+    Server::hyper(routes.route("/hello", get(async || "hello")).layer(limits)).await
+}
+
+async fn grpc_web(server: &Server, content_type: &str) -> Response<Bytes> {
+    let request = http::Request::post("/grpc.health.v1.Health/Check")
+        .header("x-user-id", "alice")
+        .header("content-type", content_type);
+    server.send(request.body("\0\0\0\0\0".to_owned()).unwrap()).await
+}
+
+#[tokio::test]
+async fn calls_and_requests_share_one_budget() {
+    let server = both_kinds_behind(limits(MemoryStore::new(), "api", 3)).await;
+    let mut client = client_of(format!("http://{}", server.address));
+    check_as(&mut client, "alice").await.unwrap();
+    let response = server.get_as("alice", "/hello").await;
+    assert_eq!((response.status(), remaining(&response)), (StatusCode::OK, 1));
+    check_as(&mut client, "alice").await.unwrap();
+
+    // Each is refused in its own words.
+    let call = check_as(&mut client, "alice").await.unwrap_err();
+    assert_eq!(call.code(), Code::ResourceExhausted);
+    let response = server.get_as("alice", "/hello").await;
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert_eq!(
+        metadata(&call, "ratelimit").unwrap(),
+        response.headers()["ratelimit"].to_str().unwrap()
+    );
+    assert_eq!(
+        metadata(&call, "ratelimit-policy").unwrap(),
+        response.headers()["ratelimit-policy"].to_str().unwrap()
+    );
+}
+
+/// Browsers send these over HTTP/1.1, too.
+#[tokio::test]
+async fn grpc_web_is_answered_in_its_own_type() {
+    let server = both_kinds_behind(limits(MemoryStore::new(), "api", 1)).await;
+    server.get_as("alice", "/hello").await;
+    for (content_type, answer) in [
+        ("application/grpc-web+proto", "application/grpc-web+proto"),
+        ("application/grpc-web-text", "application/grpc-web-text"),
+        ("application/grpc; charset=utf-8", "application/grpc"),
+    ] {
+        let refused = grpc_web(&server, content_type).await;
+        assert_eq!(refused.status(), StatusCode::OK, "{content_type}");
+        assert_eq!(refused.headers()["content-type"], answer);
+        assert_eq!(refused.headers()["grpc-status"], "8");
+        assert_eq!(refused.headers()["grpc-message"], r#"quota exceeded: "day""#);
+        assert_eq!(refused.headers()["ratelimit"], r#""day";r=0;t=86400"#);
+        assert_eq!(refused.headers()["retry-after"], "86400");
+        assert!(refused.body().is_empty());
+    }
 }

@@ -1,0 +1,104 @@
+//! Refusals for gRPC clients: a status in header fields and no body, which gRPC calls a trailers-only response.
+//!
+//! These clients look at `grpc-status` and know nothing of problem details; of a response without it they make a status
+//! of their own from the HTTP status, and most of them say "unavailable" where a quota is used up.
+
+#[cfg(feature = "grpc-details")]
+mod details;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use super::{Rejection, problem::ProblemType};
+
+/// What a request says that it is, without parameters, if that is gRPC or gRPC-Web of some message format.
+pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
+    let content_type = request.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    let media_type = content_type.split(';').next()?.trim_end().to_ascii_lowercase();
+    let kind = media_type.strip_prefix("application/grpc")?;
+    let mut web = ["-web-text", "-web"].iter();
+    let format = web.find_map(|web| kind.strip_prefix(web)).unwrap_or(kind);
+    let is_format = |name: &str| name.bytes().all(is_name_byte);
+    let is_grpc = format.is_empty() || format.strip_prefix('+').is_some_and(is_format);
+    HeaderValue::try_from(media_type).ok().filter(|_| is_grpc)
+}
+
+/// A character of a media type's name, RFC 6838: what is sent back is nothing else.
+fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte)
+}
+
+/// The response, in the media type of the request. HTTP has no part in it: its status is 200.
+pub(super) fn response(rejection: &Rejection<'_>, media_type: HeaderValue) -> Response<Bytes> {
+    let status = Status::of(rejection);
+    let mut response = Response::new(Bytes::new());
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, media_type);
+    headers.insert(STATUS, HeaderValue::from(status.code));
+    headers.insert(MESSAGE, percent_encoded(&status.message));
+    if let Some(details) = details(rejection, &status) {
+        headers.insert(DETAILS, details);
+    }
+    response
+}
+
+/// A status as gRPC knows it.
+struct Status {
+    code: u16,
+    message: String,
+}
+
+impl Status {
+    fn of(rejection: &Rejection<'_>) -> Self {
+        let (code, message) = match rejection.problem_type() {
+            ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage was detected".to_owned()),
+            ProblemType::Forbidden => (
+                PERMISSION_DENIED,
+                "the request cannot be attributed to a caller".to_owned(),
+            ),
+            ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, quota_exceeded(rejection)),
+            ProblemType::TemporaryReducedCapacity => (UNAVAILABLE, "capacity is temporarily reduced".to_owned()),
+        };
+        Self { code, message }
+    }
+}
+
+/// Names in quotation marks, as the `RateLimit` field has them: they may hold commas.
+fn quota_exceeded(rejection: &Rejection<'_>) -> String {
+    let names: Vec<_> = rejection.violated_names().map(|name| format!("{name:?}")).collect();
+    match &*names {
+        [] => "quota exceeded".to_owned(),
+        names => format!("quota exceeded: {}", names.join(", ")),
+    }
+}
+
+/// The text of a `grpc-message`.
+fn percent_encoded(message: &str) -> HeaderValue {
+    let encoded = utf8_percent_encode(message, ENCODED).to_string();
+    HeaderValue::try_from(encoded).expect("what is left is printable ASCII")
+}
+
+#[cfg(feature = "grpc-details")]
+fn details(rejection: &Rejection<'_>, status: &Status) -> Option<HeaderValue> {
+    details::header_value(rejection, status)
+}
+
+#[cfg(not(feature = "grpc-details"))]
+fn details(_: &Rejection<'_>, _: &Status) -> Option<HeaderValue> {
+    None
+}
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+// Values of google.rpc.Code.
+const PERMISSION_DENIED: u16 = 7;
+const RESOURCE_EXHAUSTED: u16 = 8;
+const UNAVAILABLE: u16 = 14;
+
+/// What a `grpc-message` must not hold as it is, beside what is not ASCII.
+const ENCODED: &AsciiSet = &CONTROLS.add(b'%');

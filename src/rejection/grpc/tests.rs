@@ -1,0 +1,145 @@
+use http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
+
+use super::{media_type, percent_encoded};
+use crate::{
+    MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, clock::Clock, decision::Decision,
+    rejection::Rejection,
+};
+
+fn request(content_type: &str) -> Parts {
+    let request = Request::post("/").header(header::CONTENT_TYPE, content_type);
+    request.body(()).unwrap().into_parts().0
+}
+
+fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).map(|value| value.to_str().unwrap())
+}
+
+/// What a request of one unit and then one of two are told by a policy of each of these names, with one unit.
+fn refused(names: &[&'static str]) -> Decision {
+    let policies = names.iter().map(|name| QuotaPolicy::per_minute(name, 1));
+    let policies = crate::CheckedPolicies::new(policies).unwrap();
+    let store = MemoryStore::builder()
+        .clock(Clock::manual(crate::clock::Timestamp::from_micros(
+            1_700_000_000_000_000,
+        )))
+        .build()
+        .unwrap();
+    let partition = Scope::new("tests").partition(&PartitionKey::new("user", "alice"));
+    let plan = Plan::new(policies, partition, 1);
+    tokio_test::block_on(store.acquire(plan.clone())).unwrap();
+    tokio_test::block_on(store.acquire(plan)).unwrap()
+}
+
+#[test]
+fn a_request_is_of_grpc_by_its_media_type() {
+    let told = |content_type| {
+        let parts = request(content_type);
+        let decision = Decision::unmeasured(Outcome::Refused);
+        let media_type = media_type(&parts.headers);
+        assert_eq!(Rejection::new(&decision, &parts).is_grpc(), media_type.is_some());
+        media_type.map(|value| value.to_str().unwrap().to_owned())
+    };
+    for (content_type, answer) in [
+        ("application/grpc", "application/grpc"),
+        ("application/grpc+proto", "application/grpc+proto"),
+        ("application/grpc;charset=utf-8", "application/grpc"),
+        ("application/grpc+json ; a=b", "application/grpc+json"),
+        ("Application/GRPC", "application/grpc"),
+        ("application/grpc-web", "application/grpc-web"),
+        ("application/grpc-web+proto", "application/grpc-web+proto"),
+        ("application/grpc-web-text", "application/grpc-web-text"),
+        ("application/grpc-web-text+proto", "application/grpc-web-text+proto"),
+    ] {
+        assert_eq!(told(content_type).as_deref(), Some(answer), "{content_type}");
+    }
+    for content_type in [
+        "",
+        "application/json",
+        "application/grpcx",
+        "application/grpc-webx",
+        "application/grpc-other",
+        "application/grpc proto",
+        "application/grpc+pro to",
+        "application/grpc+proto, text/plain",
+        "text/application/grpc",
+    ] {
+        assert_eq!(told(content_type), None, "{content_type}");
+    }
+    assert_eq!(media_type(&HeaderMap::new()), None);
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_bytes(b"application/grpc+\xff").unwrap(),
+    );
+    assert_eq!(media_type(&headers), None);
+}
+
+/// The gRPC protocol: from space to `~` as it is, `%` and all else as the bytes of its UTF-8.
+#[test]
+fn a_message_is_percent_encoded() {
+    for (message, encoded) in [
+        ("", ""),
+        ("a b", "a b"),
+        (r#"quota exceeded: "a", "b\"c""#, r#"quota exceeded: "a", "b\"c""#),
+        ("100%", "100%25"),
+        ("%41", "%2541"),
+        ("a\r\nb\tc", "a%0D%0Ab%09c"),
+        ("\0\x7f", "%00%7F"),
+        ("ä€", "%C3%A4%E2%82%AC"),
+    ] {
+        assert_eq!(percent_encoded(message), encoded, "{message:?}");
+    }
+    let printable: String = (' '..='~').collect();
+    assert_eq!(percent_encoded(&printable), printable.replace('%', "%25").as_str());
+}
+
+#[test]
+fn each_outcome_has_a_status() {
+    let printable = r#"50 % of "it", #1?"#;
+    for (decision, code, message) in [
+        (refused(&["minute"]), "8", r#"quota exceeded: "minute""#),
+        (
+            refused(&[printable, "other"]),
+            "8",
+            r#"quota exceeded: "50 %25 of \"it\", #1?", "other""#,
+        ),
+        (
+            Decision::unmeasured(Outcome::FailedClosed),
+            "14",
+            "capacity is temporarily reduced",
+        ),
+        (
+            Decision::unmeasured(Outcome::Unattributed),
+            "7",
+            "the request cannot be attributed to a caller",
+        ),
+    ] {
+        let parts = request("application/grpc");
+        let response = Rejection::new(&decision, &parts).to_response();
+        assert_eq!(response.status(), StatusCode::OK);
+        assert!(response.body().is_empty());
+        let headers = response.headers();
+        assert_eq!(field(headers, "content-type"), Some("application/grpc"));
+        assert_eq!(field(headers, "grpc-status"), Some(code));
+        assert_eq!(field(headers, "grpc-message"), Some(message));
+        let has_details = cfg!(feature = "grpc-details") && code != "7";
+        assert_eq!(
+            headers.contains_key("grpc-status-details-bin"),
+            has_details,
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn other_requests_are_told_nothing_of_grpc() {
+    let decision = refused(&["minute"]);
+    let response = Rejection::new(&decision, &request("application/json")).to_response();
+    assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        field(response.headers(), "content-type"),
+        Some("application/problem+json")
+    );
+    assert_eq!(field(response.headers(), "grpc-status"), None);
+}
