@@ -223,6 +223,8 @@ impl QuotaPolicy {
 
     /// Lets `capacity` units pass at one moment after a pause, more or fewer than the quota. The rate stays the same
     /// unless the bucket is [strict](Algorithm::StrictTokenBucket). For token buckets only.
+    ///
+    /// The `RateLimit-Policy` field shows the quota, not the capacity: tell your clients what else may pass at once.
     #[must_use]
     pub const fn with_burst_capacity(mut self, capacity: u64) -> Self {
         self.burst_capacity = Some(capacity);

@@ -25,7 +25,11 @@ use hyper_util::{
     rt::TokioExecutor,
 };
 use reverse_proxy::Proxy;
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::mpsc,
+};
 use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, fields::Hints, key};
 
 /// The address of a proxy in front of an upstream.
@@ -210,6 +214,44 @@ async fn an_upstream_that_is_away_is_a_bad_gateway_with_our_fields() {
     assert_eq!(text(response).await, "The upstream does not answer.\n");
 }
 
+/// An upstream that answers one request with these bytes.
+async fn raw_upstream(answer: &'static str) -> SocketAddr {
+    let (listener, address) = listener().await;
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.read_buf(&mut Vec::with_capacity(4_096)).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
+    });
+    address
+}
+
+/// B12
+#[tokio::test]
+async fn a_field_without_a_space_after_its_colon_is_read() {
+    let answer = "HTTP/1.1 200 OK\r\nRateLimit:\"default\";r=50;t=60\r\ncontent-length:0\r\n\r\n";
+    let proxy = proxy_of(raw_upstream(answer).await, limits(9)).await;
+    let response = send(proxy, "/", &[]).await;
+    assert_eq!(
+        list(response.headers(), "ratelimit"),
+        r#""default";r=50;t=60, "proxy";r=8;t=76800"#
+    );
+    let hints = Hints::read(response.headers());
+    assert_eq!(
+        (hints.limits()[0].name(), hints.limits()[0].remaining()),
+        (Some("default"), Some(50))
+    );
+}
+
+/// G8
+#[tokio::test]
+async fn a_wait_that_the_upstream_asks_for_reaches_the_client() {
+    let busy = || async { (StatusCode::SERVICE_UNAVAILABLE, AppendHeaders([("retry-after", "30")])) };
+    let proxy = proxy_of(upstream(Router::new().fallback(busy)).await, limits(9)).await;
+    let response = send(proxy, "/", &[]).await;
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(list(response.headers(), "retry-after"), "30");
+}
+
 /// Neither side waits for the end of a body.
 #[tokio::test]
 async fn bodies_are_streamed_in_both_directions() {
@@ -237,8 +279,6 @@ async fn bodies_are_streamed_in_both_directions() {
 /// The target says where to go as well as what to get, and a client can write any host.
 #[tokio::test]
 async fn no_target_leads_to_another_host_than_the_upstream() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
     let proxy = proxy_of(upstream(Router::new().fallback(echo_fields)).await, limits(9)).await;
     for (line, status, answer) in [
         ("GET http://192.0.2.1/path HTTP/1.1", "HTTP/1.1 200 OK", "/path\n"),
@@ -248,7 +288,7 @@ async fn no_target_leads_to_another_host_than_the_upstream() {
             "This cannot be forwarded.\n",
         ),
     ] {
-        let mut stream = tokio::net::TcpStream::connect(proxy).await.unwrap();
+        let mut stream = TcpStream::connect(proxy).await.unwrap();
         let request = format!("{line}\r\nhost: 192.0.2.1\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut response = String::new();

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    ConfigErrorKind, Decision, MemoryStore, NoKey, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Tiers,
+    AcquireFuture, ConfigErrorKind, Decision, FailureMode, MemoryStore, NoKey, Outcome, Plan, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -152,6 +153,30 @@ async fn the_policy_field_stays_the_same_over_a_hundred_responses() {
     }
 }
 
+/// A8, J31: in whatever pattern, all at once too; each caller has a quota of its own.
+#[tokio::test]
+async fn the_whole_quota_of_a_window_may_be_used_in_its_first_second() {
+    let (clock, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_minute("minute", 100))
+        .build()
+        .unwrap();
+    for user in ["alice", "bob"] {
+        for _ in 0..100 {
+            assert_eq!(send(&layer, request_of(user)).await.status, StatusCode::OK, "{user}");
+        }
+        assert_eq!(
+            send(&layer, request_of(user)).await.status,
+            StatusCode::TOO_MANY_REQUESTS,
+            "{user}"
+        );
+    }
+    clock.advance(Duration::from_secs(60));
+    for _ in 0..100 {
+        assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    }
+}
+
 /// L6
 #[tokio::test]
 async fn a_burst_capacity_above_the_rate_passes_at_once_and_then_the_rate_holds() {
@@ -185,6 +210,70 @@ async fn one_caller_at_the_limit_leaves_the_others_alone() {
         StatusCode::TOO_MANY_REQUESTS
     );
     assert_eq!(send(&layer, request_of("bob")).await.status, StatusCode::OK);
+}
+
+/// J27
+#[tokio::test]
+async fn fields_of_the_application_stand_beside_ours() {
+    let (_, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_minute("minute", 9))
+        .build()
+        .unwrap();
+    let handler = service_fn(async |_: Request<()>| {
+        let response = Response::builder()
+            .header("acme-RateLimit-DayLimit", "5000")
+            .header("acme-RateLimit-HourLimit", "1000");
+        Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
+    });
+    let response = layer.layer(handler).oneshot(request_of("alice")).await.unwrap();
+    let headers = response.headers();
+    assert_eq!(headers["acme-ratelimit-daylimit"], "5000");
+    assert_eq!(headers["acme-ratelimit-hourlimit"], "1000");
+    assert_eq!(headers["ratelimit"], r#""minute";r=8;t=54"#);
+}
+
+/// A store that is away.
+#[derive(Debug)]
+struct NoStore;
+
+impl Store for NoStore {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "it is away")))
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+/// C4, C5, C6, C9
+#[tokio::test]
+async fn a_refusal_without_a_decision_is_a_problem_of_reduced_capacity() {
+    let layer = RateLimitLayer::builder(NoStore)
+        .scope("responses")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .failure_mode(FailureMode::Closed)
+        .build()
+        .unwrap();
+    let refused = send(&layer, request_of("alice")).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.field("content-type"), "application/problem+json");
+    assert_eq!(
+        refused.json(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+            "title": "Request cannot be satisfied due to temporary server capacity constraints",
+            "status": 503,
+            "violated-policies": [],
+        })
+    );
+    assert_eq!(refused.field("retry-after"), "1");
 }
 
 /// C11, C12

@@ -42,6 +42,13 @@
 //! and `t` promise nothing and any server can send any number. It does not know what is in the trailer section, where
 //! these fields must not appear: give it header sections only. And names stand in place of
 //! [`QuotaPolicy`](crate::QuotaPolicy): what is checked is whether a value can be written, not whether it makes sense.
+//!
+//! # What fields give away
+//!
+//! Fields tell everybody who gets a response how much a service bears. An intermediary that sends a request again uses
+//! quota that its client has not used, so that a client which counts can tell that there is one; nothing else is said
+//! about it. And the pace of a client that obeys the fields can be a mark by which it is known again under another name
+//! or address: one that minds should vary it.
 
 #[macro_use]
 mod list;

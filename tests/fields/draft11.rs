@@ -70,7 +70,7 @@ fn base64_that_is_not_canonical_is_read_and_written_back_canonically() {
     assert_eq!(policy(&field.to_string()), field);
 }
 
-/// B1, B5, B7, B8, B13, B14, B15, D2, D3, D6, D7, D10, D12, D13, E9, G3, G4
+/// B1, B5, B7, B8, B10, B13, B14, B15, D2, D3, D6, D7, D10, D12, D13, D16, E9, F7, F12, F13, F15, F19, G3, G4, K17
 #[test]
 fn the_limits_of_the_examples_are_read_and_written_letter_by_letter() {
     for value in [
@@ -98,6 +98,16 @@ fn the_limits_of_the_examples_are_read_and_written_letter_by_letter() {
         r#""sliding";r=6;t=1"#,
         r#""s";r=1;t=1, "d";r=100;t=3600"#,
         r#""p";r=500"#,
+        r#""edge";r=4;t=20"#,
+        r#""default";r=60;t=58"#,
+        r#""x";r=999"#,
+        r#""large";r=10000;t=10"#,
+        r#""large";r=100;t=10"#,
+        r#""large";r=10000;t=1000"#,
+        r#""default";r=5;t=10"#,
+        r#""default";r=999999999999999;t=1"#,
+        r#""default";r=0;t=1000000"#,
+        r#""sliding";r=6;t=1;q=12"#,
     ] {
         assert_eq!(limit(value).to_string(), value);
         assert_eq!(limit(value).to_header_value(), value);

@@ -5,8 +5,11 @@ use std::{convert::Infallible, time::Duration};
 use http::{HeaderMap, Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    MemoryStore, QuotaPolicy, RateLimitLayer,
-    fields::{Dialect, FieldErrorKind, Hints, RetryAfter, Unit},
+    MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Scope,
+    fields::{
+        Dialect, FieldErrorKind, Hints, RetryAfter, Unit,
+        draft11::{LimitItem, RateLimit},
+    },
     key,
 };
 
@@ -204,6 +207,41 @@ fn lists_that_mix_dialects_or_speak_none_are_ignored() {
         assert!(hints.policies().is_empty(), "{value}");
         assert_eq!(hints.ignored().len(), 1, "{value}");
     }
+}
+
+/// B15, F10
+#[test]
+fn limits_are_complete_without_policies() {
+    let hints = hints(&[("RateLimit", r#""default";r=0;t=50"#)]);
+    let [limit] = hints.limits() else { panic!("{hints:?}") };
+    assert_eq!(
+        (limit.name(), limit.remaining(), limit.reset()),
+        (Some("default"), Some(0), Some(seconds(50)))
+    );
+    assert_eq!(hints.dialect(), Some(Dialect::Draft11));
+    assert!(hints.policies().is_empty() && hints.ignored().is_empty());
+}
+
+/// E4, E9, E10: the rule is public, so a client can say which limit its next request will meet.
+#[test]
+fn a_client_that_knows_the_rule_finds_its_own_limit_by_the_partition_key() {
+    let key_of = |user| Scope::new("api").partition(&PartitionKey::new("user", user)).to_bytes();
+    let limit = |user, remaining| {
+        let item = LimitItem::new("peruser", remaining).unwrap();
+        item.with_reset(seconds(60)).with_partition_key(key_of(user))
+    };
+    let field = RateLimit::new([limit("alice", 0), limit("bob", 9)]).unwrap();
+    let hints = hints(&[("ratelimit", &field.to_string())]);
+    let left_to = |user| {
+        let mut limits = hints.limits().iter();
+        limits
+            .find(|limit| limit.partition_key() == Some(&key_of(user)))
+            .and_then(|limit| limit.remaining())
+    };
+    assert_eq!(
+        (left_to("alice"), left_to("bob"), left_to("carol")),
+        (Some(0), Some(9), None)
+    );
 }
 
 /// F5, F16

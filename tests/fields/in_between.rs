@@ -184,6 +184,21 @@ fn items_of_other_dialects_are_malformed() {
     }
 }
 
+/// K11
+#[test]
+fn extension_parameters_are_written_with_a_vendor_prefix_unless_told_otherwise() {
+    let item = || LimitItem::new("a").unwrap();
+    let written = |item| RateLimit::new([item]).unwrap().to_string();
+    assert_eq!(written(item().with_extension("acme-x", 1).unwrap()), "a;acme-x=1");
+    assert_eq!(written(item().with_unprefixed_extension("x", 1).unwrap()), "a;x=1");
+    for name in ["burst", "-burst", "acme-", "r", "pk"] {
+        let error = item().with_extension(name, 1).unwrap_err();
+        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+        let error = PolicyItem::new("a", 1).unwrap().with_extension(name, 1).unwrap_err();
+        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+    }
+}
+
 /// K11: dates came with RFC 9651 only.
 #[test]
 fn types_that_rfc_8941_does_not_have_are_malformed() {

@@ -41,7 +41,7 @@ fn trailers() -> HeaderMap {
     HeaderMap::from_iter([("x-checksum".parse().unwrap(), "7".parse().unwrap())])
 }
 
-/// L34
+/// L34, A20, B9
 #[tokio::test]
 async fn streamed_bodies_pass_byte_for_byte_with_their_trailers() {
     let bytes: Vec<u8> = (0..1_000_000_u32)
@@ -60,6 +60,27 @@ async fn streamed_bodies_pass_byte_for_byte_with_their_trailers() {
         let echo = echo.into_body().collect().await.unwrap();
         assert_eq!(echo.trailers(), Some(&trailers()));
         assert!(echo.to_bytes() == bytes, "the bytes have changed");
+    }
+}
+
+/// A20, B9, J13, K10: a trailer section has no say, and gets nothing added.
+#[tokio::test]
+async fn fields_in_a_trailer_section_are_neither_sent_nor_read() {
+    for limits in limits_of_both_kinds(2) {
+        let trailers = HeaderMap::from_iter([
+            ("ratelimit".parse().unwrap(), r#""day";r=0;t=9"#.parse().unwrap()),
+            ("ratelimit-policy".parse().unwrap(), r#""day";q=0"#.parse().unwrap()),
+            ("retry-after".parse().unwrap(), "9".parse().unwrap()),
+        ]);
+        let frames = [Frame::data(Bytes::from("data")), Frame::trailers(trailers.clone())];
+        let body = StreamBody::new(stream::iter(frames.map(Ok)));
+
+        let echo = echo_of(limits, body).await;
+        assert_eq!(echo.headers()["ratelimit"], r#""day";r=1;t=43200"#);
+        assert_eq!(echo.headers()["ratelimit-policy"], r#""day";q=2;w=86400"#);
+        assert!(!echo.headers().contains_key("retry-after"));
+        let echo = echo.into_body().collect().await.unwrap();
+        assert_eq!(echo.trailers(), Some(&trailers));
     }
 }
 

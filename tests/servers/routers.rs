@@ -253,3 +253,35 @@ async fn what_authentication_leaves_in_a_request_names_the_caller_and_the_tier()
         }
     }
 }
+
+/// I3: whoever does not prove to be bob uses nothing of what bob may.
+#[tokio::test]
+async fn a_wrong_password_uses_nothing_of_an_accounts_quota() {
+    async fn check_password(request: Request) -> Result<Request, StatusCode> {
+        if request
+            .headers()
+            .get("x-password")
+            .is_some_and(|password| password != "right")
+        {
+            return Err(StatusCode::FORBIDDEN);
+        }
+        authenticate(request).await
+    }
+    let by_account = key::extension::<Account>();
+    let limits = limits_by(by_account, MemoryStore::new(), "api", 9).build().unwrap();
+    let app = Router::new()
+        .route("/", get(ok))
+        .layer(limits)
+        .layer(middleware::map_request(check_password));
+    let server = Server::axum(app).await;
+    assert_eq!(remaining(&server.get_as("bob", "/").await), 8);
+    for _ in 0..5 {
+        let request = http::Request::get("/")
+            .header("x-user-id", "bob")
+            .header("x-password", "wrong");
+        let response = server.send(request.body(String::new()).unwrap()).await;
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        assert!(!response.headers().contains_key("ratelimit"));
+    }
+    assert_eq!(remaining(&server.get_as("bob", "/").await), 7);
+}

@@ -2,7 +2,11 @@
 
 use std::{
     convert::Infallible,
-    sync::Arc,
+    future::{Ready, ready},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -20,7 +24,7 @@ use tokio::sync::Notify;
 use tokio_test::{assert_pending, assert_ready_ok, task};
 use tonic::service::Routes;
 use tower::{
-    BoxError, Layer, Service, ServiceBuilder, ServiceExt, load_shed::error::Overloaded, service_fn,
+    BoxError, Layer, Service, ServiceBuilder, ServiceExt, load_shed::error::Overloaded, retry::Policy, service_fn,
     timeout::error::Elapsed,
 };
 use tower_quota::{Decision, MemoryStore, Outcome, RateLimit, RateLimitLayer, ResponseFuture};
@@ -231,5 +235,47 @@ async fn a_timeout_outside_frees_the_place_in_an_inner_concurrency_limit() {
         assert!(error.is::<Elapsed>(), "{error}");
         gate.notify_one();
         assert_eq!(remaining(&service.oneshot(get_as("alice")).await.unwrap()), 0);
+    }
+}
+
+/// Sends a request again as often as it fails with 503.
+#[derive(Clone)]
+struct UntilAvailable;
+
+impl<E> Policy<Request<String>, Response<String>, E> for UntilAvailable {
+    type Future = Ready<()>;
+
+    fn retry(&mut self, _: &mut Request<String>, result: &mut Result<Response<String>, E>) -> Option<Ready<()>> {
+        let response = result.as_ref().ok()?;
+        (response.status() == StatusCode::SERVICE_UNAVAILABLE).then(|| ready(()))
+    }
+
+    fn clone_request(&mut self, request: &Request<String>) -> Option<Request<String>> {
+        Some(request.clone())
+    }
+}
+
+/// G7: the client is told of one request, and pays for one.
+#[tokio::test]
+async fn requests_that_are_sent_again_inside_of_the_layer_count_once() {
+    for limits in limits_of_both_kinds(9) {
+        let attempts = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&attempts);
+        let service =
+            ServiceBuilder::new()
+                .layer(limits)
+                .retry(UntilAvailable)
+                .service_fn(move |_: Request<String>| {
+                    let is_third = counted.fetch_add(1, Ordering::SeqCst) % 3 == 2;
+                    let status = if is_third { 200 } else { 503 };
+                    let response = Response::builder().status(status).body(String::new());
+                    ready(Ok::<_, Infallible>(response.unwrap()))
+                });
+        for left in [8, 7] {
+            let response = service.clone().oneshot(get_as("alice")).await.unwrap();
+            assert_eq!((response.status(), remaining(&response)), (StatusCode::OK, left));
+            assert_eq!(response.headers().get_all("ratelimit").iter().count(), 1);
+        }
+        assert_eq!(attempts.load(Ordering::SeqCst), 6);
     }
 }
