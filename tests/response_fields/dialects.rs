@@ -1,6 +1,6 @@
 //! The same decision in each dialect.
 
-use tower_quota::{Content, LegacyReset};
+use tower_quota::{Content, LegacyReset, ShownWhen};
 
 use super::*;
 
@@ -49,6 +49,33 @@ async fn of_two_limits_with_as_many_left_draft_06_shows_the_one_that_resets_late
     assert_eq!(take(&other, 9).await.fields(DRAFT06), ["10", "1", "60"]);
     scene.wait(60);
     assert_eq!(take(&other, 1).await.fields(DRAFT06), ["11", "1", "3480"]);
+}
+
+/// J28: D3, D6, D7 and D8 with other fields.
+#[tokio::test]
+async fn the_rules_hold_for_the_numbers_of_draft_06_too() {
+    let scene = Scene::new();
+    let lowered = ResponseFields::draft06().lowered_by(|allowance| allowance.remaining() / 2);
+    assert_eq!(
+        take(&scene.layer(lowered, [minute(10)]), 0).await.fields(DRAFT06),
+        ["10", "5", "60"]
+    );
+    scene.wait(50);
+    let capped = ResponseFields::draft06().with_ratio_cap(1);
+    assert_eq!(
+        take(&scene.layer(capped, [minute(10)]), 0).await.fields(DRAFT06),
+        ["10", "10", "60"]
+    );
+    let near = scene.layer(
+        ResponseFields::draft06().shown_when(ShownWhen::NearExhaustion(50)),
+        [minute(10)],
+    );
+    assert_eq!(take(&near, 4).await.fields(DRAFT06), ["", "", ""]);
+    assert_eq!(take(&near, 1).await.fields(DRAFT06), ["10", "5", "15"]);
+    let layer = scene.layer(ResponseFields::draft06(), [minute(10)]);
+    let mut redirect = ok();
+    *redirect.status_mut() = StatusCode::SEE_OTHER;
+    assert_eq!(send(&layer, request(5), redirect).await.fields(DRAFT06), ["", "", ""]);
 }
 
 /// J12, X7: a request that costs five does not fit into either, and waits longest for the one that has more left.

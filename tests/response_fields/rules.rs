@@ -345,3 +345,18 @@ async fn the_status_of_refusals_can_be_another_one() {
     let error = builder().refusal_status(StatusCode::OK).build().unwrap_err();
     assert_eq!(error.to_string(), "refusal status 200 is outside 400..=599");
 }
+
+/// D15
+#[tokio::test]
+async fn a_client_that_is_told_of_nothing_left_is_served_all_the_same_if_there_is() {
+    let scene = Scene::new();
+    let layer = scene.layer(ResponseFields::draft11().lowered_by(|_| 0), [minute(2)]);
+    for _ in 0..2 {
+        let served = take(&layer, 1).await;
+        assert_eq!(
+            (served.status.as_u16(), served.field("ratelimit")),
+            (200, r#""minute";r=0;t=60"#)
+        );
+    }
+    assert_eq!(take(&layer, 1).await.status, 429);
+}
