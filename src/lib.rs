@@ -54,6 +54,8 @@
 //! | failed logins only | [`actual_cost`](RateLimitLayerBuilder::actual_cost) |
 //! | a response of your own | [`respond_with`](RateLimitLayerBuilder::respond_with) |
 //! | fields for older clients, fewer fields, or none | [`ResponseFields`] |
+//! | rules from a file, and new ones without a restart | [`Rules`], [`RateLimitLayer::rules`] |
+//! | new rules for 10 % of the callers first; a kill switch | [`RulesHandle::try_on`], [`RulesHandle::switch_off`] |
 //! | limits that clients must not see | [`QuotaPolicy::hidden`] |
 //! | lower limits while the service is busy | [`capacity`](RateLimitLayerBuilder::capacity) |
 //! | to turn away what looks like an attack | [`abnormal_usage`](RateLimitLayerBuilder::abnormal_usage) |
@@ -95,6 +97,7 @@
 //! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
 //! | `tracing` | yes | events for failures, bounded in number: never one per request |
 //! | `axum` | | the peer address from axum's `ConnectInfo` |
+//! | `serde` | | policies and rules from any serde format |
 //! | `tonic` | | the peer address from tonic's connection information |
 //! | `grpc-details` | | when to try again and which quotas are used up, in the details of a gRPC status |
 //!
@@ -147,7 +150,7 @@ pub use self::{
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},
-    policy::Tiers,
+    policy::{Rules, RulesHandle, Tiers},
     quota::{Algorithm, CheckedPolicies, CheckedPolicy, Content, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
     response_fields::{LegacyReset, ResponseFields, ShownWhen},

@@ -143,6 +143,27 @@ pub enum Content {
 /// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
 /// # tower_quota::CheckedPolicies::new([bursty, bandwidth, slots, hourly]).unwrap();
 /// ```
+///
+/// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
+/// of `window_seconds`, `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
+/// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `hidden`,
+/// `partition_key` and `extensions`:
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// use tower_quota::{Algorithm, QuotaPolicy};
+///
+/// let queue: QuotaPolicy = serde_json::from_str(
+///     r#"{
+///         "name": "even", "quota": 10, "window_seconds": 1,
+///         "algorithm": {"leaky_bucket_queue": {"max_waiting": 20}}
+///     }"#,
+/// )?;
+/// let algorithm = Algorithm::LeakyBucketQueue { max_waiting: 20 };
+/// assert_eq!(queue, QuotaPolicy::per_second("even", 10).with_algorithm(algorithm));
+/// # }
+/// # Ok::<_, serde_json::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaPolicy {
     name: Cow<'static, str>,
@@ -305,6 +326,13 @@ impl QuotaPolicy {
 
     fn extended(mut self, name: Cow<'static, str>, value: ExtensionValue, is_bare: bool) -> Self {
         self.extensions.push(Extension { name, value, is_bare });
+        self
+    }
+
+    /// The same policy under another name, which need not be known when the program is compiled.
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = name.into();
         self
     }
 

@@ -72,6 +72,7 @@ fn conditional_compilation_stays_at_the_edges() {
     let allowed = [
         "src/key/client_ip/peer.rs",
         "src/lib.rs",
+        "src/policy/mod.rs",
         "src/rejection/grpc.rs",
         "src/store/mod.rs",
         "src/store/redis/client.rs",
@@ -89,8 +90,10 @@ fn conditional_compilation_stays_at_the_edges() {
             let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_str().unwrap();
             let source = fs::read_to_string(&path).unwrap();
             let is_test = name.ends_with("/tests.rs");
+            // Examples in the documentation say which feature they need.
+            let mut code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
             assert!(
-                is_test || !source.contains("cfg(feature") || allowed.contains(&name),
+                is_test || allowed.contains(&name) || !code.any(|line| line.contains("cfg(feature")),
                 "{name}"
             );
         }

@@ -16,7 +16,7 @@ use crate::{
     guard::{FailureMode, Guard},
     key::KeyExtractor,
     partition::Scope,
-    policy::{Policies, Tiers},
+    policy::{Policies, Rules, Tiers},
     quota::QuotaPolicy,
     rejection::{Rejection, Responder},
     response_fields::ResponseFields,
@@ -32,7 +32,7 @@ pub struct RateLimitLayerBuilder {
     key: Option<Box<dyn KeyExtractor>>,
     digest_key: Option<[u8; 32]>,
     no_key: NoKey,
-    policies: Vec<QuotaPolicy>,
+    rules: Rules,
     tiers: Option<Tiers>,
     deadline: Duration,
     failure_mode: FailureMode,
@@ -53,7 +53,7 @@ impl RateLimitLayerBuilder {
             key: None,
             digest_key: None,
             no_key: NoKey::default(),
-            policies: Vec::new(),
+            rules: Rules::new(),
             tiers: None,
             deadline: Duration::from_millis(50),
             failure_mode: FailureMode::default(),
@@ -100,13 +100,20 @@ impl RateLimitLayerBuilder {
 
     /// Adds a policy. A request has to fit into all of them, and uses quota of all of them or of none. Up to 16.
     pub fn policy(mut self, policy: QuotaPolicy) -> Self {
-        self.policies.push(policy);
+        self.rules = self.rules.policy(policy);
         self
     }
 
     /// Policies by the tier of the caller, in place of [`policy`](Self::policy).
     pub fn tiers(mut self, tiers: Tiers) -> Self {
         self.tiers = Some(tiers);
+        self
+    }
+
+    /// Policies or tiers from outside of the program, in place of [`policy`](Self::policy). Rules with tiers also need
+    /// [`tiers`](Self::tiers), whose closure says of which tier a request is.
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules = rules;
         self
     }
 
@@ -297,11 +304,11 @@ impl RateLimitLayerBuilder {
             .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
         key.check()?;
         self.fields.check()?;
-        let policies = Policies::new(self.policies, self.tiers, &self.fields)?;
+        let policies = Policies::new(self.rules, self.tiers, self.fields)?;
         check_deadline(self.deadline)?;
         check_status(self.status)?;
-        if let Some(window) = policies.lone_large_windows().next() {
-            telemetry::lone_large_window(&scope_name, window);
+        if let Some(window) = policies.lone_large_windows().first() {
+            telemetry::lone_large_window(&scope_name, *window);
         }
         let scope = self.digest_key.as_ref().map_or_else(
             || Scope::new(&scope_name),
@@ -321,11 +328,10 @@ impl RateLimitLayerBuilder {
             key,
             no_key: self.no_key,
             screening: self.screening,
-            policies,
+            policies: Arc::new(policies),
             guard: Arc::new(guard),
             responder: self.responder,
             status: self.status,
-            fields: self.fields,
             cost: self.cost,
             actual_cost: self.actual_cost,
             log: LayerLog::default(),
@@ -355,7 +361,7 @@ impl fmt::Debug for RateLimitLayerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayerBuilder")
             .field("scope", &self.scope)
-            .field("policies", &self.policies)
+            .field("rules", &self.rules)
             .field("tiers", &self.tiers)
             .finish_non_exhaustive()
     }

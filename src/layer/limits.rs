@@ -19,9 +19,9 @@ use crate::{
     key::KeyExtractor,
     partition::{PartitionId, PartitionKey, Scope},
     plan::{Costs, Plan},
-    policy::{FollowUp, Policies, PolicySet, Tier},
+    policy::{FollowUp, Policies, PolicySet},
     rejection::{Rejection, Responder},
-    response_fields::{Delay, PolicyFields, ResponseFields},
+    response_fields::{Delay, PolicyFields},
     settlement::Settlement,
     telemetry::LayerLog,
 };
@@ -46,11 +46,10 @@ pub(crate) struct Limits {
     pub(super) shared_partition: PartitionId,
     pub(super) no_key: NoKey,
     pub(super) screening: Screening,
-    pub(super) policies: Policies,
+    pub(super) policies: Arc<Policies>,
     pub(super) guard: Arc<Guard>,
     pub(super) responder: Responder,
     pub(super) status: StatusCode,
-    pub(super) fields: ResponseFields,
     pub(super) cost: Cost,
     pub(super) actual_cost: Option<Box<ActualCostOf>>,
     pub(super) log: LayerLog,
@@ -74,11 +73,11 @@ impl fmt::Debug for Cost {
     }
 }
 
-/// A decision, the tier whose policies it is about, and what is open of the request's charge.
+/// A decision, the policies that it is about, and what is open of the request's charge.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) decision: Decision,
-    pub(super) tier: Tier,
+    pub(super) policies: Option<Arc<PolicySet>>,
     pub(super) charge: Option<Arc<OpenCharge>>,
 }
 
@@ -123,32 +122,31 @@ impl Limits {
     }
 
     /// screening → key → policy → plan → guard
-    pub(super) fn decide(&self, request: &Parts) -> (Deciding, Tier) {
-        let percent = match self.screening.screen(request) {
-            Screened::Counted(percent) => percent,
-            Screened::Decided(outcome, wait) => {
-                let decision = Decision::without_policies(outcome, wait);
-                return (Deciding::Decided(decision), self.policies.tier(request, 100));
-            }
-        };
-        let tier = self.policies.tier(request, percent);
-        if tier.is_unknown {
+    pub(super) fn decide(&self, request: &Parts) -> (Deciding, Option<Arc<PolicySet>>) {
+        let active = self.policies.active();
+        if !active.is_on() {
+            return (Deciding::Decided(Decision::unmeasured(Outcome::Unlimited)), None);
+        }
+        let screened = self.screening.screen(request);
+        // While new rules are tried, they depend on who the caller is.
+        let mut partition = active.has_candidate().then(|| self.partition(request));
+        let known = partition.and_then(Result::ok);
+        let selection = self.policies.select(&active, request, known);
+        if selection.is_unknown {
             self.log.unknown_tier.unknown_tier(&self.scope_name);
         }
-        let decided = |outcome| Deciding::Decided(Decision::unmeasured(outcome));
-        let Some(set) = self.policies(tier) else {
-            return (decided(Outcome::Unlimited), tier);
+        let decided = |outcome, wait| Deciding::Decided(Decision::without_policies(outcome, wait));
+        let percent = match screened {
+            Screened::Counted(percent) => percent,
+            Screened::Decided(outcome, wait) => return (decided(outcome, wait), selection.set),
         };
-        let partition = match self.key.extract(request) {
-            Some(key) => self.scope.partition(&key),
-            None => {
-                self.log.no_key.no_key(&self.scope_name);
-                match self.no_key {
-                    NoKey::Allow => return (decided(Outcome::Unlimited), tier),
-                    NoKey::Refuse => return (decided(Outcome::Unattributed), tier),
-                    NoKey::Share => self.shared_partition,
-                }
-            }
+        let Some(set) = selection.set else {
+            return (decided(Outcome::Unlimited, None), None);
+        };
+        let set = set.at_capacity(percent, self.policies.fields());
+        let partition = match *partition.get_or_insert_with(|| self.partition(request)) {
+            Ok(partition) => partition,
+            Err(outcome) => return (decided(outcome, None), Some(set)),
         };
         let cost = match &self.cost {
             Cost::Of(cost) => cost(request),
@@ -158,13 +156,20 @@ impl Limits {
         if set.follow_up.counts_request_bytes {
             plan = plan.with_content_bytes(self.announced_bytes(request), 0);
         }
-        (self.guard.decide(plan), tier)
+        (self.guard.decide(plan), Some(set))
     }
 
-    /// The policies by which a request is decided, `None` if it is not limited.
-    fn policies(&self, tier: Tier) -> Option<&PolicySet> {
-        let set = self.policies.of(tier)?;
-        Some(set.at_capacity(tier.percent, &self.fields))
+    /// Whose quota a request uses, or what becomes of it because nobody knows.
+    fn partition(&self, request: &Parts) -> Result<PartitionId, Outcome> {
+        if let Some(key) = self.key.extract(request) {
+            return Ok(self.scope.partition(&key));
+        }
+        self.log.no_key.no_key(&self.scope_name);
+        match self.no_key {
+            NoKey::Allow => Err(Outcome::Unlimited),
+            NoKey::Refuse => Err(Outcome::Unattributed),
+            NoKey::Share => Ok(self.shared_partition),
+        }
     }
 
     /// The length that a request says its content has.
@@ -179,13 +184,13 @@ impl Limits {
     }
 
     /// Before the inner service is called: keeps the charge open if anything of it may still change.
-    pub(super) fn admit(&self, decision: Decision, tier: Tier, request: &mut Parts) -> Verdict {
-        let decision = with_capacity(decision, tier);
-        let follow_up = self.policies.of(tier).map_or(FollowUp::NOTHING, |set| set.follow_up);
+    pub(super) fn admit(&self, decision: Decision, policies: Option<Arc<PolicySet>>, request: &mut Parts) -> Verdict {
+        let decision = with_capacity(decision, policies.as_deref());
+        let follow_up = policies.as_ref().map_or(FollowUp::NOTHING, |set| set.follow_up);
         if !follow_up.is_needed() || decision.charged() == Costs::NOTHING {
             return Verdict {
                 decision,
-                tier,
+                policies,
                 charge: None,
             };
         }
@@ -200,25 +205,25 @@ impl Limits {
         }
         Verdict {
             decision,
-            tier,
+            policies,
             charge: Some(charge),
         }
     }
 
     /// The response to a request that is refused.
-    pub(super) fn refuse(&self, decision: Decision, tier: Tier, request: &Parts) -> Response<Bytes> {
+    pub(super) fn refuse(&self, decision: Decision, policies: Option<&PolicySet>, request: &Parts) -> Response<Bytes> {
         let never = decision.violated().find(|allowance| allowance.retry_after().is_none());
         if let Some(never) = never {
             self.log
                 .cost
                 .cost_above_capacity(&self.scope_name, never.policy(), never.cost());
         }
-        let decision = with_capacity(decision, tier);
-        let delay = self.fields.delay();
-        let wait = self.fields.refusal_wait(&decision, delay);
+        let decision = with_capacity(decision, policies);
+        let delay = self.policies.fields().delay();
+        let wait = self.policies.fields().refusal_wait(&decision, delay);
         let rejection = Rejection::new(&decision, request, self.status, wait);
         let mut response = self.responder.respond(&rejection);
-        self.tell(decision, tier, delay, &mut response);
+        self.tell(decision, policies, delay, &mut response);
         response
     }
 
@@ -230,7 +235,7 @@ impl Limits {
     ) -> Response<RateLimitBody<B>> {
         let Verdict {
             mut decision,
-            tier,
+            policies,
             mut charge,
         } = verdict;
         let (mut head, body) = response.into_parts();
@@ -242,7 +247,12 @@ impl Limits {
             }
         }
         let mut response = Response::from_parts(head, ());
-        self.tell(decision, tier, self.fields.delay(), &mut response);
+        self.tell(
+            decision,
+            policies.as_deref(),
+            self.policies.fields().delay(),
+            &mut response,
+        );
         head = response.into_parts().0;
         let charge = charge.filter(|_| !body.is_end_stream());
         Response::from_parts(head, RateLimitBody::passed(body, charge))
@@ -279,14 +289,10 @@ impl Limits {
     }
 
     /// Adds what the client is told.
-    fn tell<B>(&self, decision: Decision, tier: Tier, delay: Delay, response: &mut Response<B>) {
+    fn tell<B>(&self, decision: Decision, policies: Option<&PolicySet>, delay: Delay, response: &mut Response<B>) {
         let nothing = PolicyFields::default();
-        let mut shown = tier;
-        if self.fields.shows_usual_policies() {
-            shown.percent = 100;
-        }
-        let fields = self.policies(shown).map_or(&nothing, |set| &set.fields);
-        self.fields.tell(&decision, fields, delay, response);
+        let fields = policies.map_or(&nothing, |set| &set.fields);
+        self.policies.fields().tell(&decision, fields, delay, response);
         // A layer of ours inside of this one may have refused what this one has allowed.
         if !is_refused(response.extensions()) {
             response.extensions_mut().insert(decision);
@@ -295,8 +301,8 @@ impl Limits {
 }
 
 /// The decision, if it was made by lowered policies with a note of that.
-fn with_capacity(decision: Decision, tier: Tier) -> Decision {
-    if tier.percent < 100 {
+fn with_capacity(decision: Decision, policies: Option<&PolicySet>) -> Decision {
+    if policies.is_some_and(|set| set.is_reduced) {
         return decision.made_with_reduced_capacity();
     }
     decision

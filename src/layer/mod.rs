@@ -24,7 +24,7 @@ pub use self::{
     screening::{AbnormalUsage, Capacity},
     service::RateLimit,
 };
-use crate::store::Store;
+use crate::{policy::RulesHandle, store::Store};
 
 /// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
 ///
@@ -49,6 +49,11 @@ impl RateLimitLayer {
     /// A layer that keeps its quota in `store`.
     pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
         RateLimitLayerBuilder::new(store)
+    }
+
+    /// A handle that replaces the rules of this layer and its clones while they run.
+    pub fn rules(&self) -> RulesHandle {
+        RulesHandle::new(Arc::clone(&self.0.policies))
     }
 
     fn new(limits: Limits) -> Self {

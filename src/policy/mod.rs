@@ -1,13 +1,22 @@
 //! Which policies apply to a request: the same for all, or by the tier of its caller.
 
-use std::{collections::HashSet, fmt, sync::OnceLock, time::Duration};
+#[cfg(feature = "serde")]
+mod format;
+mod rules;
+mod set;
 
+use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
 use http::request::Parts;
 
+pub use self::rules::{Rules, RulesHandle};
+pub(crate) use self::set::{FollowUp, PolicySet};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    quota::{Algorithm, CheckedPolicies, Content, QuotaPolicy, QuotaUnit},
-    response_fields::{PolicyFields, ResponseFields},
+    partition::PartitionId,
+    quota::QuotaPolicy,
+    response_fields::ResponseFields,
 };
 
 /// Policies by tier: what "free", "premium" and "admin" callers are allowed.
@@ -39,7 +48,7 @@ use crate::{
 /// ```
 pub struct Tiers {
     select: Box<SelectTier>,
-    tiers: Vec<(String, Option<Vec<QuotaPolicy>>)>,
+    rules: Rules,
 }
 
 type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
@@ -52,21 +61,21 @@ impl Tiers {
     {
         Self {
             select: Box::new(select),
-            tiers: Vec::new(),
+            rules: Rules::new(),
         }
     }
 
     /// Adds a tier with its policies.
     #[must_use]
     pub fn tier(mut self, name: impl Into<String>, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
-        self.tiers.push((name.into(), Some(policies.into_iter().collect())));
+        self.rules = self.rules.tier(name, policies);
         self
     }
 
     /// Adds a tier that is not limited at all.
     #[must_use]
     pub fn unlimited(mut self, name: impl Into<String>) -> Self {
-        self.tiers.push((name.into(), None));
+        self.rules = self.rules.unlimited(name);
         self
     }
 }
@@ -74,218 +83,172 @@ impl Tiers {
 impl fmt::Debug for Tiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map()
-            .entries(self.tiers.iter().map(|(name, policies)| (name, policies)))
+            .entries(self.rules.tiers.iter().map(|(name, policies)| (name, policies)))
             .finish()
     }
 }
 
-/// Policies that one decision holds together, with the field that shows them.
+/// The rules of a layer, which may be replaced while requests are under way.
+pub(crate) struct Policies {
+    select: Option<Box<SelectTier>>,
+    fields: ResponseFields,
+    active: ArcSwap<Active>,
+}
+
+/// What holds at one moment.
 #[derive(Debug)]
-pub(crate) struct PolicySet {
-    pub(crate) policies: CheckedPolicies,
-    pub(crate) fields: PolicyFields,
-    pub(crate) follow_up: FollowUp,
-    /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
-    reduced: OnceLock<Box<[OnceLock<PolicySet>; 99]>>,
+pub(crate) struct Active {
+    is_on: bool,
+    current: Arc<Sets>,
+    candidate: Option<Candidate>,
 }
 
-/// What has to be followed after a request was admitted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FollowUp {
-    pub(crate) counts_request_bytes: bool,
-    pub(crate) counts_response_bytes: bool,
-    pub(crate) has_queue: bool,
-    pub(crate) has_slots: bool,
+/// Rules that are tried on a part of the callers.
+#[derive(Clone, Debug)]
+struct Candidate {
+    percent: u8,
+    sets: Arc<Sets>,
 }
 
-impl FollowUp {
-    pub(crate) const NOTHING: Self = Self {
-        counts_request_bytes: false,
-        counts_response_bytes: false,
-        has_queue: false,
-        has_slots: false,
-    };
-
-    fn of(policies: &CheckedPolicies) -> Self {
-        let any = |test: &dyn Fn(&QuotaPolicy) -> bool| policies.iter().any(|policy| test(policy.policy()));
-        let counts = |content| {
-            let units = [QuotaUnit::ContentBytes(content), QuotaUnit::ContentBytes(Content::Both)];
-            any(&|policy| units.contains(&policy.unit()))
-        };
-        Self {
-            counts_request_bytes: counts(Content::Request),
-            counts_response_bytes: counts(Content::Response),
-            has_queue: any(&|policy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })),
-            has_slots: policies.has_slots(),
-        }
-    }
-
-    pub(crate) fn is_needed(self) -> bool {
-        self.counts_request_bytes || self.counts_response_bytes || self.has_queue || self.has_slots
-    }
+/// Rules that were found sound.
+#[derive(Debug)]
+struct Sets {
+    rules: Rules,
+    checked: CheckedSets,
 }
 
-impl PolicySet {
-    fn new(policies: Vec<QuotaPolicy>, fields: &ResponseFields) -> Result<Self, ConfigError> {
-        let policies = CheckedPolicies::new(policies)?;
-        Ok(Self {
-            fields: fields.prepare(&policies)?,
-            follow_up: FollowUp::of(&policies),
-            policies,
-            reduced: OnceLock::new(),
-        })
-    }
-
-    /// The same policies with so many percent of their quotas.
-    pub(crate) fn at_capacity(&self, percent: u8, fields: &ResponseFields) -> &Self {
-        let index = match percent {
-            100.. => return self,
-            percent => usize::from(percent.max(1)) - 1,
-        };
-        let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
-        reduced[index].get_or_init(|| self.reduced_to(percent.max(1), fields))
-    }
-
-    fn reduced_to(&self, percent: u8, fields: &ResponseFields) -> Self {
-        let reduced = |percent| {
-            let policies = self.policies.iter().map(|policy| policy.policy().clone());
-            Self::new(policies.map(|policy| policy.reduced_to(percent)).collect(), fields)
-        };
-        // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
-        // next lower ones are as good.
-        let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
-        found.unwrap_or_else(|| Self {
-            policies: self.policies.clone(),
-            fields: PolicyFields::default(),
-            follow_up: self.follow_up,
-            reduced: OnceLock::new(),
-        })
-    }
-
-    /// The window of the only policies that there are, if it is so long that a client may use up all of it at once.
-    fn lone_large_window(&self) -> Option<Duration> {
-        let policies = || self.policies.iter().map(|policy| policy.policy());
-        let is_even = |policy: &QuotaPolicy| {
-            let algorithm = policy.algorithm();
-            matches!(
-                algorithm,
-                Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
-            )
-        };
-        if policies().any(is_even) {
-            return None;
-        }
-        // A limit of concurrent requests has no window, and is less than all others.
-        let shortest = policies().map(QuotaPolicy::window).min()?;
-        shortest.filter(|window| *window > Duration::from_secs(3_600))
-    }
+#[derive(Debug)]
+enum CheckedSets {
+    ByTier(Vec<(String, Option<Arc<PolicySet>>)>),
+    Same(Arc<PolicySet>),
 }
 
-/// The policies of a layer.
-pub(crate) enum Policies {
-    Same(PolicySet),
-    ByTier {
-        select: Box<SelectTier>,
-        tiers: Vec<(String, Option<PolicySet>)>,
-    },
-}
-
-/// Which set of a layer's policies applies to a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Tier {
-    index: usize,
+/// Which policies apply to a request.
+pub(crate) struct Selection {
+    /// None if the request is not limited.
+    pub(crate) set: Option<Arc<PolicySet>>,
     /// Whether the request named a tier that the layer does not have.
     pub(crate) is_unknown: bool,
-    /// How much of the usual quotas there is.
-    pub(crate) percent: u8,
 }
 
 impl Policies {
     /// The same for all, or by tier.
-    pub(crate) fn new(
-        policies: Vec<QuotaPolicy>,
-        tiers: Option<Tiers>,
-        fields: &ResponseFields,
-    ) -> Result<Self, ConfigError> {
-        match tiers {
-            Some(_) if !policies.is_empty() => Err(ConfigError::new(
-                ConfigErrorKind::Policies,
-                "policies: both `policy` and `tiers` are set; put the policies into the tiers",
-            )),
-            Some(tiers) => Self::by_tier(tiers, fields),
-            None => PolicySet::new(policies, fields).map(Self::Same),
-        }
-    }
-
-    fn by_tier(tiers: Tiers, fields: &ResponseFields) -> Result<Self, ConfigError> {
-        let mut names = HashSet::new();
-        if let Some((name, _)) = tiers.tiers.iter().find(|(name, _)| !names.insert(name)) {
-            let message = format!("tier {name:?}: the name is used twice; names must be unique");
-            return Err(ConfigError::new(ConfigErrorKind::DuplicateTier, message));
-        }
-        if tiers.tiers.is_empty() {
-            return Err(ConfigError::new(
-                ConfigErrorKind::Policies,
-                "tiers: there is none; at least one is needed",
-            ));
-        }
-        let checked = |(name, policies): (String, Option<Vec<QuotaPolicy>>)| {
-            let policies = policies.map(|policies| PolicySet::new(policies, fields));
-            match policies.transpose() {
-                Ok(policies) => Ok((name, policies)),
-                Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),
-            }
+    pub(crate) fn new(mut rules: Rules, tiers: Option<Tiers>, fields: ResponseFields) -> Result<Self, ConfigError> {
+        let select = tiers.map(|tiers| {
+            rules.tiers.extend(tiers.rules.tiers);
+            tiers.select
+        });
+        let sets = Sets::new(rules, select.is_some(), &fields)?;
+        let active = Active {
+            is_on: true,
+            current: Arc::new(sets),
+            candidate: None,
         };
-        let checked: Result<_, _> = tiers.tiers.into_iter().map(checked).collect();
-        Ok(Self::ByTier {
-            select: tiers.select,
-            tiers: checked?,
+        Ok(Self {
+            select,
+            fields,
+            active: ArcSwap::from_pointee(active),
         })
     }
 
-    pub(crate) fn tier(&self, request: &Parts, percent: u8) -> Tier {
-        let tier = |index: Option<usize>| Tier {
-            index: index.unwrap_or(0),
-            is_unknown: index.is_none(),
-            percent,
+    pub(crate) fn fields(&self) -> &ResponseFields {
+        &self.fields
+    }
+
+    /// What holds now. Whoever has begun with it goes on with it.
+    pub(crate) fn active(&self) -> arc_swap::Guard<Arc<Active>> {
+        self.active.load()
+    }
+
+    /// The policies for a request; `partition` matters while new rules are tried.
+    pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
+        let candidate = active.candidate.as_ref().filter(|candidate| candidate.takes(partition));
+        let sets = candidate.map_or(&active.current, |candidate| &candidate.sets);
+        let selection = |set: Option<&Arc<PolicySet>>, is_unknown| Selection {
+            set: set.cloned(),
+            is_unknown,
         };
-        let Self::ByTier { select, tiers } = self else {
-            return tier(Some(0));
-        };
-        match select(request) {
-            Some(name) => tier(tiers.iter().position(|(tier, _)| tier == name)),
-            None => tier(Some(0)),
+        match &sets.checked {
+            CheckedSets::Same(set) => selection(Some(set), false),
+            CheckedSets::ByTier(tiers) => {
+                let name = self.select.as_ref().and_then(|select| select(request));
+                let known = name.map(|name| tiers.iter().find(|(tier, _)| tier == name));
+                let (_, set) = known.flatten().unwrap_or(&tiers[0]);
+                selection(set.as_ref(), known.is_some_and(|known| known.is_none()))
+            }
         }
     }
 
     /// The windows of sets that have none shorter than an hour.
-    pub(crate) fn lone_large_windows(&self) -> impl Iterator<Item = Duration> {
-        let tiers: &[_] = match self {
-            Self::Same(_) => &[],
-            Self::ByTier { tiers, .. } => tiers,
+    pub(crate) fn lone_large_windows(&self) -> Vec<Duration> {
+        let active = self.active.load();
+        let sets: Vec<&PolicySet> = match &active.current.checked {
+            CheckedSets::Same(set) => vec![set],
+            CheckedSets::ByTier(tiers) => tiers.iter().filter_map(|(_, set)| set.as_deref()).collect(),
         };
-        let same = match self {
-            Self::Same(set) => Some(set),
-            Self::ByTier { .. } => None,
-        };
-        let sets = same.into_iter().chain(tiers.iter().filter_map(|(_, set)| set.as_ref()));
-        sets.filter_map(PolicySet::lone_large_window)
+        sets.into_iter().filter_map(PolicySet::lone_large_window).collect()
+    }
+}
+
+impl Active {
+    /// Whether requests are limited at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
     }
 
-    /// The policies of a tier, `None` if it is not limited.
-    pub(crate) fn of(&self, tier: Tier) -> Option<&PolicySet> {
-        match self {
-            Self::Same(policies) => Some(policies),
-            Self::ByTier { tiers, .. } => tiers[tier.index].1.as_ref(),
-        }
+    /// Whether it matters to the rules who the caller is.
+    pub(crate) fn has_candidate(&self) -> bool {
+        self.candidate.is_some()
     }
+}
+
+impl Candidate {
+    /// Always the same callers, on every instance: their digests are spread evenly.
+    fn takes(&self, partition: Option<PartitionId>) -> bool {
+        partition.is_some_and(|partition| {
+            let number = u128::from_be_bytes(partition.to_bytes());
+            number % 100 < u128::from(self.percent)
+        })
+    }
+}
+
+impl Sets {
+    fn new(rules: Rules, has_select: bool, fields: &ResponseFields) -> Result<Self, ConfigError> {
+        let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
+        let checked = match (&*rules.policies, &*rules.tiers) {
+            ([], []) if has_select => return error("tiers: there is none; at least one is needed"),
+            (policies, []) => CheckedSets::Same(Arc::new(PolicySet::new(policies.to_vec(), fields)?)),
+            ([], tiers) if has_select => CheckedSets::ByTier(by_tier(tiers, fields)?),
+            ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::by`"),
+            _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
+        };
+        Ok(Self { rules, checked })
+    }
+}
+
+type Tier<T> = (String, Option<T>);
+
+fn by_tier(
+    tiers: &[Tier<Vec<QuotaPolicy>>],
+    fields: &ResponseFields,
+) -> Result<Vec<Tier<Arc<PolicySet>>>, ConfigError> {
+    let mut names = HashSet::new();
+    if let Some((name, _)) = tiers.iter().find(|(name, _)| !names.insert(name)) {
+        let message = format!("tier {name:?}: the name is used twice; names must be unique");
+        return Err(ConfigError::new(ConfigErrorKind::DuplicateTier, message));
+    }
+    let checked = |(name, policies): &Tier<Vec<QuotaPolicy>>| {
+        let set = policies.clone().map(|policies| PolicySet::new(policies, fields));
+        match set.transpose() {
+            Ok(set) => Ok((name.clone(), set.map(Arc::new))),
+            Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),
+        }
+    };
+    tiers.iter().map(checked).collect()
 }
 
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Same(policies) => policies.fmt(f),
-            Self::ByTier { tiers, .. } => tiers.fmt(f),
-        }
+        self.active.load().current.rules.fmt(f)
     }
 }

@@ -1,0 +1,126 @@
+//! Policies that apply together, with all that follows from them.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use crate::{
+    error::ConfigError,
+    quota::{Algorithm, CheckedPolicies, Content, QuotaPolicy, QuotaUnit},
+    response_fields::{PolicyFields, ResponseFields},
+};
+
+/// Policies that one decision holds together, with the field that shows them.
+#[derive(Debug)]
+pub(crate) struct PolicySet {
+    pub(crate) policies: CheckedPolicies,
+    pub(crate) fields: Arc<PolicyFields>,
+    pub(crate) follow_up: FollowUp,
+    /// Whether these are other policies with a part of their quotas.
+    pub(crate) is_reduced: bool,
+    /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
+    reduced: OnceLock<Box<Reduced>>,
+}
+
+type Reduced = [OnceLock<Arc<PolicySet>>; 99];
+
+/// What has to be followed after a request was admitted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FollowUp {
+    pub(crate) counts_request_bytes: bool,
+    pub(crate) counts_response_bytes: bool,
+    pub(crate) has_queue: bool,
+    pub(crate) has_slots: bool,
+}
+
+impl FollowUp {
+    pub(crate) const NOTHING: Self = Self {
+        counts_request_bytes: false,
+        counts_response_bytes: false,
+        has_queue: false,
+        has_slots: false,
+    };
+
+    fn of(policies: &CheckedPolicies) -> Self {
+        let any = |test: &dyn Fn(&QuotaPolicy) -> bool| policies.iter().any(|policy| test(policy.policy()));
+        let counts = |content| {
+            let units = [QuotaUnit::ContentBytes(content), QuotaUnit::ContentBytes(Content::Both)];
+            any(&|policy| units.contains(&policy.unit()))
+        };
+        Self {
+            counts_request_bytes: counts(Content::Request),
+            counts_response_bytes: counts(Content::Response),
+            has_queue: any(&|policy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })),
+            has_slots: policies.has_slots(),
+        }
+    }
+
+    pub(crate) fn is_needed(self) -> bool {
+        self.counts_request_bytes || self.counts_response_bytes || self.has_queue || self.has_slots
+    }
+}
+
+impl PolicySet {
+    pub(crate) fn new(policies: Vec<QuotaPolicy>, fields: &ResponseFields) -> Result<Self, ConfigError> {
+        let policies = CheckedPolicies::new(policies)?;
+        Ok(Self {
+            fields: Arc::new(fields.prepare(&policies)?),
+            follow_up: FollowUp::of(&policies),
+            policies,
+            is_reduced: false,
+            reduced: OnceLock::new(),
+        })
+    }
+
+    /// The same policies with so many percent of their quotas.
+    pub(crate) fn at_capacity(self: &Arc<Self>, percent: u8, fields: &ResponseFields) -> Arc<Self> {
+        let index = match percent {
+            100.. => return Arc::clone(self),
+            percent => usize::from(percent.max(1)) - 1,
+        };
+        let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
+        let reduced = reduced[index].get_or_init(|| Arc::new(self.reduced_to(percent.max(1), fields)));
+        Arc::clone(reduced)
+    }
+
+    fn reduced_to(&self, percent: u8, fields: &ResponseFields) -> Self {
+        let reduced = |percent| {
+            let policies = self.policies.iter().map(|policy| policy.policy().clone());
+            Self::new(policies.map(|policy| policy.reduced_to(percent)).collect(), fields)
+        };
+        // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
+        // next lower ones are as good.
+        let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
+        let mut found = found.unwrap_or_else(|| Self {
+            policies: self.policies.clone(),
+            fields: Arc::default(),
+            follow_up: self.follow_up,
+            is_reduced: true,
+            reduced: OnceLock::new(),
+        });
+        if fields.shows_usual_policies() {
+            found.fields = Arc::clone(&self.fields);
+        }
+        found.is_reduced = true;
+        found
+    }
+
+    /// The window of the only policies that there are, if it is so long that a client may use up all of it at once.
+    pub(super) fn lone_large_window(&self) -> Option<Duration> {
+        let policies = || self.policies.iter().map(|policy| policy.policy());
+        let is_even = |policy: &QuotaPolicy| {
+            let algorithm = policy.algorithm();
+            matches!(
+                algorithm,
+                Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
+            )
+        };
+        if policies().any(is_even) {
+            return None;
+        }
+        // A limit of concurrent requests has no window, and is less than all others.
+        let shortest = policies().map(QuotaPolicy::window).min()?;
+        shortest.filter(|window| *window > Duration::from_secs(3_600))
+    }
+}

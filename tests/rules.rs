@@ -1,0 +1,335 @@
+//! Rules that change while requests are under way.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use proptest::prelude::*;
+use tokio::task::JoinSet;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Algorithm, CheckedPolicies, Content, Decision, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+struct Scene {
+    clock: Clock,
+    store: MemoryStore,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        Self {
+            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
+            clock,
+        }
+    }
+
+    fn builder(&self) -> RateLimitLayerBuilder {
+        RateLimitLayer::builder(self.store.clone())
+            .scope("rules")
+            .key(key::header("x-user-id"))
+    }
+
+    fn layer(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
+        policies
+            .into_iter()
+            .fold(self.builder(), RateLimitLayerBuilder::policy)
+            .build()
+            .unwrap()
+    }
+}
+
+fn rules(policies: impl IntoIterator<Item = QuotaPolicy>) -> Rules {
+    policies.into_iter().fold(Rules::new(), Rules::policy)
+}
+
+/// What a user is told: the field, or the outcome where there is none.
+async fn send(layer: &RateLimitLayer, user: &str) -> String {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let request = Request::builder().header("x-user-id", user).body(()).unwrap();
+    let response = layer.layer(handler).oneshot(request).await.unwrap();
+    match response.headers().get("ratelimit") {
+        Some(field) if response.status() == 200 => field.to_str().unwrap().to_owned(),
+        _ => format!("{:?}", response.extensions().get::<Decision>().unwrap().outcome()),
+    }
+}
+
+fn hour(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_hour("hour", quota)
+}
+
+/// L12
+#[tokio::test]
+async fn new_rules_hold_for_all_clones_and_services_at_once_and_used_units_carry_over() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    let (clone, handle) = (layer.clone(), layer.rules());
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+    handle
+        .replace(rules([QuotaPolicy::per_minute("minute", 5), hour(100)]))
+        .unwrap();
+    assert_eq!(send(&clone, "alice").await, r#""minute";r=4;t=48, "hour";r=98;t=3528"#);
+    handle.replace(rules([hour(2)])).unwrap();
+    assert_eq!(send(&clone, "alice").await, "Refused");
+    assert_eq!(handle.current(), rules([hour(2)]));
+}
+
+#[tokio::test]
+async fn another_algorithm_starts_with_a_full_quota_and_the_old_one_is_not_forgotten() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    send(&layer, "alice").await;
+    layer
+        .rules()
+        .replace(rules([hour(10).with_algorithm(Algorithm::SlidingWindowLog)]))
+        .unwrap();
+    assert!(send(&layer, "alice").await.starts_with(r#""hour";r=9;"#));
+    layer.rules().replace(rules([hour(10)])).unwrap();
+    assert!(send(&layer, "alice").await.starts_with(r#""hour";r=8;"#));
+}
+
+#[tokio::test]
+async fn rules_that_are_not_sound_are_refused_and_the_old_ones_stay() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    let handle = layer.rules();
+    for (bad, message) in [
+        (
+            rules([hour(0)]),
+            r#"policy "hour": quota 0 is outside 1..=999999999999999"#,
+        ),
+        (Rules::new(), "policies: their number 0 is outside 1..=16"),
+        (
+            rules([hour(1), hour(2)]),
+            r#"policy "hour": the name is used twice; names must be unique"#,
+        ),
+        (
+            Rules::new().tier("free", [hour(1)]),
+            "tiers: nothing says of which tier a request is; set `Tiers::by`",
+        ),
+        (
+            rules([hour(1)]).tier("free", [hour(1)]),
+            "policies: both `policy` and `tiers` are set; put the policies into the tiers",
+        ),
+    ] {
+        assert_eq!(handle.replace(bad.clone()).unwrap_err().to_string(), message);
+        assert_eq!(handle.try_on(50, bad).unwrap_err().to_string(), message);
+    }
+    assert_eq!(
+        handle.try_on(101, rules([hour(1)])).unwrap_err().to_string(),
+        "rules: 101 percent of the callers is outside 0..=100"
+    );
+    assert_eq!(handle.current(), rules([hour(10)]));
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+}
+
+#[tokio::test]
+async fn tiers_can_be_replaced_as_well() {
+    let scene = Scene::new();
+    let by_user = || Tiers::by(|request| request.headers.get("x-user-id")?.to_str().ok());
+    let first = Rules::new().tier("anybody", [hour(10)]).unlimited("admin");
+    let layer = scene.builder().rules(first).tiers(by_user()).build().unwrap();
+    assert_eq!(send(&layer, "admin").await, "Unlimited");
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+    let second = Rules::new().tier("anybody", [hour(20)]).tier("admin", [hour(100)]);
+    layer.rules().replace(second).unwrap();
+    assert_eq!(send(&layer, "admin").await, r#""hour";r=99;t=3564"#);
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=18;t=3240"#);
+    let error = layer.rules().replace(Rules::new()).unwrap_err();
+    assert_eq!(error.to_string(), "tiers: there is none; at least one is needed");
+}
+
+/// L30
+#[tokio::test]
+async fn the_kill_switch_lets_everything_pass_uncounted_until_it_is_switched_back() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(1)]);
+    let handle = layer.rules();
+    send(&layer, "alice").await;
+    handle.switch_off();
+    for _ in 0..5 {
+        assert_eq!(send(&layer, "alice").await, "Unlimited");
+    }
+    // New rules do not switch it on.
+    handle.replace(rules([hour(3)])).unwrap();
+    assert!(!handle.is_on());
+    assert_eq!(send(&layer, "alice").await, "Unlimited");
+    handle.switch_on();
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=1;t=1200"#);
+}
+
+/// L30
+#[tokio::test]
+async fn rules_are_tried_on_the_same_part_of_the_callers_everywhere() {
+    let (scene, other) = (Scene::new(), Scene::new());
+    let layers = [scene.layer([hour(10)]), other.layer([hour(10)])];
+    for layer in &layers {
+        layer.rules().try_on(30, rules([hour(1_000)])).unwrap();
+    }
+    let mut tried = 0;
+    for user in 0..300 {
+        let user = format!("user {user}");
+        let (first, second) = (send(&layers[0], &user).await, send(&layers[1], &user).await);
+        assert_eq!(first, second);
+        tried += u32::from(first.contains("r=999"));
+    }
+    assert!((50..130).contains(&tried), "{tried}");
+    layers[0].rules().replace(rules([hour(10)])).unwrap();
+    assert!(!send(&layers[0], "user 1").await.contains("r=99"));
+}
+
+/// L30: 10 % ± 1 % of 100 000 keys; a larger share takes all of a smaller one.
+#[tokio::test]
+async fn shares_are_as_large_as_they_say_and_contain_each_other() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    let rules_of = |percent| {
+        layer.rules().try_on(percent, rules([hour(1_000)])).unwrap();
+    };
+    let mut members: Vec<bool> = Vec::new();
+    for (percent, expected) in [(10_u8, 9_000..=11_000), (35, 34_000..=36_000), (100, 100_000..=100_000)] {
+        rules_of(percent);
+        let mut now = Vec::with_capacity(100_000);
+        for user in 0..100_000 {
+            let field = send(&layer, &user.to_string()).await;
+            now.push(field.split("r=").nth(1).unwrap().len() > 8);
+        }
+        let count = now.iter().filter(|is_member| **is_member).count();
+        assert!(expected.contains(&count), "{percent} %: {count}");
+        let kept = members.iter().zip(&now).all(|(before, now)| !before || *now);
+        assert!(kept, "{percent} % leaves out somebody");
+        members = now;
+        scene.clock.advance(Duration::from_secs(3_600));
+    }
+}
+
+/// Replaces rules until it is told to stop, and returns how often: always at least 10 000 units an hour and 5 000 a minute.
+fn replace_all_the_time(handle: &RulesHandle, is_over: &AtomicBool) -> u64 {
+    let mut changes = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let with_hour = rules([hour(10_000 + changes % 7 * 1_000)]);
+        let minute = QuotaPolicy::per_minute("minute", 5_000 + changes % 3);
+        let next = match changes % 2 {
+            0 => with_hour,
+            _ => with_hour.policy(minute),
+        };
+        handle.replace(next).unwrap();
+        changes += 1;
+    }
+    changes
+}
+
+/// Nothing that both old and new rules let pass is refused, and no counter is lost, however often they change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_that_are_replaced_all_the_time_refuse_nothing_that_both_let_pass_and_lose_no_counter() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(20_000)]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (handle, stop) = (layer.rules(), Arc::clone(&is_over));
+    let changer = tokio::task::spawn_blocking(move || replace_all_the_time(&handle, &stop));
+    let mut senders = JoinSet::new();
+    for _ in 0..4 {
+        let layer = layer.clone();
+        senders.spawn(async move {
+            for _ in 0..1_000 {
+                let told = send(&layer, "alice").await;
+                assert!(told.starts_with(r#""hour";r="#), "{told}");
+            }
+        });
+    }
+    senders.join_all().await;
+    is_over.store(true, Ordering::Relaxed);
+    assert!(changer.await.unwrap() > 100);
+    let alice = Scope::new("rules").partition(&PartitionKey::new("x-user-id", "alice"));
+    let plan = Plan::new(CheckedPolicies::new([hour(10_000)]).unwrap(), alice, 1);
+    let decision = scene.store.peek(plan).await.unwrap();
+    assert_eq!(decision.allowances().next().unwrap().remaining(), 6_000);
+}
+
+#[test]
+fn rules_are_read_with_all_that_a_policy_can_have() {
+    let read: Rules = serde_json::from_str(
+        r#"{"policies": [
+            {"name": "burst", "quota": 10, "window_seconds": 1, "burst_capacity": 20, "partition_key": true,
+             "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
+            {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true},
+            {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
+             "algorithm": "fixed_window"},
+            {"name": "slots", "quota": 3, "unit": "concurrent_requests"}
+        ]}"#,
+    )
+    .unwrap();
+    let extended = QuotaPolicy::per_second("burst", 10)
+        .with_burst_capacity(20)
+        .with_partition_key()
+        .with_extension("acme-burst", 20)
+        .with_extension("acme-flag", true)
+        .with_extension("acme-text", tower_quota::fields::ExtensionValue::string("x").unwrap());
+    let expected = [
+        extended,
+        QuotaPolicy::per_minute("strict", 10)
+            .with_algorithm(Algorithm::StrictTokenBucket)
+            .hidden(),
+        QuotaPolicy::per_minute("bytes", 1_000)
+            .with_content_bytes(Content::Response)
+            .with_algorithm(Algorithm::FixedWindow),
+        QuotaPolicy::concurrent("slots", 3),
+    ];
+    assert_eq!(read, rules(expected));
+}
+
+#[test]
+fn mistakes_in_what_is_read_are_named() {
+    let error = |text: &str| serde_json::from_str::<Rules>(text).unwrap_err().to_string();
+    for (text, expected) in [
+        (
+            r#"{"policies": [{"name": "a", "quota": 1}]}"#,
+            r#"policy "a": `window_seconds` is missing"#,
+        ),
+        (
+            r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1, "unit": "concurrent_requests"}]}"#,
+            r#"policy "a": concurrent requests have no `window_seconds`"#,
+        ),
+        (
+            r#"{"policies": [{"name": "a", "window_seconds": 1}]}"#,
+            "missing field `quota`",
+        ),
+        (
+            r#"{"policies": [{"name": "a", "quota": -1, "window_seconds": 1}]}"#,
+            "expected u64",
+        ),
+        (r#"{"polices": []}"#, "unknown field `polices`"),
+        (
+            r#"{"tiers": [{"name": "a"}]}"#,
+            r#"tier "a": it needs either `policies` or `unlimited = true`"#,
+        ),
+        (
+            r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1, "extensions": {"acme-x": "ü"}}]}"#,
+            "extension parameter",
+        ),
+    ] {
+        assert!(error(text).contains(expected), "{text}: {}", error(text));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_rules_or_an_error(text in r#"[\[\]{}",:a-z_0-9 ]{0,60}"#) {
+        let _ = serde_json::from_str::<Rules>(&text);
+    }
+}
