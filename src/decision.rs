@@ -105,8 +105,9 @@ impl Decision {
     #[inline]
     pub(crate) fn measured(measured: Measured) -> Self {
         let now = measured.now.as_micros();
-        let is_admitted = |(charge, reading): (Charge<'_>, &[u64])| charge.is_admitted(reading, now);
-        let (outcome, charged) = if measured.charges().all(is_admitted) {
+        let is_passed =
+            |(charge, reading): (Charge<'_>, &[u64])| charge.is_shadow() || charge.is_admitted(reading, now);
+        let (outcome, charged) = if measured.charges().all(is_passed) {
             (Outcome::Allowed, measured.plan.costs())
         } else {
             (Outcome::Refused, Costs::NOTHING)
@@ -177,6 +178,17 @@ impl Decision {
         self.measured.as_ref().filter(|_| self.outcome == Outcome::Allowed)
     }
 
+    /// Whether each limit of concurrent requests has given the request a slot, in the plan's order.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "the Redis store renews them"))]
+    pub(crate) fn takes_slots(&self) -> impl Iterator<Item = bool> {
+        self.receipt().into_iter().flat_map(|measured| {
+            let slots = measured
+                .charges()
+                .filter(|(charge, _)| charge.policy().policy().window().is_none());
+            slots.map(|(charge, reading)| charge.is_taken(reading, measured.now.as_micros()))
+        })
+    }
+
     /// What is charged by now.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {
@@ -192,7 +204,8 @@ impl Decision {
     /// passed on: zero for all other algorithms, and when it is not passed on at all.
     pub fn delay(&self) -> Duration {
         let charges = self.receipt().into_iter().flat_map(Measured::charges);
-        let delays = charges.map(|(charge, reading)| charge.policy().rule().delay(reading, charge.weight()));
+        let enforced = charges.filter(|(charge, _)| !charge.is_shadow());
+        let delays = enforced.map(|(charge, reading)| charge.policy().rule().delay(reading, charge.weight()));
         Duration::from_micros(delays.max().unwrap_or(0))
     }
 
@@ -213,14 +226,26 @@ impl Decision {
                     charge,
                     reading,
                     now: measured.now.as_micros(),
-                    charged: charged.weight(),
+                    charged: if charge.is_taken(reading, measured.now.as_micros()) {
+                        charged.weight()
+                    } else {
+                        0
+                    },
                 })
         })
     }
 
     /// The allowances of the policies that refuse the request.
     pub fn violated(&self) -> impl Iterator<Item = Allowance<'_>> {
-        self.allowances().filter(Allowance::is_violated)
+        let violated = self.allowances().filter(Allowance::is_violated);
+        violated.filter(|allowance| !allowance.policy().is_shadow())
+    }
+
+    /// The allowances of policies that would have refused the request if they were not a
+    /// [shadow](QuotaPolicy::shadow).
+    pub fn shadow_violated(&self) -> impl Iterator<Item = Allowance<'_>> {
+        let violated = self.allowances().filter(Allowance::is_violated);
+        violated.filter(|allowance| allowance.policy().is_shadow())
     }
 
     /// How long until the same request passes if nobody else asks: the longest wait of all violated policies, or what
@@ -291,7 +316,7 @@ impl<'a> Allowance<'a> {
         micros.map(Duration::from_micros)
     }
 
-    /// Whether this policy refuses the request.
+    /// Whether this policy refuses the request, or would if it were not a [shadow](QuotaPolicy::shadow).
     pub fn is_violated(&self) -> bool {
         !self.charge.is_admitted(self.reading, self.now)
     }

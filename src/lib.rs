@@ -56,6 +56,7 @@
 //! | fields for older clients, fewer fields, or none | [`ResponseFields`] |
 //! | rules from a file, and new ones without a restart | [`Rules`], [`RateLimitLayer::rules`] |
 //! | new rules for 10 % of the callers first; a kill switch | [`RulesHandle::try_on`], [`RulesHandle::switch_off`] |
+//! | to see whom new limits would hit before they hit anybody | [`QuotaPolicy::shadow`] |
 //! | limits that clients must not see | [`QuotaPolicy::hidden`] |
 //! | lower limits while the service is busy | [`capacity`](RateLimitLayerBuilder::capacity) |
 //! | to turn away what looks like an attack | [`abnormal_usage`](RateLimitLayerBuilder::abnormal_usage) |

@@ -162,4 +162,16 @@ impl<'a> Charge<'a> {
     pub(crate) fn is_admitted(&self, reading: &[u64], now: u64) -> bool {
         self.policy.rule().admits(reading, now, self.weight())
     }
+
+    /// Whether the policy refuses nothing.
+    #[inline]
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.policy.policy().is_shadow()
+    }
+
+    /// Whether the policy is charged if the request passes: a shadow that would have refused it is not.
+    #[inline]
+    pub(crate) fn is_taken(&self, reading: &[u64], now: u64) -> bool {
+        !self.is_shadow() || self.is_admitted(reading, now)
+    }
 }

@@ -147,7 +147,7 @@ pub enum Content {
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
 /// of `window_seconds`, `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
 /// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `hidden`,
-/// `partition_key` and `extensions`:
+/// `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -173,6 +173,7 @@ pub struct QuotaPolicy {
     algorithm: Algorithm,
     unit: QuotaUnit,
     is_hidden: bool,
+    is_shadow: bool,
     shows_partition_key: bool,
     extensions: Vec<Extension>,
 }
@@ -237,6 +238,7 @@ impl QuotaPolicy {
             algorithm: Algorithm::TokenBucket,
             unit: QuotaUnit::Requests,
             is_hidden: false,
+            is_shadow: false,
             shows_partition_key: false,
             extensions: Vec::new(),
         }
@@ -277,6 +279,44 @@ impl QuotaPolicy {
     #[must_use]
     pub const fn hidden(mut self) -> Self {
         self.is_hidden = true;
+        self
+    }
+
+    /// Counts and reports what the policy would refuse, and refuses nothing: to find out whom new limits would hit.
+    ///
+    /// It counts as if it were enforced: a request that it would refuse takes nothing from it. What it would have refused
+    /// is in [`Decision::shadow_violated`](crate::Decision::shadow_violated) and, from time to time, in a `tracing`
+    /// event. It is [hidden](Self::hidden) from clients unless you [show](Self::shown) it. When it is enforced later, it
+    /// goes on with what was used.
+    ///
+    /// ```
+    /// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let policies = [QuotaPolicy::per_hour("now", 5), QuotaPolicy::per_hour("planned", 1).shadow()];
+    /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let plan = Plan::new(CheckedPolicies::new(policies)?, alice, 1);
+    /// store.acquire(plan.clone()).await?;
+    ///
+    /// let decision = store.acquire(plan).await?;
+    /// assert_eq!(decision.outcome(), Outcome::Allowed);
+    /// assert_eq!(decision.shadow_violated().next().unwrap().policy().name(), "planned");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub const fn shadow(mut self) -> Self {
+        self.is_shadow = true;
+        self.is_hidden = true;
+        self
+    }
+
+    /// Shows the policy to clients: the opposite of [`hidden`](Self::hidden), and the default unless the policy is a
+    /// [shadow](Self::shadow).
+    #[must_use]
+    pub const fn shown(mut self) -> Self {
+        self.is_hidden = false;
         self
     }
 
@@ -376,6 +416,11 @@ impl QuotaPolicy {
     /// Whether clients are not told about the policy.
     pub const fn is_hidden(&self) -> bool {
         self.is_hidden
+    }
+
+    /// Whether the policy refuses nothing.
+    pub const fn is_shadow(&self) -> bool {
+        self.is_shadow
     }
 
     pub(crate) fn shows_partition_key(&self) -> bool {

@@ -88,7 +88,7 @@ impl Settlement {
     /// Nothing, where nothing was charged or nothing changes.
     fn of(decision: &Decision, actual: Costs, free: Free) -> Self {
         let change = decision.receipt().and_then(|measured| {
-            let deltas = deltas(&measured.plan, decision.charged(), actual, free);
+            let deltas = deltas(measured, decision.charged(), actual, free);
             deltas.iter().any(|delta| *delta != 0).then(|| Change {
                 measured: measured.clone(),
                 deltas,
@@ -166,9 +166,13 @@ fn is_slots(policy: &CheckedPolicy) -> bool {
     matches!(policy.rule(), Rule::Concurrency(_))
 }
 
-fn deltas(plan: &Plan, from: Costs, to: Costs, free: Free) -> SmallVec<[i64; 4]> {
+fn deltas(measured: &Measured, from: Costs, to: Costs, free: Free) -> SmallVec<[i64; 4]> {
+    let (plan, now) = (&measured.plan, measured.now.as_micros());
     let charges = plan.charges_for(from).zip(plan.charges_for(to));
-    let delta = charges.map(|(from, to)| {
+    let delta = charges.zip(measured.charges()).map(|((from, to), (charge, reading))| {
+        if !charge.is_taken(reading, now) {
+            return 0;
+        }
         let is_free = match from.policy().rule() {
             Rule::Concurrency(_) if free == Free::Nothing => return 0,
             Rule::Concurrency(_) => return -(plan.costs().slots as i64),

@@ -85,7 +85,9 @@ fn timed(name: &'static str) -> impl Strategy<Value = QuotaPolicy> {
 
 fn policy(name: &'static str) -> impl Strategy<Value = QuotaPolicy> {
     let concurrent = (1..=12_u64).prop_map(move |slots| QuotaPolicy::concurrent(name, slots));
-    prop_oneof![9 => timed(name), 1 => concurrent]
+    let policy = prop_oneof![9 => timed(name), 1 => concurrent];
+    (policy, prop_oneof![5 => Just(false), 1 => Just(true)])
+        .prop_map(|(policy, is_shadow)| if is_shadow { policy.shadow() } else { policy })
 }
 
 /// What becomes of a policy in a newer configuration.

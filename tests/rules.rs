@@ -261,6 +261,39 @@ async fn rules_that_are_replaced_all_the_time_refuse_nothing_that_both_let_pass_
     assert_eq!(decision.allowances().next().unwrap().remaining(), 6_000);
 }
 
+/// L30
+#[tokio::test]
+async fn a_shadow_is_not_shown_unless_it_is_set_to_and_takes_effect_when_it_is_enforced() {
+    let scene = Scene::new();
+    let planned = || QuotaPolicy::per_minute("planned", 1);
+    let layer = scene.layer([hour(10), planned().shadow()]);
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=8;t=2880"#);
+    layer
+        .rules()
+        .replace(rules([hour(10), planned().shadow().shown()]))
+        .unwrap();
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=7;t=2520, "planned";r=0;t=60"#);
+    layer.rules().replace(rules([hour(10), planned()])).unwrap();
+    assert_eq!(send(&layer, "alice").await, "Refused");
+}
+
+/// A queue that is tried out makes nobody wait.
+#[tokio::test(start_paused = true)]
+async fn a_shadow_of_a_queue_delays_nothing() {
+    let scene = Scene::new();
+    let queue = Algorithm::LeakyBucketQueue { max_waiting: 9 };
+    let layer = scene.layer([
+        hour(10),
+        QuotaPolicy::per_hour("even", 1).with_algorithm(queue).shadow(),
+    ]);
+    let start = tokio::time::Instant::now();
+    for _ in 0..5 {
+        send(&layer, "alice").await;
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
 #[test]
 fn rules_are_read_with_all_that_a_policy_can_have() {
     let read: Rules = serde_json::from_str(
@@ -269,8 +302,8 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
              "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
             {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true},
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
-             "algorithm": "fixed_window"},
-            {"name": "slots", "quota": 3, "unit": "concurrent_requests"}
+             "algorithm": "fixed_window", "shadow": true},
+            {"name": "slots", "quota": 3, "unit": "concurrent_requests", "shadow": true, "hidden": false}
         ]}"#,
     )
     .unwrap();
@@ -287,8 +320,9 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
             .hidden(),
         QuotaPolicy::per_minute("bytes", 1_000)
             .with_content_bytes(Content::Response)
-            .with_algorithm(Algorithm::FixedWindow),
-        QuotaPolicy::concurrent("slots", 3),
+            .with_algorithm(Algorithm::FixedWindow)
+            .shadow(),
+        QuotaPolicy::concurrent("slots", 3).shadow().shown(),
     ];
     assert_eq!(read, rules(expected));
 }

@@ -103,6 +103,33 @@ on_every_store! {
         assert_eq!(allowed, 100);
     }
 
+    /// L30: a shadow counts as if it were enforced, settles what it has counted, and goes on when it is enforced.
+    async fn a_shadow_refuses_nothing_and_counts_what_it_would_have_let_pass(bench) {
+        let log = QuotaPolicy::per_day("log", 2).with_algorithm(Algorithm::SlidingWindowLog);
+        let enforced = [DAY, log, QuotaPolicy::concurrent("slots", 1)];
+        let shadows = enforced.clone().map(|policy| if policy.name() == "day" { policy } else { policy.shadow() });
+        let would_refuse = |decision: &Decision| {
+            let violated = decision.shadow_violated().map(|allowance| allowance.policy().name().to_owned());
+            violated.collect::<Vec<_>>()
+        };
+        let first = bench.acquire(&shadows, 1).await;
+        assert!(would_refuse(&first).is_empty());
+        let second = bench.acquire(&shadows, 1).await;
+        assert_eq!(would_refuse(&second), ["slots"]);
+        let third = bench.acquire(&shadows, 1).await;
+        assert_eq!(would_refuse(&third), ["log", "slots"]);
+        assert_eq!((third.outcome(), third.retry_after(), third.violated().count()), (Outcome::Allowed, None, 0));
+        assert_eq!(bench.remaining(&shadows).await, [97, 0, 0]);
+        // Those that were not counted give nothing back.
+        bench.store.settle(Settlement::new(&second, 1)).await.unwrap();
+        bench.store.settle(Settlement::unused(&third)).await.unwrap();
+        assert_eq!(bench.remaining(&shadows).await, [98, 0, 0]);
+        let refused = bench.acquire(&enforced, 1).await;
+        assert_eq!(refused.violated().count(), 2);
+        bench.store.settle(Settlement::unused(&first)).await.unwrap();
+        assert_eq!(bench.remaining(&shadows).await, [99, 1, 1]);
+    }
+
     /// L27, X14
     async fn a_refusal_takes_from_no_window(bench) {
         bench.acquire(&[SECOND, DAY], 5).await;

@@ -153,6 +153,24 @@ fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
     assert_eq!(lines_of(&layer, 100), Vec::<String>::new());
 }
 
+/// L30
+#[test]
+fn what_a_shadow_would_have_refused_is_told_once_in_ten_seconds() {
+    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log");
+    let layer = builder
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_hour("hour", 1_000))
+        .policy(QuotaPolicy::per_hour("planned", 2).shadow())
+        .build()
+        .unwrap();
+    assert_eq!(
+        lines_of(&layer, 100),
+        [
+            "INFO tower_quota: a policy in shadow mode would have refused a request scope=log policy=planned suppressed=0"
+        ]
+    );
+}
+
 /// D11
 #[test]
 fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {

@@ -186,6 +186,10 @@ impl Limits {
     /// Before the inner service is called: keeps the charge open if anything of it may still change.
     pub(super) fn admit(&self, decision: Decision, policies: Option<Arc<PolicySet>>, request: &mut Parts) -> Verdict {
         let decision = with_capacity(decision, policies.as_deref());
+        if let Some(would_refuse) = decision.shadow_violated().next() {
+            let policy = would_refuse.policy().name();
+            self.log.shadow.record(Clock::system().now(), &self.scope_name, policy);
+        }
         let follow_up = policies.as_ref().map_or(FollowUp::NOTHING, |set| set.follow_up);
         if !follow_up.is_needed() || decision.charged() == Costs::NOTHING {
             return Verdict {

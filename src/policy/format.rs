@@ -74,8 +74,9 @@ struct PolicyForm {
     algorithm: AlgorithmForm,
     #[serde(default)]
     unit: UnitForm,
+    hidden: Option<bool>,
     #[serde(default)]
-    hidden: bool,
+    shadow: bool,
     #[serde(default)]
     partition_key: bool,
     #[serde(default)]
@@ -136,9 +137,14 @@ impl PolicyForm {
         if let Some(capacity) = self.burst_capacity {
             policy = policy.with_burst_capacity(capacity);
         }
-        if self.hidden {
-            policy = policy.hidden();
+        if self.shadow {
+            policy = policy.shadow();
         }
+        policy = match self.hidden {
+            Some(true) => policy.hidden(),
+            Some(false) => policy.shown(),
+            None => policy,
+        };
         if self.partition_key {
             policy = policy.with_partition_key();
         }

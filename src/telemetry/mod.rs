@@ -113,6 +113,24 @@ impl QueueLog {
     }
 }
 
+/// Requests that a policy in shadow mode would have refused.
+#[derive(Debug, Default)]
+pub(crate) struct ShadowLog(Sparse);
+
+impl ShadowLog {
+    pub(crate) fn record(&self, now: Timestamp, scope: &str, policy: &str) {
+        self.0.record(now, |suppressed| {
+            event!(
+                INFO,
+                scope = %scope,
+                policy = %policy,
+                suppressed = %suppressed,
+                "a policy in shadow mode would have refused a request"
+            );
+        });
+    }
+}
+
 /// What one layer has told already.
 #[derive(Debug, Default)]
 pub(crate) struct LayerLog {
@@ -120,6 +138,7 @@ pub(crate) struct LayerLog {
     pub(crate) cost: Once,
     pub(crate) no_key: Once,
     pub(crate) queue: QueueLog,
+    pub(crate) shadow: ShadowLog,
     pub(crate) unknown_tier: Once,
 }
 

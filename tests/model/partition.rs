@@ -34,6 +34,8 @@ pub struct Receipt {
     policies: Vec<QuotaPolicy>,
     request: Request,
     charges: Vec<Charge>,
+    /// What a shadow would have refused, it has not charged.
+    is_taken: Vec<bool>,
 }
 
 /// Policies share used units if this is equal.
@@ -67,14 +69,20 @@ impl Partition {
         self.look(now, policies);
         let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
         let before: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
-        let fits = before
+        let each_fits: Vec<bool> = before
             .iter()
             .zip(&costs)
-            .all(|(state, cost)| state.get().fits(now, *cost));
+            .map(|(state, cost)| state.get().fits(now, *cost))
+            .collect();
+        let fits = policies
+            .iter()
+            .zip(&each_fits)
+            .all(|(policy, fits)| *fits || policy.is_shadow());
         let mut after = before.clone();
         if fits && request.cost > 0 {
             self.leases += 1;
-            for (state, cost) in after.iter_mut().zip(&costs) {
+            let taken = after.iter_mut().zip(&costs).zip(&each_fits).filter(|(_, fits)| **fits);
+            for ((state, cost), _) in taken {
                 state.get_mut().take(now, *cost, self.leases);
             }
             self.write(now, set, policies, &after);
@@ -92,6 +100,7 @@ impl Partition {
             policies: policies.to_vec(),
             request,
             charges: before.into_iter().zip(after).map(charge).collect(),
+            is_taken: each_fits,
         });
         (verdict, receipt)
     }
@@ -101,7 +110,8 @@ impl Partition {
         let deltas: Vec<i128> = receipt
             .policies
             .iter()
-            .map(|policy| receipt.delta(policy, actual))
+            .zip(&receipt.is_taken)
+            .map(|(policy, is_taken)| if *is_taken { receipt.delta(policy, actual) } else { 0 })
             .collect();
         if deltas.iter().all(|delta| *delta == 0) {
             return;

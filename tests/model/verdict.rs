@@ -59,12 +59,14 @@ impl Verdict {
         let (mut delay, mut is_never) = (0, false);
         for (policy, cost, before, after) in policies {
             let told = Told::expected(policy, cost, before, after, now);
-            if cost > 0 {
-                delay = before.get().delay(now).max(delay);
+            if !policy.is_shadow() {
+                if cost > 0 {
+                    delay = before.get().delay(now).max(delay);
+                }
+                verdict.is_allowed &= !told.is_violated;
+                is_never |= told.is_violated && told.retry_after.is_none();
+                verdict.retry_after = verdict.retry_after.max(told.retry_after);
             }
-            verdict.is_allowed &= !told.is_violated;
-            is_never |= told.is_violated && told.retry_after.is_none();
-            verdict.retry_after = verdict.retry_after.max(told.retry_after);
             verdict.policies.push(told);
         }
         if is_never {

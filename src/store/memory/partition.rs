@@ -70,7 +70,7 @@ impl PartitionState {
             let weight = charge.weight();
             let rule = charge.policy().rule();
             state.read(rule, times, weight, &mut readings);
-            fits &= rule.admits(&readings[position..], times.now, weight);
+            fits &= charge.is_shadow() || rule.admits(&readings[position..], times.now, weight);
         }
         let is_charged = fits && plan.is_charged();
         if is_charged {
@@ -79,7 +79,14 @@ impl PartitionState {
                 let rule = charge.policy().rule();
                 let (reading, others) = rest.split_at(rule.width());
                 rest = others;
-                state.charge(rule, times.now, reading, charge.weight(), lease);
+                let is_taken = charge.is_taken(reading, times.now);
+                state.charge(
+                    rule,
+                    times.now,
+                    reading,
+                    if is_taken { charge.weight() } else { 0 },
+                    lease,
+                );
             }
             self.at = now;
         }

@@ -151,6 +151,12 @@ impl<'a> InFlight<'a> {
         if let Some((lease, keys)) = self.slots.take()
             && decision.receipt().is_some()
         {
+            let taken = decision.takes_slots();
+            let keys: Keys = keys
+                .into_iter()
+                .zip(taken)
+                .filter_map(|(key, is_taken)| is_taken.then_some(key))
+                .collect();
             self.store.server.leases.hold(lease, keys);
             self.store.settlements.start(&self.store.server);
         }

@@ -1,7 +1,8 @@
 -- One decision, or the settlement of one: all policies of one partition, all or nothing.
 --
 -- KEYS[1]   the partition; further keys, one for each log and each limit of concurrent requests, in the policies' order
--- ARGV[1]   for each policy: its id, weight, drain, limit, bound, and the charge
+-- ARGV[1]   for each policy: its id, weight, drain, limit, bound, and the charge; the limit is negative for a shadow,
+--           which refuses nothing and takes no charge that is above it
 -- ARGV[2]   who holds the slots that are taken or given back; empty if none are
 -- ARGV[3]   to settle: the moment of the charge, and for each policy what a refund has to know; empty to decide
 -- ARGV[4]   the time in microseconds; tests only, else the server's. What is kept then stays for an hour longer than it
@@ -66,6 +67,8 @@ local fits, is_charged, known, longest, key_index = true, false, 0, 0, 1
 for charge_position = 1, #charges, CHARGE do
   local id, weight, drain, limit, bound, charge = read('<I4ddddd', charges, charge_position)
   if charge ~= 0 then is_charged = true end
+  local is_shadow = limit < 0
+  if is_shadow then limit = -limit end
 
   -- Most often a level stands where the last writer, with the same policies, has put it.
   local found, a, b, c, kind
@@ -108,7 +111,9 @@ for charge_position = 1, #charges, CHARGE do
     readings[width] = amount
     local after = amount + charge
     if not receipt then
-      if after > limit then fits = false end
+      if after > limit then
+        if is_shadow then after = amount else fits = false end
+      end
     elseif charge >= 0 then
       if after > bound then after = bound end
     else
@@ -145,7 +150,9 @@ for charge_position = 1, #charges, CHARGE do
     readings[width] = amount
     local after = amount + charge
     if not receipt then
-      if after > limit then fits = false end
+      if after > limit then
+        if is_shadow then after = amount else fits = false end
+      end
     elseif charge >= 0 then
       if after > bound then after = bound end
     elseif age >= limit or charged_at < start then
@@ -178,7 +185,9 @@ for charge_position = 1, #charges, CHARGE do
     width = width + 2
     if not receipt then
       local overlap = ticks - floor((now - start) / tick)
-      if previous * overlap + current * ticks + charge * ticks > limit * ticks then fits = false end
+      if previous * overlap + current * ticks + charge * ticks > limit * ticks then
+        if is_shadow then charge = 0 else fits = false end
+      end
       current = current + charge
     elseif charge >= 0 then
       current = current + charge
@@ -221,7 +230,7 @@ for charge_position = 1, #charges, CHARGE do
     end
     if not receipt then
       if amount + charge > limit then
-        fits = false
+        fits = fits and is_shadow
         -- Of a charge that never passes, the wait is that for the next unit.
         local asked = charge
         if charge > limit then asked = 1 end
@@ -236,6 +245,7 @@ for charge_position = 1, #charges, CHARGE do
           end
           wait = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2]) + weight - now
         end
+        charge = 0
       end
     elseif charge >= 0 then
       if amount + charge > bound then charge = bound - amount end
@@ -285,7 +295,9 @@ for charge_position = 1, #charges, CHARGE do
     if receipt then
       if charge < 0 then redis.call('ZREM', key, lease) end
     else
-      if held + charge > limit then fits = false end
+      if held + charge > limit then
+        if is_shadow then charge = 0 else fits = false end
+      end
       if charge > 0 then
         slots = slots or {}
         slots[#slots + 1] = { key, weight }

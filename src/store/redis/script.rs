@@ -66,7 +66,10 @@ impl Call {
         let charges = plan.charges();
         let mut bytes = Vec::with_capacity(charges.len() * CHARGE);
         for charge in charges {
-            let numbers = Numbers::of(charge.policy(), lease_micros);
+            let mut numbers = Numbers::of(charge.policy(), lease_micros);
+            if charge.is_shadow() {
+                numbers.limit = -numbers.limit;
+            }
             numbers.write(&mut bytes, charge.policy().id(), charge.weight() as f64);
         }
         let mut arguments: SmallVec<[Vec<u8>; 1]> = SmallVec::new();
