@@ -57,7 +57,8 @@ impl Timestamp {
 /// test limits without waiting. Clones of a clock share its time.
 ///
 /// The system clock starts at the computer's time and then follows its monotonic clock: it never steps back, whatever
-/// happens to the computer's time afterwards.
+/// happens to the computer's time afterwards. [`Clock::tokio`] is the same for what waits with timers of tokio; where a
+/// test has paused those, it stands still with them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -75,6 +76,10 @@ pub struct Clock(Source);
 enum Source {
     #[default]
     System,
+    Tokio {
+        wall: Timestamp,
+        start: tokio::time::Instant,
+    },
     Manual(Arc<AtomicU64>),
 }
 
@@ -82,6 +87,29 @@ impl Clock {
     /// The computer's time, monotonic.
     pub const fn system() -> Self {
         Self(Source::System)
+    }
+
+    /// The computer's time, monotonic, as the timers of tokio see it.
+    ///
+    /// In a test that has paused them (`tokio::time::pause`), it stands still until they move, and then moves as far.
+    /// Elsewhere it shows what [`system`](Self::system) shows.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::clock::Clock;
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap().block_on(async {
+    /// let clock = Clock::tokio();
+    /// let before = clock.now();
+    /// tokio::time::advance(Duration::from_secs(3_600)).await;
+    /// assert_eq!(clock.now().micros_since(before), 3_600_000_000);
+    /// # });
+    /// ```
+    pub fn tokio() -> Self {
+        Self(Source::Tokio {
+            wall: system_now(),
+            start: tokio::time::Instant::now(),
+        })
     }
 
     /// A clock that shows `start` until it is moved with [`advance`](Self::advance) or [`set`](Self::set).
@@ -94,18 +122,19 @@ impl Clock {
     pub fn now(&self) -> Timestamp {
         match &self.0 {
             Source::System => system_now(),
+            Source::Tokio { wall, start } => wall.saturating_add(start.elapsed()),
             Source::Manual(now) => Timestamp(now.load(Ordering::SeqCst)),
         }
     }
 
-    /// Moves a manual clock forward. A system clock is not changed.
+    /// Moves a manual clock forward. Other clocks are not changed.
     pub fn advance(&self, duration: Duration) {
         if let Source::Manual(now) = &self.0 {
             now.fetch_add(whole_micros(duration), Ordering::SeqCst);
         }
     }
 
-    /// Sets a manual clock, backwards too. A system clock is not changed.
+    /// Sets a manual clock, backwards too. Other clocks are not changed.
     pub fn set(&self, moment: Timestamp) {
         if let Source::Manual(now) = &self.0 {
             now.store(moment.0, Ordering::SeqCst);
@@ -117,6 +146,7 @@ impl fmt::Debug for Clock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Source::System => f.write_str("Clock::System"),
+            Source::Tokio { .. } => f.write_str("Clock::Tokio"),
             Source::Manual(now) => write!(f, "Clock::Manual({}µs)", now.load(Ordering::SeqCst)),
         }
     }

@@ -34,6 +34,8 @@ pub enum ConfigErrorKind {
     Algorithm,
     /// The burst capacity of a policy.
     BurstCapacity,
+    /// A setting of a client: how long it waits, how much it believes.
+    Client,
     /// A time limit: the deadline of a decision, a connection time.
     Deadline,
     /// No policies, or more than one layer can hold.

@@ -100,6 +100,7 @@
 //! | `axum` | | the peer address from axum's `ConnectInfo` |
 //! | `serde` | | policies and rules from any serde format |
 //! | `tonic` | | the peer address from tonic's connection information |
+//! | `client` | | `client`, the other side: a layer for clients that obeys the fields of any server |
 //! | `grpc-details` | | when to try again and which quotas are used up, in the details of a gRPC status |
 //!
 //! Features only add. Without any, the crate has the layer and [`MemoryStore`].
@@ -113,6 +114,8 @@
 mod telemetry;
 
 mod algorithm;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod clock;
 mod decision;
 mod error;

@@ -1,0 +1,243 @@
+//! What one response says, within bounds.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{
+    HeaderMap, StatusCode,
+    header::{AGE, DATE},
+};
+
+use super::Caps;
+use crate::{
+    clock::Timestamp,
+    fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit},
+};
+
+/// When a request was sent, and when the head of its response came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// When the request was sent.
+    pub sent: Timestamp,
+    /// When the head of the response was there.
+    pub received: Timestamp,
+}
+
+/// What one response says about limits: [`Hints`], with everything in them that is absurd cut to [`Caps`], and
+/// everything that is not meant for this client left out.
+///
+/// You want it to make a client of your own. The [`ClientLayer`](super::ClientLayer) leaves it in the extensions of
+/// each response that has any of these fields. It promises nothing: a request may be refused although units are left.
+///
+/// - Fields that are malformed are ignored, each on its own; [`ignored`](Self::ignored) says why.
+/// - `RateLimit` fields of a response from a cache are ignored. A `Retry-After` in it is shortened by its `Age`.
+/// - A date in `Retry-After` is compared with the `Date` of the response, since both are by the server's clock; if
+///   there is none, with the clock of this computer.
+/// - `Retry-After` counts in a response of class 4xx or 5xx, in one that has `RateLimit` fields, and in a gRPC status
+///   8 or 14. In others it is about that one resource, when to ask for the result of a job, say.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{HeaderMap, StatusCode};
+/// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit", r#""default";r=0;t=40"#.parse()?);
+/// headers.insert("retry-after", "1000000".parse()?);
+///
+/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// let exchange = Exchange { sent: now, received: now };
+/// let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
+/// assert_eq!(advice.limits()[0].remaining(), Some(0));
+/// assert_eq!(advice.limits()[0].reset(), Some(Duration::from_secs(40)));
+/// assert_eq!(advice.retry_after(), Some(Duration::from_secs(600)));
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advice {
+    limits: Vec<Limit>,
+    dialect: Option<Dialect>,
+    retry_after: Option<Duration>,
+    ignored: Vec<FieldError>,
+}
+
+/// What is said, or known, about one limit of a server: see [`Advice::limits`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limit {
+    pub(super) name: Option<String>,
+    pub(super) partition_key: Option<Vec<u8>>,
+    /// Told by a policy of the same name.
+    pub(super) unit: Option<Unit>,
+    pub(super) quota: Option<u64>,
+    pub(super) remaining: Option<u64>,
+    pub(super) reset: Option<Duration>,
+}
+
+impl Advice {
+    /// Reads the head of a response. Give it no trailers: the fields must not appear there.
+    pub fn read(status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
+        let hints = Hints::read(headers);
+        let age = Ages::of(headers, exchange, caps);
+        let limits = match age.is_from_a_cache {
+            true => Vec::new(),
+            false => limits(&hints, age.on_the_way, caps),
+        };
+        let counts = is_about_the_server(status, headers) || !limits.is_empty();
+        let retry_after = hints.retry_after().filter(|_| counts).map(|retry_after| {
+            let wait = retry_after.wait(age.date.unwrap_or_else(|| wall(exchange.received)));
+            wait.saturating_sub(age.in_caches.saturating_add(age.on_the_way))
+                .min(caps.wait())
+        });
+        Self {
+            dialect: hints.dialect().filter(|_| !age.is_from_a_cache),
+            limits,
+            retry_after,
+            ignored: hints.ignored().to_vec(),
+        }
+    }
+
+    /// What is left, in the order of the field. Several items can have one name, for several partitions.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// How long to send nothing, at most [`Caps::wait`]. It counts more than the windows of all limits.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The dialect that the server speaks.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.dialect
+    }
+
+    /// Why fields that are present were ignored, one error for each.
+    pub fn ignored(&self) -> &[FieldError] {
+        &self.ignored
+    }
+
+    /// Whether the response says nothing at all, not even something malformed.
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.retry_after.is_none() && self.ignored.is_empty()
+    }
+}
+
+impl Limit {
+    /// The name of the policy; draft-06 has none.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// The key of the partition that the limit is for, if the server sends it.
+    pub fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+
+    /// What the limit counts: requests, unless a `RateLimit-Policy` of the same name says something else.
+    pub fn unit(&self) -> &Unit {
+        static REQUESTS: Unit = Unit::Requests;
+        self.unit.as_ref().unwrap_or(&REQUESTS)
+    }
+
+    /// Units for each window, if the server says so, at most [`Caps::units`].
+    pub fn quota(&self) -> Option<u64> {
+        self.quota
+    }
+
+    /// Units left, if the server says so, at most [`Caps::units`].
+    pub fn remaining(&self) -> Option<u64> {
+        self.remaining
+    }
+
+    /// The effective window, at most [`Caps::wait`]: no more than what remains should be used within it. The quota
+    /// need not be back after it.
+    pub fn reset(&self) -> Option<Duration> {
+        self.reset
+    }
+}
+
+fn limits(hints: &Hints, on_the_way: Duration, caps: &Caps) -> Vec<Limit> {
+    let limit = |hint: &LimitHint| {
+        let policy = policy_of(hint, hints.policies());
+        let quota = hint.quota().or(policy.map(PolicyHint::quota));
+        Limit {
+            name: hint.name().map(Into::into),
+            partition_key: hint.partition_key().map(Into::into),
+            unit: policy.map(|policy| policy.unit().clone()),
+            quota: quota.map(|quota| quota.min(caps.units())),
+            remaining: hint.remaining().map(|remaining| remaining.min(caps.units())),
+            reset: hint
+                .reset()
+                .map(|reset| reset.saturating_sub(on_the_way).min(caps.wait())),
+        }
+    };
+    hints.limits().iter().map(limit).collect()
+}
+
+/// The policy of that name, best the one for the same partition. The policies of draft-06 have no names.
+fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a PolicyHint> {
+    let name = limit.name()?;
+    let mut named = policies.iter().filter(|policy| policy.name() == Some(name));
+    let first = named.clone().next();
+    named
+        .find(|policy| policy.partition_key() == limit.partition_key())
+        .or(first)
+}
+
+/// How old a response is, and why.
+struct Ages {
+    date: Option<SystemTime>,
+    in_caches: Duration,
+    on_the_way: Duration,
+    is_from_a_cache: bool,
+}
+
+impl Ages {
+    fn of(headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
+        let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+        let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
+        let in_caches = Duration::from_secs(age(headers));
+        let mut ages = Self {
+            date,
+            in_caches,
+            on_the_way: Duration::ZERO,
+            is_from_a_cache: !in_caches.is_zero(),
+        };
+        if let Some(date) = date.filter(|_| caps.trusts_dates()) {
+            let apparent = wall(exchange.received).duration_since(date).unwrap_or_default();
+            let exchange = Duration::from_micros(exchange.received.micros_since(exchange.sent));
+            // A date has whole seconds, so that a new response can look a second old.
+            ages.is_from_a_cache |= apparent > exchange + Duration::from_secs(1);
+            ages.on_the_way = apparent.min(exchange);
+        }
+        ages
+    }
+}
+
+/// The `Age` in seconds; zero if there is none that can be read.
+fn age(headers: &HeaderMap) -> u64 {
+    let age = headers
+        .get(AGE)
+        .map_or(b"".as_slice(), |age| age.as_bytes().trim_ascii());
+    if !age.iter().all(u8::is_ascii_digit) {
+        return 0;
+    }
+    age.iter().fold(0_u64, |seconds, digit| {
+        seconds.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
+    })
+}
+
+/// Whether `Retry-After` is about the server, rather than about one resource. Not only 429 and 503: a server chooses
+/// its status.
+fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
+    let grpc_status = headers.get("grpc-status").map(|status| status.as_bytes());
+    status.is_client_error()
+        || status.is_server_error()
+        || grpc_status.is_some_and(|status| matches!(status, b"8" | b"14"))
+}
+
+fn wall(moment: Timestamp) -> SystemTime {
+    // The end of the range of the type, not of this function: `Timestamp` ends before most systems' time does.
+    UNIX_EPOCH
+        .checked_add(Duration::from_micros(moment.as_micros()))
+        .unwrap_or(UNIX_EPOCH)
+}

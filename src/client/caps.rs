@@ -1,0 +1,92 @@
+//! How much of what a server says is believed.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    fields::MAX_INTEGER,
+};
+
+/// How much of what a server says a client believes.
+///
+/// Any server can send any number, by mistake or on purpose. What lies above a cap counts as the cap: after a capped
+/// wait a client tries again, though the server has asked for more.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::client::Caps;
+///
+/// let caps = Caps::default();
+/// assert_eq!(caps.wait(), Duration::from_secs(600));
+/// assert_eq!(caps.units(), 10_000);
+///
+/// let error = Caps::new(Duration::ZERO, 10_000).unwrap_err();
+/// assert_eq!(error.to_string(), "client: wait cap 0ns is outside 1s..=86400s");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caps {
+    wait: Duration,
+    units: u64,
+    trusts_dates: bool,
+}
+
+impl Caps {
+    const WAITS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
+    const UNITS: RangeInclusive<u64> = 1..=MAX_INTEGER;
+
+    /// The longest wait that is believed, one second to one day, and the most units that are left, at least one.
+    ///
+    /// # Errors
+    ///
+    /// If one of them is out of its range.
+    pub fn new(wait: Duration, units: u64) -> Result<Self, ConfigError> {
+        let error = |message| Err(ConfigError::new(ConfigErrorKind::Client, message));
+        if !Self::WAITS.contains(&wait) {
+            return error(format!("client: wait cap {wait:?} is outside {:?}", Self::WAITS));
+        }
+        if !Self::UNITS.contains(&units) {
+            return error(format!("client: unit cap {units} is outside {:?}", Self::UNITS));
+        }
+        Ok(Self {
+            wait,
+            units,
+            trusts_dates: false,
+        })
+    }
+
+    /// Whether the `Date` of a response is compared with the clock of this computer. Default: no.
+    ///
+    /// Then the time that a response was on its way is taken off the waits that it asks for, and a response that is
+    /// older than its exchange counts as one from a cache. It needs clocks that agree to the second: if this computer
+    /// is ahead of a server, nothing is left of what that server says about its limits.
+    #[must_use]
+    pub fn trusting_dates(mut self, trusts_dates: bool) -> Self {
+        self.trusts_dates = trusts_dates;
+        self
+    }
+
+    /// The longest wait that is believed. Default: ten minutes.
+    pub fn wait(&self) -> Duration {
+        self.wait
+    }
+
+    /// The most units that are believed to be left. Default: 10 000.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// Whether `Date` fields count.
+    pub fn trusts_dates(&self) -> bool {
+        self.trusts_dates
+    }
+}
+
+impl Default for Caps {
+    fn default() -> Self {
+        Self {
+            wait: Duration::from_secs(600),
+            units: 10_000,
+            trusts_dates: false,
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The way of a request after `call`: wait for its turn, then for the inner service, perhaps more than once.
+
+use std::{
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use http::{Method, Request, Response, request::Parts};
+use pin_project_lite::pin_project;
+use tower_service::Service;
+
+use super::{
+    ClientError, ClientLayer, NoRetries, Retry, Throttled,
+    advice::Advice,
+    origin::{Entry, Hall, Origin, Ticket, Waiting},
+    retry::{clone_of, may_repeat},
+};
+use crate::clock::Timestamp;
+
+pin_project! {
+    /// The future of [`Client`](super::Client).
+    ///
+    /// When it is dropped while it waits, the request is not sent, and its place is free. When it is dropped later, the
+    /// server may or may not count the request.
+    pub struct ResponseFuture<S: Service<Request<B>>, B, R = NoRetries> {
+        #[pin]
+        state: State<S, B>,
+        journey: Journey<R>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum State<S: Service<Request<B>>, B> {
+        Waiting {
+            turn: Waiting,
+            // Not the service that was ready when the request came: that one may hold what others need.
+            held: Option<(S, Request<B>)>,
+        },
+        Readying { held: Option<(S, Request<B>, Ticket)> },
+        Calling {
+            #[pin]
+            future: S::Future,
+            method: Method,
+            ticket: Option<Ticket>,
+            // What a retry needs: a service that need not be ready, and the request.
+            again: Option<(S, Request<B>)>,
+        },
+        Throttled { error: Option<Throttled> },
+    }
+}
+
+/// What a request keeps on its way, however often it is sent.
+pub(super) struct Journey<R> {
+    origin: Arc<Origin>,
+    hall: Arc<Hall>,
+    deadline: Timestamp,
+    retries: u8,
+    retry: R,
+}
+
+impl<R> Journey<R> {
+    pub(super) fn new(layer: &ClientLayer<R>, retries: u8, request: &Parts, now: Timestamp) -> Self
+    where
+        R: Clone,
+    {
+        Self {
+            origin: layer.origins.get_or_insert(request, now),
+            hall: Arc::clone(&layer.hall),
+            deadline: now.saturating_add(layer.hall.patience),
+            retries,
+            retry: layer.retry.clone(),
+        }
+    }
+
+    pub(super) fn enter(&self) -> Entry {
+        self.origin.enter(&self.hall, self.deadline)
+    }
+
+    pub(super) fn may_retry(&self) -> bool {
+        self.retries > 0
+    }
+
+    /// Whether a request that was answered like this should be sent again, and can be in time.
+    fn repeats<T>(&self, method: &Method, response: &Response<T>, advice: &Advice) -> bool {
+        advice.retry_after().is_some()
+            && may_repeat(method, response.status())
+            && self.origin.has_hope(&self.hall, self.deadline)
+    }
+}
+
+impl<S: Service<Request<B>>, B, R> ResponseFuture<S, B, R> {
+    pub(super) fn calling(
+        journey: Journey<R>,
+        method: Method,
+        future: S::Future,
+        ticket: Ticket,
+        again: Option<(S, Request<B>)>,
+    ) -> Self {
+        Self {
+            state: State::Calling {
+                future,
+                method,
+                ticket: Some(ticket),
+                again,
+            },
+            journey,
+        }
+    }
+
+    pub(super) fn waiting(journey: Journey<R>, turn: Waiting, service: S, request: Request<B>) -> Self {
+        Self {
+            state: State::Waiting {
+                turn,
+                held: Some((service, request)),
+            },
+            journey,
+        }
+    }
+
+    pub(super) fn throttled(journey: Journey<R>, error: Throttled) -> Self {
+        Self {
+            state: State::Throttled { error: Some(error) },
+            journey,
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B> State<S, B> {
+    /// A request with a service that is not known to be ready asks for its turn.
+    fn enter<R>(journey: &Journey<R>, service: S, request: Request<B>) -> Self {
+        match journey.enter() {
+            Entry::Go(ticket) => Self::Readying {
+                held: Some((service, request, ticket)),
+            },
+            Entry::Wait(turn) => Self::Waiting {
+                turn,
+                held: Some((service, request)),
+            },
+            Entry::Throttled(error) => Self::Throttled { error: Some(error) },
+        }
+    }
+
+    fn calling<R: Retry<B>>(journey: &Journey<R>, mut service: S, request: Request<B>, mut ticket: Ticket) -> Self
+    where
+        S: Clone,
+    {
+        let again = journey
+            .may_retry()
+            .then(|| clone_of(&request, &journey.retry))
+            .flatten();
+        let again = again.map(|again| (service.clone(), again));
+        let method = request.method().clone();
+        ticket.send();
+        Self::Calling {
+            future: service.call(request),
+            method,
+            ticket: Some(ticket),
+            again,
+        }
+    }
+}
+
+impl<S, B, T, R> Future for ResponseFuture<S, B, R>
+where
+    S: Service<Request<B>, Response = Response<T>> + Clone,
+    R: Retry<B>,
+{
+    type Output = Result<Response<T>, ClientError<S::Error>>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            let next = match this.state.as_mut().project() {
+                // ## Waiting => (Readying | Throttled)
+                StateProjection::Waiting { turn, held } => match ready!(turn.as_mut().poll(cx)) {
+                    Ok(ticket) => {
+                        let (service, request) = held.take().expect("a turn comes once");
+                        State::Readying {
+                            held: Some((service, request, ticket)),
+                        }
+                    }
+                    Err(error) => State::Throttled { error: Some(error) },
+                },
+                // ## Readying => (Calling | Waiting | Throttled)
+                StateProjection::Readying { held } => {
+                    let (service, ..) = held.as_mut().expect("a service gets ready once");
+                    if let Err(error) = ready!(service.poll_ready(cx)) {
+                        // Nothing was sent: dropping the ticket gives back what the request would have used.
+                        *held = None;
+                        return Poll::Ready(Err(ClientError::Inner(error)));
+                    }
+                    let (service, request, ticket) = held.take().expect("a service gets ready once");
+                    if ticket.is_outdated() {
+                        let clone = service.clone();
+                        drop((service, ticket));
+                        State::enter(this.journey, clone, request)
+                    } else {
+                        State::calling(this.journey, service, request, ticket)
+                    }
+                }
+                // ## Calling => (done | Readying | Waiting)
+                StateProjection::Calling {
+                    future,
+                    method,
+                    ticket,
+                    again,
+                } => {
+                    let response = ready!(future.poll(cx));
+                    let ticket = ticket.take().expect("polled after it was ready");
+                    let mut response = response.map_err(ClientError::Inner)?;
+                    let advice = ticket.answer(response.status(), response.headers());
+                    match again.take() {
+                        Some((service, request)) if this.journey.repeats(method, &response, &advice) => {
+                            this.journey.retries -= 1;
+                            State::enter(this.journey, service, request)
+                        }
+                        _ => {
+                            if !advice.is_empty() {
+                                response.extensions_mut().insert(advice);
+                            }
+                            return Poll::Ready(Ok(response));
+                        }
+                    }
+                }
+                // ## Throttled => done
+                StateProjection::Throttled { error } => {
+                    let error = error.take().expect("polled after it was ready");
+                    return Poll::Ready(Err(error.into()));
+                }
+            };
+            this.state.set(next);
+        }
+    }
+}
+
+impl<S: Service<Request<B>>, B, R> fmt::Debug for ResponseFuture<S, B, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResponseFuture")
+    }
+}

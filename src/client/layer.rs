@@ -1,0 +1,135 @@
+//! The layer.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::request::Parts;
+use tower_layer::Layer;
+
+use super::{Client, ClientLayerBuilder, Limit, NoRetries, origin::Hall, origins::Origins};
+
+/// Holds requests back while their servers have nothing left for this client. See the [module
+/// documentation](super) for a whole program.
+///
+/// Clones, and the services that they make, share what they know.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::client::{ClientLayer, Strategy};
+///
+/// fn polite() -> Result<ClientLayer, tower_quota::ConfigError> {
+///     ClientLayer::builder()
+///         .strategy(Strategy::pace())
+///         .patience(Duration::from_secs(30))
+///         .build()
+/// }
+/// # polite().unwrap();
+/// ```
+pub struct ClientLayer<R = NoRetries> {
+    pub(super) origins: Arc<Origins>,
+    pub(super) hall: Arc<Hall>,
+    pub(super) retry: R,
+}
+
+impl ClientLayer {
+    /// A layer with all settings as they are by default.
+    ///
+    /// ```
+    /// let layer = tower_quota::client::ClientLayer::new();
+    /// ```
+    pub fn new() -> Self {
+        Self::builder().build().expect("the default settings are sound")
+    }
+
+    /// A layer with settings of your own.
+    pub fn builder() -> ClientLayerBuilder {
+        ClientLayerBuilder::new()
+    }
+}
+
+impl<R> ClientLayer<R> {
+    /// What is known of the server that a request would go to; `None` if it was never heard of, or is forgotten.
+    ///
+    /// You want it to show it, or to decide whether to ask another server.
+    pub fn known(&self, request: &Parts) -> Option<KnownOrigin> {
+        let origin = self.origins.get(request)?;
+        let now = self.hall.clock.now();
+        let state = origin.lock();
+        let blocked_until = state.pacing.blocked_until(now);
+        Some(KnownOrigin {
+            limits: state.pacing.limits(now),
+            retry_after: blocked_until.map(|until| Duration::from_micros(until.micros_since(now))),
+            in_flight: state.pacing.in_flight(),
+            waiting: state.waiting,
+        })
+    }
+
+    /// How many origins, or partitions of origins, are remembered at this moment.
+    pub fn origins(&self) -> usize {
+        self.origins.len()
+    }
+}
+
+/// What is known of a server at one moment: see [`ClientLayer::known`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownOrigin {
+    limits: Vec<Limit>,
+    retry_after: Option<Duration>,
+    in_flight: u64,
+    waiting: usize,
+}
+
+impl KnownOrigin {
+    /// The limits, with what this client may still send and for how long.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// How long nothing is sent because the server has asked for it.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Requests that are sent and not answered.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Requests that wait for their turn.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+}
+
+impl<R: Clone> Clone for ClientLayer<R> {
+    fn clone(&self) -> Self {
+        Self {
+            origins: Arc::clone(&self.origins),
+            hall: Arc::clone(&self.hall),
+            retry: self.retry.clone(),
+        }
+    }
+}
+
+impl Default for ClientLayer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<S, R: Clone> Layer<S> for ClientLayer<R> {
+    type Service = Client<S, R>;
+
+    fn layer(&self, inner: S) -> Client<S, R> {
+        Client::new(inner, self.clone())
+    }
+}
+
+impl<R> fmt::Debug for ClientLayer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientLayer")
+            .field("caps", &self.hall.caps)
+            .field("patience", &self.hall.patience)
+            .field("origins", &self.origins())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,122 @@
+//! The other side: a layer for clients that obeys what servers say about their limits.
+//!
+//! [`ClientLayer`] wraps the service that sends requests. It reads `RateLimit`, `RateLimit-Policy` and `Retry-After` of
+//! each response, in any [dialect](crate::fields::Dialect), and holds requests back while their server has nothing left
+//! for them, so that they are not refused. You want it for jobs with many requests to a server that limits them, be it
+//! one with this crate or another.
+//!
+//! ```
+//! use axum::{Router, body::Body, routing::get};
+//! use http::Request;
+//! use tower::{ServiceBuilder, ServiceExt};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, client::{ClientError, ClientLayer}, key};
+//! # use std::time::Duration;
+//!
+//! # tokio_test::block_on(async {
+//! // Stands for a server and the way to it.
+//! let limits = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("api")
+//!     .key(key::header("x-user-id"))
+//!     .policy(QuotaPolicy::per_minute("minute", 2))
+//!     .build()?;
+//! let server = Router::new().route("/", get(|| async { "hello" })).layer(limits);
+//!
+//! let client = ClientLayer::builder().patience(Duration::ZERO).build()?;
+//! let service = ServiceBuilder::new().layer(client).service(server);
+//! let request = || Request::get("http://api.example/").header("x-user-id", "alice").body(Body::empty()).unwrap();
+//!
+//! assert_eq!(service.clone().oneshot(request()).await?.status(), 200);
+//! assert_eq!(service.clone().oneshot(request()).await?.status(), 200);
+//!
+//! // The third would be refused, so it is not sent. With more patience it would wait half a minute.
+//! let ClientError::Throttled(error) = service.oneshot(request()).await.unwrap_err() else { panic!() };
+//! assert!(error.retry_after() > Some(Duration::from_secs(29)));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # Where it fits
+//!
+//! Around any `Service<Request<B>, Response = Response<R>>` that can be cloned, whatever `B`, `R` and its error are.
+//!
+//! - hyper-util: `ServiceBuilder::new().layer(ClientLayer::new()).service(client)`, with a
+//!   `hyper_util::client::legacy::Client`.
+//! - tonic: `HealthClient::new(ClientLayer::new().layer(channel))`, with a `tonic::transport::Channel`. All
+//!   requests through one channel are to one origin.
+//! - reqwest: its client speaks types of its own, which become those of `http` on the way:
+//!
+//!   ```
+//!   use http::{Request, Response};
+//!   # use tower::ServiceBuilder;
+//!   # use tower_quota::client::ClientLayer;
+//!
+//!   let client = reqwest::Client::new();
+//!   let service = ServiceBuilder::new()
+//!       .layer(ClientLayer::new())
+//!       .service_fn(move |request: Request<reqwest::Body>| {
+//!           let client = client.clone();
+//!           async move { client.execute(request.try_into()?).await.map(Response::from) }
+//!       });
+//!   # let _ = tower::ServiceExt::<Request<reqwest::Body>>::oneshot(service, Request::default());
+//!   ```
+//!
+//! Put it *inside* of layers that make requests again after a failure, so that those wait, too; *inside* of a cache, so
+//! that only what goes to the server counts; and *outside* of connection pools and concurrency limits, which a request
+//! that waits then does not hold.
+//!
+//! # What it obeys
+//!
+//! | a server says | the client |
+//! |---|---|
+//! | nothing | holds nothing back |
+//! | `r=5;t=10` | sends at most five in ten seconds, those on their way counted, until a later answer says more |
+//! | `r=0;t=10` | waits ten seconds, then lets one request at a time try, until an answer says what is left |
+//! | several limits | obeys each of them |
+//! | `Retry-After`, seconds or a date | sends nothing until then, and forgets about `t`; then one at a time tries |
+//! | `t=1000000` | believes ten minutes: [`Caps`] |
+//! | something malformed | ignores that field |
+//! | something with an `Age` | ignores its `RateLimit` fields: they were true of somebody, some time ago |
+//! | `X-RateLimit-*` | does not read it: servers differ in what they mean |
+//!
+//! How what is left is used is up to you: [`Strategy`]. [`Pacing`] has the rules in full; it is the part to make a
+//! client of your own with, one without Tower or without tokio.
+//!
+//! # What happens on failure
+//!
+//! A request whose turn does not come in time, or that finds too many waiting, fails with
+//! [`ClientError::Throttled`], which says until when. One whose service fails has that service's error. A refusal is a
+//! response as any other, unless [retries](ClientLayerBuilder::retries) are on. [`Problem`] reads what its content says.
+//!
+//! # What it does not do
+//!
+//! It does not make refusals impossible: a server promises nothing, others may use the same quota, and requests may
+//! cost more than one unit. It bounds neither concurrency nor the rate of requests where servers say nothing. And other
+//! processes do not know what this one knows.
+//!
+//! How a client paces its requests may tell a server who it is, though it hides its address.
+
+mod advice;
+mod builder;
+mod caps;
+mod error;
+mod future;
+mod layer;
+mod origin;
+mod origins;
+mod pacing;
+mod problem;
+mod retry;
+mod service;
+
+pub use self::{
+    advice::{Advice, Exchange, Limit},
+    builder::ClientLayerBuilder,
+    caps::Caps,
+    error::{ClientError, Throttled, ThrottledKind},
+    future::ResponseFuture,
+    layer::{ClientLayer, KnownOrigin},
+    pacing::{Dispatch, Pacing, Strategy, Turn, Wait},
+    problem::{Problem, ProblemKind},
+    retry::{NoRetries, Retries, Retry},
+    service::Client,
+};

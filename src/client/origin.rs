@@ -1,0 +1,231 @@
+//! What all requests to one origin share, and the queue in front of it.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use http::{HeaderMap, StatusCode};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::timeout,
+};
+
+use super::{
+    Caps, Throttled, ThrottledKind,
+    advice::{Advice, Exchange},
+    pacing::{Dispatch, Pacing, Turn, Wait},
+};
+use crate::clock::{Clock, Timestamp};
+
+/// One server, and what is known of it.
+pub(super) struct Origin {
+    state: Mutex<OriginState>,
+    /// Those who wait stand in line here; only the first looks at the state again.
+    line: Semaphore,
+    /// Something has happened that may let the first go.
+    changed: Notify,
+}
+
+pub(super) struct OriginState {
+    pub(super) pacing: Pacing,
+    /// How many stand in line.
+    pub(super) waiting: usize,
+}
+
+impl OriginState {
+    /// When nothing is known any more, if nothing happens; `None` while somebody waits or is answered.
+    pub(super) fn idle_at(&self) -> Option<Timestamp> {
+        let is_idle = self.waiting == 0 && self.pacing.in_flight() == 0;
+        is_idle.then(|| self.pacing.known_until())
+    }
+}
+
+/// The settings that waiting needs, and the count of all who wait.
+pub(super) struct Hall {
+    pub(super) clock: Clock,
+    pub(super) caps: Caps,
+    pub(super) patience: Duration,
+    pub(super) max_waiting: usize,
+    pub(super) waiting: AtomicUsize,
+}
+
+/// The wait for a turn.
+pub(super) type Waiting = Pin<Box<dyn Future<Output = Result<Ticket, Throttled>> + Send>>;
+
+/// What becomes of a request that wants to be sent.
+pub(super) enum Entry {
+    Go(Ticket),
+    Wait(Waiting),
+    Throttled(Throttled),
+}
+
+impl Origin {
+    pub(super) fn new(pacing: Pacing) -> Self {
+        Self {
+            state: Mutex::new(OriginState { pacing, waiting: 0 }),
+            line: Semaphore::new(1),
+            changed: Notify::new(),
+        }
+    }
+
+    /// A panic while the state was locked can only have come from outside of its code; what it holds is sound.
+    pub(super) fn lock(&self) -> MutexGuard<'_, OriginState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a request go, or has it wait until `deadline`. Nobody overtakes those who wait already.
+    pub(super) fn enter(self: &Arc<Self>, hall: &Arc<Hall>, deadline: Timestamp) -> Entry {
+        let now = hall.clock.now();
+        let mut state = self.lock();
+        if state.waiting == 0 {
+            match state.pacing.ask(now) {
+                Turn::Go(dispatch) => return Entry::Go(self.ticket(hall, dispatch)),
+                Turn::Wait(wait) if is_hopeless(wait, now, deadline) => return Entry::too_long(now, wait),
+                Turn::Wait(_) => {}
+            }
+        } else if let Some(wait) = state.pacing.obstacle(now) {
+            if is_hopeless(wait, now, deadline) {
+                return Entry::too_long(now, wait);
+            }
+        }
+        let until = state.pacing.obstacle(now).map(|wait| wait.until());
+        match Place::take(self, hall, &mut state) {
+            Some(place) => Entry::Wait(Box::pin(place.wait(deadline))),
+            None => Entry::Throttled(Throttled::new(ThrottledKind::TooMany, now, until)),
+        }
+    }
+
+    /// Whether a request that may wait until `deadline` has a chance to be sent.
+    pub(super) fn has_hope(&self, hall: &Hall, deadline: Timestamp) -> bool {
+        let now = hall.clock.now();
+        let wait = self.lock().pacing.obstacle(now);
+        !wait.is_some_and(|wait| is_hopeless(wait, now, deadline)) && !hall.is_full()
+    }
+
+    fn ticket(self: &Arc<Self>, hall: &Arc<Hall>, dispatch: Dispatch) -> Ticket {
+        Ticket {
+            origin: Arc::clone(self),
+            hall: Arc::clone(hall),
+            dispatch: Some(dispatch),
+            sent: None,
+        }
+    }
+}
+
+impl Entry {
+    fn too_long(now: Timestamp, wait: Wait) -> Self {
+        Self::Throttled(Throttled::new(ThrottledKind::TooLong, now, Some(wait.until())))
+    }
+}
+
+/// Whether the deadline is over, or comes before anything can happen.
+fn is_hopeless(wait: Wait, now: Timestamp, deadline: Timestamp) -> bool {
+    now >= deadline || (wait.is_certain() && wait.until() > deadline)
+}
+
+impl Hall {
+    fn is_full(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= self.max_waiting
+    }
+}
+
+/// The place of one who waits; dropping it leaves the line.
+struct Place {
+    origin: Arc<Origin>,
+    hall: Arc<Hall>,
+}
+
+impl Place {
+    fn take(origin: &Arc<Origin>, hall: &Arc<Hall>, state: &mut OriginState) -> Option<Self> {
+        let next = |waiting| (waiting < hall.max_waiting).then_some(waiting + 1);
+        hall.waiting
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
+            .ok()?;
+        state.waiting += 1;
+        Some(Self {
+            origin: Arc::clone(origin),
+            hall: Arc::clone(hall),
+        })
+    }
+
+    async fn wait(self, deadline: Timestamp) -> Result<Ticket, Throttled> {
+        let Self { origin, hall } = &self;
+        let left = |now: Timestamp| Duration::from_micros(deadline.micros_since(now));
+        let first = timeout(left(hall.clock.now()), origin.line.acquire()).await;
+        loop {
+            let now = hall.clock.now();
+            let too_long = |until| Err(Throttled::new(ThrottledKind::TooLong, now, until));
+            if first.is_err() {
+                return too_long(origin.lock().pacing.obstacle(now).map(|wait| wait.until()));
+            }
+            let turn = origin.lock().pacing.ask(now);
+            let wait = match turn {
+                Turn::Go(dispatch) => return Ok(origin.ticket(hall, dispatch)),
+                Turn::Wait(wait) => wait,
+            };
+            if is_hopeless(wait, now, deadline) {
+                return too_long(Some(wait.until()));
+            }
+            let pause = Duration::from_micros(wait.until().micros_since(now)).min(left(now));
+            // Either will do: the state says what has come of it. A change before the wait began is kept for it.
+            let _ = timeout(pause, origin.changed.notified()).await;
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.origin.lock().waiting -= 1;
+        self.hall.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A request that may be sent. Dropping it tells that it was lost, or not sent at all.
+pub(super) struct Ticket {
+    origin: Arc<Origin>,
+    hall: Arc<Hall>,
+    dispatch: Option<Dispatch>,
+    sent: Option<Timestamp>,
+}
+
+impl Ticket {
+    /// The request is being sent.
+    pub(super) fn send(&mut self) {
+        self.sent = Some(self.hall.clock.now());
+    }
+
+    /// Whether the server has asked for a wait since the ticket was given out.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.origin.lock().pacing.is_blocked(self.hall.clock.now())
+    }
+
+    /// The head of the response.
+    pub(super) fn answer(mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
+        let received = self.hall.clock.now();
+        let sent = self.sent.unwrap_or(received);
+        let advice = Advice::read(status, headers, Exchange { sent, received }, &self.hall.caps);
+        if let Some(dispatch) = self.dispatch.take() {
+            self.origin.lock().pacing.answered(dispatch, &advice, received);
+        }
+        advice
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if let Some(dispatch) = self.dispatch.take() {
+            let pacing = &mut self.origin.lock().pacing;
+            match self.sent {
+                Some(_) => pacing.lost(dispatch),
+                None => pacing.not_sent(dispatch),
+            }
+        }
+        self.origin.changed.notify_one();
+    }
+}

@@ -1,0 +1,225 @@
+//! What is known of one limit.
+
+use std::time::Duration;
+
+use crate::{client::advice::Limit, clock::Timestamp, fields::Unit};
+
+#[derive(Debug)]
+pub(super) struct Item {
+    name: Option<String>,
+    partition_key: Option<Vec<u8>>,
+    unit: Unit,
+    /// What pacing takes for the quota.
+    quota: u64,
+    /// Requests that may still be sent before `until`. All that are on their way have been taken off.
+    left: u64,
+    until: Timestamp,
+    /// When pacing lets the next request go.
+    next_at: Timestamp,
+    forget_at: Timestamp,
+    /// The last request when the limit was heard of.
+    heard_at: u64,
+    lowest: Lowest,
+}
+
+/// The answers since the last request.
+#[derive(Debug)]
+struct Lowest {
+    /// The last request.
+    last: u64,
+    remaining: u64,
+    answers: u64,
+    /// The request of the last of them: one answer can have a limit twice.
+    number: u64,
+}
+
+/// Where an answer stands among the others.
+pub(super) struct Answer {
+    /// The number of its request.
+    pub(super) number: u64,
+    /// The number of the last request.
+    pub(super) last: u64,
+    /// Requests that are on their way.
+    pub(super) in_flight: u64,
+    /// Requests of which the server may not have known when it made the answer: all but those that were finished when
+    /// its request was sent.
+    pub(super) uncounted: u64,
+}
+
+impl Lowest {
+    fn before(last: u64, remaining: u64) -> Self {
+        Self {
+            last,
+            remaining,
+            answers: 0,
+            number: 0,
+        }
+    }
+
+    fn hear(&mut self, remaining: u64, answer: &Answer) {
+        if self.last != answer.last {
+            *self = Self::before(answer.last, remaining);
+        }
+        self.remaining = self.remaining.min(remaining);
+        self.answers += u64::from(self.number != answer.number);
+        self.number = answer.number;
+    }
+}
+
+impl Item {
+    const MAX_NAME_LENGTH: usize = 256;
+    const SHORTEST_MEMORY: Duration = Duration::from_secs(10);
+    const LONGEST_MEMORY: Duration = Duration::from_secs(60);
+
+    /// A limit that is heard of for the first time; nothing if it does not say what is left.
+    pub(super) fn new(limit: &Limit, answer: &Answer, now: Timestamp, until: Timestamp) -> Option<Self> {
+        let remaining = limit.remaining?;
+        let length = limit.name.as_ref().map_or(0, String::len) + limit.partition_key.as_ref().map_or(0, Vec::len);
+        if length > Self::MAX_NAME_LENGTH {
+            return None;
+        }
+        let mut item = Self {
+            name: limit.name.clone(),
+            partition_key: limit.partition_key.clone(),
+            unit: Unit::Requests,
+            quota: 0,
+            left: remaining.saturating_sub(answer.uncounted),
+            until,
+            next_at: now,
+            forget_at: until,
+            heard_at: 0,
+            lowest: Lowest::before(answer.last, remaining),
+        };
+        item.hear(limit, answer, now, until);
+        Some(item)
+    }
+
+    /// The limit is heard of again.
+    pub(super) fn hear(&mut self, limit: &Limit, answer: &Answer, now: Timestamp, until: Timestamp) {
+        if let Some(unit) = &limit.unit {
+            self.unit = unit.clone();
+        }
+        let Some(remaining) = limit.remaining else { return };
+        self.quota = limit.quota.unwrap_or_else(|| self.quota.max(remaining));
+        if !self.counts_requests() {
+            self.left = remaining;
+        }
+        // Only the answer to a request that was sent after the last answer came is newer for certain. Any other may
+        // lower what is left, and may not make it more.
+        let is_newer = answer.number > self.heard_at;
+        let least = remaining.saturating_sub(answer.uncounted);
+        if is_newer {
+            self.left = self.left.max(least);
+            self.until = until;
+        }
+        if self.left > remaining {
+            // Somebody else uses the quota, too, or requests cost more than one unit.
+            self.left = least.max(remaining.saturating_sub(answer.in_flight));
+        }
+        self.until = self.until.max(until);
+        let window = Duration::from_micros(self.until.micros_since(now));
+        let memory = window.clamp(Self::SHORTEST_MEMORY, Self::LONGEST_MEMORY);
+        self.forget_at = self.until.saturating_add(memory);
+        self.heard_at = answer.last;
+        self.lowest.hear(remaining, answer);
+    }
+
+    /// `Retry-After` wins over the window.
+    pub(super) fn end_at(&mut self, moment: Timestamp) {
+        self.until = self.until.min(moment);
+        self.next_at = self.next_at.min(moment);
+    }
+
+    pub(super) fn use_one(&mut self, now: Timestamp, low_percent: u8) {
+        if !self.counts_requests() {
+            return;
+        }
+        if self.is_low(low_percent) && self.left > 0 {
+            let interval = self.until.micros_since(now) / self.left;
+            self.next_at = now.saturating_add(Duration::from_micros(interval));
+        }
+        self.left = self.left.saturating_sub(1);
+    }
+
+    /// A request was not sent after all.
+    pub(super) fn give_back(&mut self, number: u64) {
+        // What the server has said since then did not have it taken off.
+        if number > self.heard_at && self.counts_requests() {
+            self.left += 1;
+        }
+    }
+
+    /// Nothing is on its way, and so many requests were finished since the last one was sent.
+    pub(super) fn settle(&mut self, last: u64, finished: u64) {
+        let all_have_told = self.lowest.last == last && self.lowest.answers == finished;
+        if all_have_told && self.counts_requests() {
+            self.left = self.left.max(self.lowest.remaining);
+        }
+    }
+
+    /// When this limit lets the next request go; a moment in the past if it does already.
+    pub(super) fn wait_until(&self, now: Timestamp, low_percent: u8) -> Timestamp {
+        if self.is_over(now) {
+            now
+        } else if self.is_used_up() {
+            self.until
+        } else if self.is_low(low_percent) {
+            self.next_at.min(self.until)
+        } else {
+            now
+        }
+    }
+
+    fn is_low(&self, percent: u8) -> bool {
+        // `left` is at most the cap, which has 15 digits.
+        percent > 0 && self.left.saturating_mul(100) <= self.quota.saturating_mul(percent.min(100).into())
+    }
+
+    pub(super) fn is_used_up(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Whether the window is over, after which nothing is known for certain.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        self.until <= now
+    }
+
+    pub(super) fn is_known(&self, now: Timestamp) -> bool {
+        self.forget_at > now
+    }
+
+    pub(super) fn forget_at(&self) -> Timestamp {
+        self.forget_at
+    }
+
+    pub(super) fn counts_requests(&self) -> bool {
+        self.unit == Unit::Requests
+    }
+
+    pub(super) fn partition_key(&self) -> Option<&[u8]> {
+        self.partition_key.as_deref()
+    }
+
+    pub(super) fn is_for(&self, partition_key: &[u8]) -> bool {
+        self.partition_key() == Some(partition_key)
+    }
+
+    pub(super) fn is_named_as(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+
+    pub(super) fn is_of(&self, limit: &Limit) -> bool {
+        self.name == limit.name && self.partition_key == limit.partition_key
+    }
+
+    pub(super) fn to_limit(&self, now: Timestamp) -> Limit {
+        Limit {
+            name: self.name.clone(),
+            partition_key: self.partition_key.clone(),
+            unit: Some(self.unit.clone()),
+            quota: Some(self.quota),
+            remaining: Some(self.left),
+            reset: Some(Duration::from_micros(self.until.micros_since(now))),
+        }
+    }
+}

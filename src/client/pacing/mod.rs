@@ -1,0 +1,393 @@
+//! When the next request to a server may be sent, by what the server has said: no tower, no timers, no clock.
+//!
+//! All counting is "as if every request that was sent had been counted by the server already". An answer was made at
+//! some moment between sending its request and receiving it, so it may or may not know of the requests that were on
+//! their way at the same time. What is kept as left is the least that this can mean, until nothing is on its way.
+
+mod item;
+
+use std::{
+    hash::{BuildHasher, RandomState},
+    time::Duration,
+};
+
+use self::item::{Answer, Item};
+use super::{
+    Caps,
+    advice::{Advice, Limit},
+};
+use crate::clock::Timestamp;
+
+/// How a client uses the units that a server says are left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Strategy {
+    /// Uses all of them as fast as requests come, then waits: the least delay for jobs that fit into the quota.
+    #[default]
+    Wait,
+    /// Spreads them evenly over what is left of the window, as soon as they run low: an even flow, and something left
+    /// for others who share the quota.
+    Pace {
+        /// Where low begins, in percent of the quota; 100 paces always. Without a quota from the server, the most
+        /// that was ever left stands for it.
+        below_percent: u8,
+    },
+    /// Never waits, only keeps count.
+    Observe,
+}
+
+impl Strategy {
+    /// Paces as soon as half of the quota is left, or less.
+    pub const fn pace() -> Self {
+        Self::Pace { below_percent: 50 }
+    }
+}
+
+/// What a client knows about the limits of one server, and when it may send the next request.
+///
+/// You want it to make a client of your own, without Tower; the [`ClientLayer`](super::ClientLayer) has one for each
+/// origin and partition. It reads no clock and does not wait: you ask, send or wait, and tell what came of it.
+///
+/// - While nothing is known, nothing waits.
+/// - After an answer that leaves `r` units for `t` seconds, no more than `r` requests are sent within `t`, until the
+///   answer to a request that was sent later says more. That holds for each limit by itself.
+/// - After `t`, nothing is taken for granted: what was left may still be used, and then one request at a time tries,
+///   until an answer says what is left. After a [refusal](Advice::retry_after) it is the same, until an answer is no
+///   refusal.
+/// - [`Retry-After`](Advice::retry_after) ends all windows.
+/// - A limit of which nothing more is heard is forgotten after its window and as long again, at least ten seconds and
+///   at most a minute.
+///
+/// Only limits that count requests hold requests back; each request counts as one unit. Bytes and units that are not
+/// known are kept to be looked at. So are limits of concurrent requests: their slots are free when contents end, which
+/// is not seen here; use a limit of concurrency for them.
+///
+/// At most 32 limits are kept, with names and partition keys of at most 256 bytes together.
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use std::time::Duration;
+/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+///
+/// let caps = Caps::default();
+/// let mut pacing = Pacing::new(Strategy::Wait, caps);
+/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+///
+/// let Turn::Go(dispatch) = pacing.ask(now) else { panic!("nothing is known yet") };
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit", r#""default";r=0;t=7"#.parse()?);
+/// let exchange = Exchange { sent: now, received: now };
+/// pacing.answered(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &caps), now);
+///
+/// let Turn::Wait(wait) = pacing.ask(now) else { panic!("nothing is left") };
+/// assert_eq!(wait.until(), now.saturating_add(Duration::from_secs(7)));
+///
+/// // Then one tries.
+/// assert!(matches!(pacing.ask(wait.until()), Turn::Go(_)));
+/// assert!(matches!(pacing.ask(wait.until()), Turn::Wait(_)));
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+#[derive(Debug)]
+pub struct Pacing {
+    strategy: Strategy,
+    caps: Caps,
+    jitter_percent: u8,
+    partition_key: Option<Vec<u8>>,
+    items: Vec<Item>,
+    blocked_until: Timestamp,
+    /// The number of the last request; it counts also those that were not sent after all.
+    last: u64,
+    /// Requests that are answered, lost or not sent after all.
+    finished: u64,
+    /// How many of them since the last request.
+    finished_since: u64,
+    trial: Option<Trial>,
+    /// The last request when a refusal came.
+    refused_at: Option<u64>,
+}
+
+/// A request that finds out what is left.
+#[derive(Debug)]
+struct Trial {
+    number: u64,
+    /// When another one may try, though this one is not answered.
+    patience: Timestamp,
+}
+
+/// What [`Pacing::ask`] says.
+#[derive(Debug)]
+#[must_use = "a request that goes has to be reported"]
+pub enum Turn {
+    /// Send the request, and tell what comes of it.
+    Go(Dispatch),
+    /// Ask again later.
+    Wait(Wait),
+}
+
+/// A request that may be sent: tell what comes of it, with [`Pacing::answered`], [`Pacing::lost`] or
+/// [`Pacing::not_sent`]. Until then it counts as being on its way.
+#[derive(Debug)]
+#[must_use = "it counts as being on its way until it is reported"]
+pub struct Dispatch {
+    number: u64,
+    finished_before: u64,
+}
+
+/// How long to wait: see [`Turn::Wait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    until: Timestamp,
+    is_certain: bool,
+}
+
+impl Wait {
+    /// When to ask again at the latest.
+    pub fn until(&self) -> Timestamp {
+        self.until
+    }
+
+    /// Whether nothing can happen before that would make it worth asking. Otherwise, ask also when an answer has come.
+    pub fn is_certain(&self) -> bool {
+        self.is_certain
+    }
+}
+
+impl Pacing {
+    const MAX_ITEMS: usize = 32;
+    /// How long a request that tries keeps others from trying.
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    /// A pacing that knows nothing yet.
+    pub fn new(strategy: Strategy, caps: Caps) -> Self {
+        Self {
+            strategy,
+            caps,
+            jitter_percent: 0,
+            partition_key: None,
+            items: Vec::new(),
+            blocked_until: Timestamp::default(),
+            last: 0,
+            finished: 0,
+            finished_since: 0,
+            trial: None,
+            refused_at: None,
+        }
+    }
+
+    /// Makes each wait longer by a random part of it, up to so many percent, so that not all clients return at one
+    /// moment. Default: 0. More than 100 is 100. [`Caps::wait`] stays the longest wait.
+    #[must_use]
+    pub fn with_jitter(mut self, percent: u8) -> Self {
+        self.jitter_percent = percent.min(100);
+        self
+    }
+
+    /// The partition key of the requests that are sent, as the server computes it.
+    ///
+    /// Where a server says of one policy what is left in several partitions, and this is one of them, then only that
+    /// one holds requests back. Otherwise all of them do.
+    #[must_use]
+    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+        self.partition_key = Some(key.into());
+        self
+    }
+
+    /// Whether the next request may be sent at this moment.
+    pub fn ask(&mut self, now: Timestamp) -> Turn {
+        self.items.retain(|item| item.is_known(now));
+        match self.obstacle(now) {
+            Some(wait) => Turn::Wait(wait),
+            None => Turn::Go(self.send(now)),
+        }
+    }
+
+    /// The head of a response was read.
+    pub fn answered(&mut self, dispatch: Dispatch, advice: &Advice, now: Timestamp) {
+        self.finish(&dispatch);
+        let wait = advice.retry_after().map(|wait| self.jittered(wait));
+        if let Some(wait) = wait {
+            self.refused_at = Some(self.last);
+            self.blocked_until = self.blocked_until.max(now.saturating_add(wait));
+        } else if self.refused_at.is_some_and(|refused_at| dispatch.number > refused_at) {
+            self.refused_at = None;
+        }
+        self.hear(&dispatch, advice, now);
+        if wait.is_some() {
+            // What is left counts, but how long it has to last is what `Retry-After` says.
+            self.items.iter_mut().for_each(|item| item.end_at(self.blocked_until));
+        }
+        self.settle();
+    }
+
+    /// No response came, and the server may or may not have counted the request.
+    pub fn lost(&mut self, dispatch: Dispatch) {
+        self.finish(&dispatch);
+        self.settle();
+    }
+
+    /// The request was not sent after all; what it would have used is there for others.
+    pub fn not_sent(&mut self, dispatch: Dispatch) {
+        self.finish(&dispatch);
+        self.items.iter_mut().for_each(|item| item.give_back(dispatch.number));
+        self.settle();
+    }
+
+    /// What is known of each limit at this moment: what this client may still send, and for how long.
+    pub fn limits(&self, now: Timestamp) -> Vec<Limit> {
+        let known = self.items.iter().filter(|item| item.is_known(now));
+        known.map(|item| item.to_limit(now)).collect()
+    }
+
+    /// Until when nothing is sent because a server has asked for it; `None` if that is over.
+    pub fn blocked_until(&self, now: Timestamp) -> Option<Timestamp> {
+        (self.blocked_until > now).then_some(self.blocked_until)
+    }
+
+    /// How many requests are on their way.
+    pub fn in_flight(&self) -> u64 {
+        self.last - self.finished
+    }
+
+    /// When nothing is known any more, if nothing happens.
+    pub(super) fn known_until(&self) -> Timestamp {
+        let items = self.items.iter().map(|item| item.forget_at());
+        items.fold(self.blocked_until, Timestamp::max)
+    }
+
+    /// What keeps a request from being sent; nothing is changed by looking.
+    pub(super) fn obstacle(&self, now: Timestamp) -> Option<Wait> {
+        if self.strategy == Strategy::Observe {
+            return None;
+        }
+        if self.is_blocked(now) {
+            return Some(Wait {
+                until: self.blocked_until,
+                is_certain: true,
+            });
+        }
+        let waits = self.in_force().map(|item| item.wait_until(now, self.low_percent()));
+        let until = waits.max().unwrap_or(now);
+        if until > now {
+            // A late answer may leave more than was feared.
+            let is_certain = self.in_flight() == 0;
+            return Some(Wait { until, is_certain });
+        }
+        let trial = self.trial.as_ref().filter(|trial| trial.patience > now)?;
+        self.is_trial(now).then_some(Wait {
+            until: trial.patience,
+            is_certain: false,
+        })
+    }
+
+    /// Whether the server has asked for a wait that is not over.
+    pub(super) fn is_blocked(&self, now: Timestamp) -> bool {
+        self.strategy != Strategy::Observe && self.blocked_until > now
+    }
+
+    fn low_percent(&self) -> u8 {
+        match self.strategy {
+            Strategy::Pace { below_percent } => below_percent,
+            _ => 0,
+        }
+    }
+
+    /// Whether a request that is sent now finds out what is left.
+    fn is_trial(&self, now: Timestamp) -> bool {
+        self.refused_at.is_some() || self.in_force().any(|item| item.is_used_up() && item.is_over(now))
+    }
+
+    /// The limits that hold requests back.
+    fn in_force(&self) -> impl Iterator<Item = &Item> {
+        self.items
+            .iter()
+            .filter(|item| item.counts_requests() && self.is_for_these_requests(item))
+    }
+
+    fn is_for_these_requests(&self, item: &Item) -> bool {
+        let Some(key) = self.partition_key.as_deref() else {
+            return true;
+        };
+        let is_told = || {
+            self.items
+                .iter()
+                .any(|other| other.is_named_as(item) && other.is_for(key))
+        };
+        item.partition_key().is_none() || item.is_for(key) || !is_told()
+    }
+
+    fn send(&mut self, now: Timestamp) -> Dispatch {
+        let dispatch = Dispatch {
+            number: self.last + 1,
+            finished_before: self.finished,
+        };
+        if self.is_trial(now) {
+            self.trial = Some(Trial {
+                number: dispatch.number,
+                patience: now.saturating_add(Self::PATIENCE),
+            });
+        }
+        self.last = dispatch.number;
+        self.finished_since = 0;
+        let percent = self.low_percent();
+        self.items.iter_mut().for_each(|item| item.use_one(now, percent));
+        dispatch
+    }
+
+    fn finish(&mut self, dispatch: &Dispatch) {
+        self.finished += 1;
+        self.finished_since += 1;
+        if self.trial.as_ref().is_some_and(|trial| trial.number == dispatch.number) {
+            self.trial = None;
+        }
+    }
+
+    fn hear(&mut self, dispatch: &Dispatch, advice: &Advice, now: Timestamp) {
+        if advice.limits().is_empty() {
+            return;
+        }
+        let answer = Answer {
+            number: dispatch.number,
+            last: self.last,
+            in_flight: self.in_flight(),
+            uncounted: self.last - dispatch.finished_before - 1,
+        };
+        // Limits whose time is over and which the server does not repeat are no more.
+        self.items
+            .retain(|item| !item.is_over(now) || advice.limits().iter().any(|limit| item.is_of(limit)));
+        for limit in advice.limits() {
+            let until = now.saturating_add(self.jittered(limit.reset.unwrap_or_default()));
+            match self.items.iter_mut().find(|item| item.is_of(limit)) {
+                Some(item) => item.hear(limit, &answer, now, until),
+                None => self.keep(Item::new(limit, &answer, now, until)),
+            }
+        }
+    }
+
+    fn keep(&mut self, item: Option<Item>) {
+        let Some(item) = item else { return };
+        if self.items.len() == Self::MAX_ITEMS {
+            let first = (0..self.items.len()).min_by_key(|index| self.items[*index].forget_at());
+            first.map(|first| self.items.swap_remove(first));
+        }
+        self.items.push(item);
+    }
+
+    /// When nothing is on its way, the server has counted all that was sent, and the least that it has said since the
+    /// last request is exact.
+    fn settle(&mut self) {
+        if self.in_flight() == 0 {
+            let (last, answers) = (self.last, self.finished_since);
+            self.items.iter_mut().for_each(|item| item.settle(last, answers));
+        }
+    }
+
+    fn jittered(&self, wait: Duration) -> Duration {
+        if self.jitter_percent == 0 {
+            return wait;
+        }
+        // Each `RandomState` has other keys; that is randomness enough, and no dependency.
+        let random = RandomState::new().hash_one(0_u8) as u32;
+        let part = f64::from(self.jitter_percent) / 100.0 * f64::from(random) / f64::from(u32::MAX);
+        wait.saturating_add(wait.mul_f64(part)).min(self.caps.wait().max(wait))
+    }
+}

@@ -1,0 +1,115 @@
+//! The service: ask for a turn first, then call the service that was ready.
+
+use std::{
+    fmt, mem,
+    task::{Context, Poll},
+};
+
+use http::{Request, Response};
+use tower_service::Service;
+
+use super::{
+    ClientError, ClientLayer, NoRetries, ResponseFuture, Retry, future::Journey, origin::Entry, retry::clone_of,
+};
+
+/// The service that [`ClientLayer`] makes: sends a request with `S` when its turn has come.
+///
+/// It is ready when `S` is. A request that waits holds no `S` that is ready, which may be what others need. Clones
+/// share what they know.
+#[derive(Clone)]
+pub struct Client<S, R = NoRetries> {
+    inner: S,
+    layer: ClientLayer<R>,
+}
+
+impl<S, R> Client<S, R> {
+    pub(super) fn new(inner: S, layer: ClientLayer<R>) -> Self {
+        Self { inner, layer }
+    }
+
+    /// The layer that has made it, which says what is [known](ClientLayer::known).
+    pub fn layer(&self) -> &ClientLayer<R> {
+        &self.layer
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B, T, R> Service<Request<B>> for Client<S, R>
+where
+    S: Service<Request<B>, Response = Response<T>> + Clone,
+    R: Retry<B>,
+{
+    type Response = Response<T>;
+    type Error = ClientError<S::Error>;
+    type Future = ResponseFuture<S, B, R>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(ClientError::Inner)
+    }
+
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B, R> {
+        let now = self.layer.hall.clock.now();
+        let (parts, body) = request.into_parts();
+        let journey = Journey::new(&self.layer, self.layer.retry.count(), &parts, now);
+        let request = Request::from_parts(parts, body);
+        match journey.enter() {
+            Entry::Go(mut ticket) => {
+                let again = journey
+                    .may_retry()
+                    .then(|| clone_of(&request, &self.layer.retry))
+                    .flatten();
+                let again = again.map(|again| (self.inner.clone(), again));
+                ticket.send();
+                ResponseFuture::calling(
+                    journey,
+                    request.method().clone(),
+                    self.inner.call(request),
+                    ticket,
+                    again,
+                )
+            }
+            Entry::Wait(turn) => ResponseFuture::waiting(journey, turn, self.let_go(), request),
+            Entry::Throttled(error) => {
+                drop(self.take_ready());
+                ResponseFuture::throttled(journey, error)
+            }
+        }
+    }
+}
+
+impl<S: Clone, R> Client<S, R> {
+    /// A clone of the service that was polled ready, which is dropped: it may hold a place in a queue.
+    fn let_go(&mut self) -> S {
+        drop(self.take_ready());
+        self.inner.clone()
+    }
+
+    /// The service that was polled ready; a clone, which need not be ready, takes its place.
+    fn take_ready(&mut self) -> S {
+        let clone = self.inner.clone();
+        mem::replace(&mut self.inner, clone)
+    }
+}
+
+impl<S: fmt::Debug, R> fmt::Debug for Client<S, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("inner", &self.inner)
+            .field("layer", &self.layer)
+            .finish()
+    }
+}

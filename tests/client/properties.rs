@@ -1,0 +1,302 @@
+//! What holds for any server and any order of things.
+
+use proptest::{collection::vec, prelude::*};
+use tower_quota::client::{Dispatch, Pacing, Strategy as Pace, Turn};
+
+use super::*;
+
+/// One step of a schedule.
+#[derive(Clone, Debug)]
+enum Step {
+    Ask,
+    /// The server answers one of the requests on their way.
+    Answer {
+        which: usize,
+        limits: Vec<(u8, u64, u64)>,
+        retry_after: Option<u64>,
+    },
+    Lose {
+        which: usize,
+    },
+    TakeBack {
+        which: usize,
+    },
+    Pass {
+        millis: u64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let limit = (0..3_u8, 0..12_u64, 0..20_u64);
+    prop_oneof![
+        8 => Just(Step::Ask),
+        5 => (any::<usize>(), vec(limit, 0..4), proptest::option::weighted(0.1, 0..30_u64))
+            .prop_map(|(which, limits, retry_after)| Step::Answer { which, limits, retry_after }),
+        1 => any::<usize>().prop_map(|which| Step::Lose { which }),
+        1 => any::<usize>().prop_map(|which| Step::TakeBack { which }),
+        3 => (0..4_000_u64).prop_map(|millis| Step::Pass { millis }),
+    ]
+}
+
+/// What an answer has allowed: so many requests until a moment, or until something newer is heard.
+#[derive(Debug)]
+struct Promise {
+    name: u8,
+    heard_at: u64,
+    until: Timestamp,
+    left: u64,
+}
+
+/// An arbitrary server, and what the client owes to it.
+struct Scene {
+    pacing: Pacing,
+    now: Timestamp,
+    in_flight: Vec<(u64, Dispatch)>,
+    sent: u64,
+    promises: Vec<Promise>,
+    blocked_until: Timestamp,
+}
+
+impl Scene {
+    fn new(pace: Pace) -> Self {
+        Self {
+            pacing: Pacing::new(pace, Caps::default()),
+            now: START,
+            in_flight: Vec::new(),
+            sent: 0,
+            promises: Vec::new(),
+            blocked_until: START,
+        }
+    }
+
+    fn take(&mut self, which: usize) -> Option<(u64, Dispatch)> {
+        let count = self.in_flight.len();
+        (count > 0).then(|| self.in_flight.swap_remove(which % count))
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Ask => self.ask(),
+            Step::Pass { millis } => self.now = self.now.saturating_add(Duration::from_millis(millis)),
+            Step::Lose { which } => {
+                if let Some((_, dispatch)) = self.take(which) {
+                    self.pacing.lost(dispatch);
+                }
+            }
+            Step::TakeBack { which } => {
+                if let Some((number, dispatch)) = self.take(which) {
+                    self.pacing.not_sent(dispatch);
+                    let before = self.promises.iter_mut().filter(|promise| promise.heard_at < number);
+                    before.for_each(|promise| promise.left += 1);
+                }
+            }
+            Step::Answer {
+                which,
+                limits,
+                retry_after,
+            } => {
+                if let Some((number, dispatch)) = self.take(which) {
+                    self.answer(number, dispatch, &limits, retry_after);
+                }
+            }
+        }
+    }
+
+    fn ask(&mut self) {
+        let Turn::Go(dispatch) = self.pacing.ask(self.now) else {
+            return;
+        };
+        assert!(
+            self.now >= self.blocked_until,
+            "F8: nothing is sent before `Retry-After`"
+        );
+        self.sent += 1;
+        self.in_flight.push((self.sent, dispatch));
+        for promise in self.promises.iter_mut().filter(|promise| promise.until > self.now) {
+            assert!(promise.left > 0, "F7, F15: one too many for {promise:?}");
+            promise.left -= 1;
+        }
+    }
+
+    fn answer(&mut self, number: u64, dispatch: Dispatch, limits: &[(u8, u64, u64)], retry_after: Option<u64>) {
+        let items: Vec<_> = limits
+            .iter()
+            .map(|(name, r, t)| format!(r#""{name}";r={r};t={t}"#))
+            .collect();
+        let mut lines = Vec::new();
+        if !items.is_empty() {
+            lines.push(format!("ratelimit: {}", items.join(", ")));
+        }
+        lines.extend(retry_after.map(|wait| format!("retry-after: {wait}")));
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        self.pacing.answered(dispatch, &advice_of(429, &lines), self.now);
+
+        for (name, left, t) in limits {
+            // The answer to a request that was sent later takes the place of what was heard before.
+            self.promises
+                .retain(|promise| promise.name != *name || promise.heard_at >= number);
+            self.promises.push(Promise {
+                name: *name,
+                heard_at: self.sent,
+                until: self.now.saturating_add(seconds(*t)),
+                left: *left,
+            });
+        }
+        if let Some(wait) = retry_after {
+            self.blocked_until = self.blocked_until.max(self.now.saturating_add(seconds(wait)));
+            for promise in &mut self.promises {
+                promise.until = promise.until.min(self.blocked_until);
+            }
+        }
+    }
+}
+
+fn pace() -> impl Strategy<Value = Pace> {
+    prop_oneof![
+        Just(Pace::Wait),
+        (1..=100_u8).prop_map(|below_percent| Pace::Pace { below_percent })
+    ]
+}
+
+/// A server that tells the truth: a fixed window.
+struct FixedWindow {
+    quota: u64,
+    seconds: u64,
+    used: u64,
+    ends: Timestamp,
+}
+
+impl FixedWindow {
+    /// Whether a request passes, what is left and for how many seconds.
+    fn decide(&mut self, now: Timestamp) -> (bool, u64, u64) {
+        if now >= self.ends {
+            (self.used, self.ends) = (0, now.saturating_add(seconds(self.seconds)));
+        }
+        let passes = self.used < self.quota;
+        self.used += u64::from(passes);
+        (
+            passes,
+            self.quota - self.used,
+            self.ends.micros_since(now).div_ceil(1_000_000),
+        )
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// F7, F8, F15: whatever servers say, in whatever order their answers come.
+    #[test]
+    fn never_more_than_what_is_left_is_sent_within_a_window(pace in pace(), steps in vec(step(), 1..200)) {
+        let mut scene = Scene::new(pace);
+        for step in steps {
+            scene.step(step);
+        }
+    }
+
+    /// F13, I7
+    #[test]
+    fn no_wait_is_ever_longer_than_the_cap(pace in pace(), cap in 1..700_u64, steps in vec((0..u64::MAX, 0..u64::MAX, any::<bool>()), 1..20)) {
+        let caps = Caps::new(seconds(cap), 10).unwrap();
+        let mut pacing = Pacing::new(pace, caps).with_jitter(100);
+        let mut now = START;
+        for (r, t, refused) in steps {
+            let fields = match refused {
+                true => headers(&[&format!("retry-after: {t}")]),
+                false => headers(&[&format!(r#"ratelimit: "a";r={};t={}"#, r % 3, t >> 15)]),
+            };
+            let dispatch = loop {
+                match pacing.ask(now) {
+                    Turn::Go(dispatch) => break dispatch,
+                    Turn::Wait(wait) => {
+                        prop_assert!(wait.until() > now);
+                        prop_assert!(wait.until() <= now.saturating_add(seconds(cap)));
+                        now = wait.until();
+                    }
+                }
+            };
+            let exchange = Exchange { sent: now, received: now };
+            let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &fields, exchange, &caps);
+            pacing.answered(dispatch, &advice, now);
+        }
+    }
+
+    /// Alone with a server that tells the truth, a client is never refused after the first answer: requests take
+    /// different times to get there, and so do answers.
+    #[test]
+    fn a_truthful_server_never_refuses(
+        quota in 1..20_u64,
+        window in 1..5_u64,
+        tasks in 1..8_usize,
+        delays in vec((0..700_u64, 0..700_u64), 100),
+    ) {
+        let mut server = FixedWindow { quota, seconds: window, used: 0, ends: START };
+        let mut pacing = Pacing::new(Pace::Wait, Caps::default());
+        let mut delays = delays.into_iter().cycle();
+        // Requests that get to the server, and answers that get to the client.
+        let (mut going, mut coming) = (Vec::new(), Vec::new());
+        let (mut answered, mut sent_before) = (0, 0);
+        for millis in 0..20_000 {
+            let now = START.saturating_add(Duration::from_millis(millis));
+            for index in (0..going.len()).rev() {
+                if going[index] == millis {
+                    going[index] = u64::MAX;
+                }
+            }
+            let (there, on_the_way): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut coming).into_iter().partition(|(arrives, ..): &(u64, u64, Option<(bool, u64, u64)>, Dispatch)| {
+                    *arrives <= millis
+                });
+            coming = on_the_way;
+            for (_, number, answer, dispatch) in there {
+                let (passed, left, reset) = answer.unwrap();
+                answered += 1;
+                prop_assert!(passed || number <= sent_before, "request {number} is refused");
+                let field = format!(r#"ratelimit: "a";r={left};t={reset}"#);
+                pacing.answered(dispatch, &advice_of(if passed { 200 } else { 429 }, &[&field]), now);
+            }
+            if answered == 0 {
+                sent_before = going.len() as u64;
+            }
+            for (arrives, number, answer, _) in &mut coming {
+                // Each request is decided halfway.
+                let decided = going[*number as usize - 1] == u64::MAX;
+                if decided && answer.is_none() {
+                    *answer = Some(server.decide(now));
+                }
+                *arrives = (*arrives).max(millis + u64::from(answer.is_none()));
+            }
+            while coming.len() < tasks {
+                let Turn::Go(dispatch) = pacing.ask(now) else { break };
+                let (there, back) = delays.next().unwrap();
+                going.push(millis + 1 + there);
+                coming.push((millis + 2 + there + back, going.len() as u64, None, dispatch));
+            }
+        }
+        prop_assert!(answered >= 20 / (window + 3), "it goes on: {answered}");
+    }
+
+    /// I7: what is in the fields does no harm, whatever it is.
+    #[test]
+    fn no_header_makes_it_panic(
+        status in 100..600_u16,
+        fields in vec(("(ratelimit|ratelimit-policy|ratelimit-remaining|ratelimit-reset|retry-after|age|date|grpc-status)", "[ -~]{0,40}"), 0..8),
+        sent in any::<u64>(),
+        received in any::<u64>(),
+        trusts in any::<bool>(),
+    ) {
+        let mut map = HeaderMap::new();
+        for (name, value) in &fields {
+            map.append(HeaderName::try_from(name.as_str()).unwrap(), value.parse().unwrap());
+        }
+        let caps = Caps::default().trusting_dates(trusts);
+        let exchange = Exchange { sent: Timestamp::from_micros(sent), received: Timestamp::from_micros(received) };
+        let advice = Advice::read(StatusCode::from_u16(status).unwrap(), &map, exchange, &caps);
+        prop_assert!(advice.retry_after() <= Some(caps.wait()));
+        let mut pacing = Pacing::new(Pace::pace(), caps).with_jitter(100);
+        let now = Timestamp::from_micros(received);
+        let Turn::Go(dispatch) = pacing.ask(now) else { panic!("nothing is known") };
+        pacing.answered(dispatch, &advice, now);
+        let _ = pacing.ask(now);
+    }
+}
