@@ -1,1 +1,335 @@
-//! layer
+//! The layer: who waits, how long, and for which server.
+
+use futures_util::future::join_all;
+use tokio_test::{assert_pending, assert_ready, task};
+use tower::ServiceExt;
+use tower_layer::Layer;
+use tower_quota::client::{ClientError, Strategy, Throttled, ThrottledKind};
+
+use super::*;
+
+const URI: &str = "http://a.example/";
+
+fn throttled<T: std::fmt::Debug, E: std::fmt::Debug>(result: Result<T, ClientError<E>>) -> Throttled {
+    match result.unwrap_err() {
+        ClientError::Throttled(error) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// F7
+#[tokio::test(start_paused = true)]
+async fn requests_wait_for_their_turn_in_the_order_in_which_they_came() {
+    let script = Script::new([
+        (200, vec![r#"ratelimit: "a";r=2;t=10"#]),
+        (200, vec![r#"ratelimit: "a";r=1;t=10"#]),
+        (200, vec![r#"ratelimit: "a";r=0;t=10"#]),
+        (200, vec![r#"ratelimit: "a";r=1;t=10"#]),
+        (200, vec![r#"ratelimit: "a";r=0;t=10"#]),
+    ]);
+    let client = builder().build().unwrap().layer(script.service());
+    client.clone().oneshot(get("http://a.example/first")).await.unwrap();
+    let calls = (0..6).map(|number| client.clone().oneshot(get(&format!("{URI}{number}"))));
+    join_all(calls)
+        .await
+        .into_iter()
+        .for_each(|result| assert_eq!(result.unwrap().status(), 200));
+    assert_eq!(script.requests(), ["/first", "/0", "/1", "/2", "/3", "/4", "/5"]);
+    assert_eq!(script.times(), [0, 0, 0, 10, 10, 20, 30]);
+}
+
+/// F8, F13
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_until_retry_after_is_over_or_the_cap_of_it() {
+    let script = Script::new([
+        (429, vec!["retry-after: 20", r#"ratelimit: "a";r=0;t=40"#]),
+        (503, vec!["retry-after: 1000000"]),
+        (200, vec![]),
+    ]);
+    let client = builder()
+        .patience(seconds(3_600))
+        .wait_cap(seconds(60))
+        .build()
+        .unwrap()
+        .layer(script.service());
+    for _ in 0..4 {
+        client.clone().oneshot(get(URI)).await.unwrap();
+    }
+    assert_eq!(script.times(), [0, 20, 80, 80]);
+}
+
+/// F14
+#[tokio::test(start_paused = true)]
+async fn paced_requests_are_spread_over_the_window() {
+    let script = Script::new([(200, vec![r#"ratelimit: "a";r=4;t=12"#]), (200, vec![])]);
+    let pace = Strategy::Pace { below_percent: 100 };
+    let client = builder().strategy(pace).build().unwrap().layer(script.service());
+    client.clone().oneshot(get(URI)).await.unwrap();
+    join_all((0..4).map(|_| client.clone().oneshot(get(URI)))).await;
+    assert_eq!(script.times(), [0, 0, 3, 6, 9]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_observes_sends_at_once() {
+    let script = Script::new([(429, vec!["retry-after: 20"])]);
+    let layer = builder().strategy(Strategy::Observe).build().unwrap();
+    let client = layer.layer(script.service());
+    for _ in 0..3 {
+        let response = client.clone().oneshot(get(URI)).await.unwrap();
+        let advice = response.extensions().get::<Advice>().unwrap();
+        assert_eq!(advice.retry_after(), Some(seconds(20)));
+    }
+    assert_eq!(script.times(), [0, 0, 0]);
+    assert_eq!(layer.known(&parts(URI)).unwrap().retry_after(), Some(seconds(20)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_known_to_be_too_long_fails_at_once_and_says_until_when() {
+    let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=30"#])]);
+    let client = builder().patience(seconds(29)).build().unwrap().layer(script.service());
+    client.clone().oneshot(get(URI)).await.unwrap();
+    let start = Instant::now();
+    let error = throttled(client.clone().oneshot(get(URI)).await);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    assert_eq!(error.kind(), ThrottledKind::TooLong);
+    assert_eq!(error.retry_after(), Some(seconds(30)));
+    assert!(error.until().is_some());
+    assert_eq!(
+        error.to_string(),
+        "request not sent: the wait for the quota of the server is too long; retry after 30s"
+    );
+    tokio::time::advance(seconds(1)).await;
+    client.oneshot(get(URI)).await.unwrap();
+    assert_eq!(script.times(), [0, 30]);
+}
+
+/// Those behind the first in line do not know how long it takes, and wait no longer than they may.
+#[tokio::test(start_paused = true)]
+async fn no_request_waits_longer_than_its_patience() {
+    let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=10"#])]);
+    let client = builder().patience(seconds(25)).build().unwrap().layer(script.service());
+    client.clone().oneshot(get(URI)).await.unwrap();
+    let start = Instant::now();
+    let calls = (0..4).map(|_| async {
+        let result = client.clone().oneshot(get(URI)).await;
+        (result.is_ok(), start.elapsed().as_secs())
+    });
+    assert_eq!(
+        join_all(calls).await,
+        [(true, 10), (true, 20), (false, 20), (false, 20)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_waits_for_an_answer_gives_up_when_its_patience_ends() {
+    let layer = builder().patience(seconds(3)).build().unwrap();
+    let hangs = service_fn(|request: Request<String>| async move {
+        if request.uri().path() == "/hangs" {
+            std::future::pending::<()>().await;
+        }
+        let mut response = Response::new(());
+        *response.headers_mut() = headers(&[r#"ratelimit: "a";r=0"#]);
+        Ok::<_, Infallible>(response)
+    });
+    let client = layer.layer(hangs);
+    client.clone().oneshot(get(URI)).await.unwrap();
+    let mut trial = task::spawn(client.clone().oneshot(get("http://a.example/hangs")));
+    assert_pending!(trial.poll());
+    let start = Instant::now();
+    let error = throttled(client.oneshot(get(URI)).await);
+    assert_eq!((error.kind(), start.elapsed()), (ThrottledKind::TooLong, seconds(3)));
+    assert_eq!(error.retry_after(), Some(seconds(2)), "then another one may try");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_may_wait_fail_at_once() {
+    let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=10"#])]);
+    let layer = builder().max_waiting(2).build().unwrap();
+    let client = layer.layer(script.service());
+    // All origins count together.
+    for uri in [URI, "http://b.example/"] {
+        client.clone().oneshot(get(uri)).await.unwrap();
+    }
+    let spawn = |uri| task::spawn(client.clone().oneshot(get(uri)));
+    let (mut first, mut second) = (spawn(URI), spawn("http://b.example/"));
+    assert_pending!(first.poll());
+    assert_pending!(second.poll());
+    assert_eq!(layer.known(&parts(URI)).unwrap().waiting(), 1);
+    let error = throttled(assert_ready!(spawn(URI).poll()));
+    assert_eq!(
+        (error.kind(), error.retry_after()),
+        (ThrottledKind::TooMany, Some(seconds(10)))
+    );
+
+    // Who leaves makes room.
+    drop(second);
+    assert_pending!(spawn(URI).poll());
+    assert_eq!(layer.known(&parts(URI)).unwrap().waiting(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_origin_is_for_itself() {
+    let script = Script::new([(429, vec!["retry-after: 20"]), (200, vec![])]);
+    let client = builder()
+        .patience(Duration::ZERO)
+        .build()
+        .unwrap()
+        .layer(script.service());
+    client.clone().oneshot(get("http://a.example/x")).await.unwrap();
+    let same = ["http://A.example:80/y", "http://user@a.example/", "HTTP://a.example/"];
+    for uri in same {
+        throttled(client.clone().oneshot(get(uri)).await);
+    }
+    let others = ["https://a.example/", "http://a.example:8080/", "http://b.example/", "/"];
+    for uri in others {
+        client
+            .clone()
+            .oneshot(get(uri))
+            .await
+            .unwrap_or_else(|_| panic!("{uri}"));
+    }
+}
+
+/// A connection that adds the origin itself, as that of tonic does, or the `Host` field.
+#[tokio::test(start_paused = true)]
+async fn requests_without_a_host_in_their_uri_are_told_apart_by_their_host_field() {
+    let script = Script::new([(429, vec!["retry-after: 20"]), (200, vec![])]);
+    let client = builder()
+        .patience(Duration::ZERO)
+        .build()
+        .unwrap()
+        .layer(script.service());
+    let with_host = |host: &str| Request::get("/").header("host", host).body(String::new()).unwrap();
+    client.clone().oneshot(with_host("a.example")).await.unwrap();
+    throttled(client.clone().oneshot(with_host("A.example")).await);
+    client.clone().oneshot(with_host("b.example")).await.unwrap();
+    client.clone().oneshot(get("/")).await.unwrap();
+}
+
+/// E10
+#[tokio::test(start_paused = true)]
+async fn each_partition_is_for_itself() {
+    let script = Script::new([
+        (200, vec![r#"ratelimit: "u";r=0;t=9;pk=:YQ==:, "u";r=9;t=9;pk=:Yg==:"#]),
+        (200, vec![r#"ratelimit: "u";r=0;t=9;pk=:YQ==:, "u";r=8;t=9;pk=:Yg==:"#]),
+    ]);
+    let by_user = |request: &request::Parts| Some(request.headers.get("user")?.as_bytes().to_vec());
+    let layer = builder()
+        .patience(Duration::ZERO)
+        .partition_by(by_user)
+        .build()
+        .unwrap();
+    let client = layer.layer(script.service());
+    let of = |user: &str| Request::get(URI).header("user", user).body(String::new()).unwrap();
+    client.clone().oneshot(of("a")).await.unwrap();
+    throttled(client.clone().oneshot(of("a")).await);
+    for _ in 0..5 {
+        client.clone().oneshot(of("b")).await.unwrap();
+    }
+    assert_eq!(layer.origins(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_number_of_origins_is_bounded_and_those_with_news_are_kept() {
+    let script = Script::new([(429, vec!["retry-after: 100"]), (200, vec![])]);
+    let layer = builder().max_origins(8).patience(Duration::ZERO).build().unwrap();
+    let client = layer.layer(script.service());
+    client.clone().oneshot(get(URI)).await.unwrap();
+    for number in 0..1_000 {
+        client
+            .clone()
+            .oneshot(get(&format!("http://{number}.example/")))
+            .await
+            .unwrap();
+        assert!(layer.origins() <= 8);
+    }
+    throttled(client.oneshot(get(URI)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_can_be_looked_at() {
+    let script = Script::new([(
+        200,
+        vec![r#"ratelimit: "a";r=5;t=10"#, r#"ratelimit-policy: "a";q=9;w=10"#],
+    )]);
+    let layer = builder().build().unwrap();
+    assert_eq!(layer.known(&parts(URI)), None);
+    layer.layer(script.service()).oneshot(get(URI)).await.unwrap();
+    tokio::time::advance(seconds(3)).await;
+    let known = layer.known(&parts("http://a.example/else")).unwrap();
+    let limit = &known.limits()[0];
+    assert_eq!(
+        (limit.name(), limit.quota(), limit.remaining()),
+        (Some("a"), Some(9), Some(5))
+    );
+    assert_eq!(limit.reset(), Some(seconds(7)));
+    assert_eq!((known.retry_after(), known.in_flight(), known.waiting()), (None, 0, 0));
+}
+
+/// The extensions hold what the response has said, and nothing if it has said nothing.
+#[tokio::test]
+async fn the_advice_is_in_the_extensions_of_the_response() {
+    let script = Script::new([
+        (200, vec![r#"ratelimit: "a";r=5;t=10"#]),
+        (200, vec!["ratelimit: ("]),
+        (200, vec![]),
+    ]);
+    let client = builder().build().unwrap().layer(script.service());
+    let advice = async || {
+        let response = client.clone().oneshot(get(URI)).await.unwrap();
+        response.extensions().get::<Advice>().cloned()
+    };
+    assert_eq!(advice().await.unwrap().limits()[0].remaining(), Some(5));
+    assert_eq!(advice().await.unwrap().ignored().len(), 1);
+    assert_eq!(advice().await, None);
+}
+
+#[tokio::test]
+async fn an_error_of_the_inner_service_is_passed_on() {
+    let client = builder().build().unwrap().layer(service_fn(async |_: Request<String>| {
+        Err::<Response<()>, _>(std::io::Error::other(std::io::Error::other("the cause")))
+    }));
+    let error = client.oneshot(get(URI)).await.unwrap_err();
+    assert_eq!(error.to_string(), "the cause");
+    let boxed: Box<dyn std::error::Error + Send + Sync> = error.into();
+    assert!(boxed.downcast_ref::<ClientError<std::io::Error>>().is_some());
+}
+
+#[test]
+fn settings_out_of_their_range_are_refused() {
+    let error = |builder: ClientLayerBuilder| builder.build().unwrap_err().to_string();
+    assert_eq!(
+        error(builder().wait_cap(Duration::ZERO)),
+        "client: wait cap 0ns is outside 1s..=86400s"
+    );
+    assert_eq!(
+        error(builder().unit_cap(0)),
+        "client: unit cap 0 is outside 1..=999999999999999"
+    );
+    assert_eq!(
+        error(builder().patience(seconds(86_401))),
+        "client: patience 86401s is outside 0ns..=86400s"
+    );
+    assert_eq!(
+        error(builder().max_waiting(0)),
+        "client: max_waiting 0 is outside 1..=1000000"
+    );
+    assert_eq!(
+        error(builder().max_origins(0)),
+        "client: max_origins 0 is outside 1..=1000000"
+    );
+    assert_eq!(
+        error(builder().jitter_percent(101)),
+        "client: jitter_percent 101 is outside 0..=100"
+    );
+    let pace = Strategy::Pace { below_percent: 0 };
+    assert_eq!(
+        error(builder().strategy(pace)),
+        "client: pace below_percent 0 is outside 1..=100"
+    );
+    let retries = builder().retries(11, |body: &String| Some(body.clone()));
+    assert_eq!(
+        retries.build().unwrap_err().to_string(),
+        "client: retries 11 is outside 0..=10"
+    );
+}

@@ -11,11 +11,18 @@ mod properties;
 mod readiness;
 mod retries;
 
-use std::time::Duration;
+use std::{
+    collections::VecDeque,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, request};
+use tokio::time::Instant;
+use tower::{Service, service_fn, util::BoxCloneSyncService};
 use tower_quota::{
-    client::{Advice, Caps, Exchange},
+    client::{Advice, Caps, ClientLayer, ClientLayerBuilder, Exchange},
     clock::Timestamp,
 };
 
@@ -48,4 +55,88 @@ fn advice_of(status: u16, lines: &[&str]) -> Advice {
     };
     let status = StatusCode::from_u16(status).unwrap();
     Advice::read(status, &headers(lines), exchange, &Caps::default())
+}
+
+/// A server that answers each request with the next line of its script, the last one for ever, and writes down when
+/// requests came and what they were.
+#[derive(Clone)]
+struct Script(Arc<Mutex<ScriptState>>);
+
+type ScriptedService = BoxCloneSyncService<Request<String>, Response<String>, Infallible>;
+
+struct ScriptState {
+    start: Instant,
+    takes: Duration,
+    answers: VecDeque<(u16, Vec<&'static str>)>,
+    log: Vec<(u64, String)>,
+}
+
+impl Script {
+    fn new(answers: impl IntoIterator<Item = (u16, Vec<&'static str>)>) -> Self {
+        Self(Arc::new(Mutex::new(ScriptState {
+            start: Instant::now(),
+            takes: Duration::ZERO,
+            answers: answers.into_iter().collect(),
+            log: Vec::new(),
+        })))
+    }
+
+    /// Answers come so long after requests.
+    fn taking(self, takes: Duration) -> Self {
+        self.0.lock().unwrap().takes = takes;
+        self
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the time is virtual")]
+    fn service(&self) -> ScriptedService {
+        let script = self.clone();
+        BoxCloneSyncService::new(service_fn(move |request: Request<String>| {
+            let mut state = script.0.lock().unwrap();
+            let (second, path) = (state.start.elapsed().as_secs(), request.uri().path().to_owned());
+            state.log.push((second, path + request.body()));
+            let is_last = state.answers.len() == 1;
+            let answer = if is_last {
+                state.answers.front().cloned()
+            } else {
+                state.answers.pop_front()
+            };
+            let (status, lines) = answer.unwrap();
+            let mut response = Response::new(String::new());
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            *response.headers_mut() = headers(&lines);
+            let takes = state.takes;
+            async move {
+                tokio::time::sleep(takes).await;
+                Ok(response)
+            }
+        }))
+    }
+
+    /// The seconds at which requests came.
+    fn times(&self) -> Vec<u64> {
+        self.0.lock().unwrap().log.iter().map(|(second, _)| *second).collect()
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.0
+            .lock()
+            .unwrap()
+            .log
+            .iter()
+            .map(|(_, request)| request.clone())
+            .collect()
+    }
+}
+
+/// Settings that tests can do sums with.
+fn builder() -> ClientLayerBuilder {
+    ClientLayer::builder().jitter_percent(0)
+}
+
+fn get(uri: &str) -> Request<String> {
+    Request::get(uri).body(String::new()).unwrap()
+}
+
+fn parts(uri: &str) -> request::Parts {
+    get(uri).into_parts().0
 }
