@@ -145,6 +145,8 @@ impl<R> ClientLayerBuilder<R> {
     }
 
     /// The clock. Default: [`Clock::tokio`], which is the clock of the timers that requests wait with.
+    ///
+    /// Requests wait for as long as another clock stands still.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

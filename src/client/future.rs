@@ -88,7 +88,7 @@ impl<R> Journey<R> {
     fn repeats<T>(&self, method: &Method, response: &Response<T>, advice: &Advice) -> bool {
         advice.retry_after().is_some()
             && may_repeat(method, response.status())
-            && self.origin.has_hope(&self.hall, self.deadline)
+            && self.origin.may_return(&self.hall, self.deadline)
     }
 }
 
@@ -133,21 +133,35 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     /// A request with a service that is not known to be ready asks for its turn.
     fn enter<R>(journey: &Journey<R>, service: S, request: Request<B>) -> Self {
         match journey.enter() {
-            Entry::Go(ticket) => Self::Readying {
-                held: Some((service, request, ticket)),
-            },
+            Entry::Go(ticket) => Self::readying(Ok(ticket), service, request),
             Entry::Wait(turn) => Self::Waiting {
                 turn,
                 held: Some((service, request)),
             },
-            Entry::Throttled(error) => Self::Throttled { error: Some(error) },
+            Entry::Throttled(error) => Self::readying(Err(error), service, request),
         }
     }
 
+    /// The turn has come, or never will.
+    fn readying(turn: Result<Ticket, Throttled>, service: S, request: Request<B>) -> Self {
+        match turn {
+            Ok(ticket) => Self::Readying {
+                held: Some((service, request, ticket)),
+            },
+            Err(error) => Self::Throttled { error: Some(error) },
+        }
+    }
+
+    /// Both the request and the service are ready; unless the server has asked for a wait in the meantime.
     fn calling<R: Retry<B>>(journey: &Journey<R>, mut service: S, request: Request<B>, mut ticket: Ticket) -> Self
     where
         S: Clone,
     {
+        if ticket.is_outdated() {
+            let clone = service.clone();
+            drop((service, ticket));
+            return Self::enter(journey, clone, request);
+        }
         let again = journey
             .may_retry()
             .then(|| clone_of(&request, &journey.retry))
@@ -176,33 +190,21 @@ where
         loop {
             let next = match this.state.as_mut().project() {
                 // ## Waiting => (Readying | Throttled)
-                StateProjection::Waiting { turn, held } => match ready!(turn.as_mut().poll(cx)) {
-                    Ok(ticket) => {
-                        let (service, request) = held.take().expect("a turn comes once");
-                        State::Readying {
-                            held: Some((service, request, ticket)),
-                        }
-                    }
-                    Err(error) => State::Throttled { error: Some(error) },
-                },
-                // ## Readying => (Calling | Waiting | Throttled)
+                StateProjection::Waiting { turn, held } => {
+                    let turn = ready!(turn.as_mut().poll(cx));
+                    let (service, request) = held.take().expect("a turn comes once");
+                    State::readying(turn, service, request)
+                }
+                // ## Readying => (Calling | Readying | Waiting | Throttled)
                 StateProjection::Readying { held } => {
                     let (service, ..) = held.as_mut().expect("a service gets ready once");
-                    if let Err(error) = ready!(service.poll_ready(cx)) {
-                        // Nothing was sent: dropping the ticket gives back what the request would have used.
-                        *held = None;
-                        return Poll::Ready(Err(ClientError::Inner(error)));
-                    }
+                    let ready = ready!(service.poll_ready(cx));
+                    // If it has failed, nothing was sent: dropping the ticket gives back what it stands for.
                     let (service, request, ticket) = held.take().expect("a service gets ready once");
-                    if ticket.is_outdated() {
-                        let clone = service.clone();
-                        drop((service, ticket));
-                        State::enter(this.journey, clone, request)
-                    } else {
-                        State::calling(this.journey, service, request, ticket)
-                    }
+                    ready.map_err(ClientError::Inner)?;
+                    State::calling(this.journey, service, request, ticket)
                 }
-                // ## Calling => (done | Readying | Waiting)
+                // ## Calling => (done | Readying | Waiting | Throttled)
                 StateProjection::Calling {
                     future,
                     method,
@@ -210,18 +212,18 @@ where
                     again,
                 } => {
                     let response = ready!(future.poll(cx));
+                    // Taken also when the service has failed: the request is over, however long the future is kept.
                     let ticket = ticket.take().expect("polled after it was ready");
+                    let again = again.take();
                     let mut response = response.map_err(ClientError::Inner)?;
                     let advice = ticket.answer(response.status(), response.headers());
-                    match again.take() {
-                        Some((service, request)) if this.journey.repeats(method, &response, &advice) => {
+                    match again.filter(|_| this.journey.repeats(method, &response, &advice)) {
+                        Some((service, request)) => {
                             this.journey.retries -= 1;
                             State::enter(this.journey, service, request)
                         }
-                        _ => {
-                            if !advice.is_empty() {
-                                response.extensions_mut().insert(advice);
-                            }
+                        None => {
+                            keep(&mut response, advice);
                             return Poll::Ready(Ok(response));
                         }
                     }
@@ -234,6 +236,13 @@ where
             };
             this.state.set(next);
         }
+    }
+}
+
+/// Most responses say nothing, and need no room for it.
+fn keep<T>(response: &mut Response<T>, advice: Advice) {
+    if !advice.is_empty() {
+        response.extensions_mut().insert(advice);
     }
 }
 

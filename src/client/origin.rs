@@ -83,29 +83,30 @@ impl Origin {
     pub(super) fn enter(self: &Arc<Self>, hall: &Arc<Hall>, deadline: Timestamp) -> Entry {
         let now = hall.clock.now();
         let mut state = self.lock();
-        if state.waiting == 0 {
-            match state.pacing.ask(now) {
-                Turn::Go(dispatch) => return Entry::Go(self.ticket(hall, dispatch)),
-                Turn::Wait(wait) if is_hopeless(wait, now, deadline) => return Entry::too_long(now, wait),
-                Turn::Wait(_) => {}
-            }
-        } else if let Some(wait) = state.pacing.obstacle(now) {
-            if is_hopeless(wait, now, deadline) {
-                return Entry::too_long(now, wait);
-            }
+        if state.waiting == 0
+            && let Turn::Go(dispatch) = state.pacing.ask(now)
+        {
+            return Entry::Go(self.ticket(hall, dispatch));
         }
-        let until = state.pacing.obstacle(now).map(|wait| wait.until());
+        let obstacle = state.pacing.obstacle(now);
+        if let Some(wait) = obstacle.filter(|wait| is_hopeless(*wait, now, deadline)) {
+            return Entry::Throttled(Throttled::new(ThrottledKind::TooLong, now, Some(wait.until())));
+        }
         match Place::take(self, hall, &mut state) {
             Some(place) => Entry::Wait(Box::pin(place.wait(deadline))),
-            None => Entry::Throttled(Throttled::new(ThrottledKind::TooMany, now, until)),
+            None => {
+                let until = obstacle.map(|wait| wait.until());
+                Entry::Throttled(Throttled::new(ThrottledKind::TooMany, now, until))
+            }
         }
     }
 
-    /// Whether a request that may wait until `deadline` has a chance to be sent.
-    pub(super) fn has_hope(&self, hall: &Hall, deadline: Timestamp) -> bool {
+    /// Whether a request that was refused may wait for another turn, until `deadline`, and has a chance to get it.
+    pub(super) fn may_return(&self, hall: &Hall, deadline: Timestamp) -> bool {
         let now = hall.clock.now();
-        let wait = self.lock().pacing.obstacle(now);
-        !wait.is_some_and(|wait| is_hopeless(wait, now, deadline)) && !hall.is_full()
+        let pacing = &self.lock().pacing;
+        let is_hopeless = |wait| is_hopeless(wait, now, deadline);
+        !pacing.only_observes() && !pacing.obstacle(now).is_some_and(is_hopeless) && !hall.is_full()
     }
 
     fn ticket(self: &Arc<Self>, hall: &Arc<Hall>, dispatch: Dispatch) -> Ticket {
@@ -115,12 +116,6 @@ impl Origin {
             dispatch: Some(dispatch),
             sent: None,
         }
-    }
-}
-
-impl Entry {
-    fn too_long(now: Timestamp, wait: Wait) -> Self {
-        Self::Throttled(Throttled::new(ThrottledKind::TooLong, now, Some(wait.until())))
     }
 }
 

@@ -38,6 +38,21 @@ async fn requests_wait_for_their_turn_in_the_order_in_which_they_came() {
     assert_eq!(script.times(), [0, 0, 0, 10, 10, 20, 30]);
 }
 
+/// Not even while the first in line has not noticed yet that its turn has come.
+#[tokio::test(start_paused = true)]
+async fn nobody_overtakes_those_who_wait() {
+    let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=10"#]), (200, vec![])]);
+    let client = builder().build().unwrap().layer(script.service());
+    client.clone().oneshot(get("http://a.example/before")).await.unwrap();
+    let spawn = |path: &str| task::spawn(client.clone().oneshot(get(&format!("{URI}{path}"))));
+    let (mut first, mut late) = (spawn("first"), spawn("late"));
+    assert_pending!(first.poll());
+    tokio::time::advance(seconds(11)).await;
+    assert_pending!(late.poll());
+    assert!(assert_ready!(first.poll()).is_ok());
+    assert_eq!(script.requests(), ["/before", "/first"]);
+}
+
 /// F8, F13
 #[tokio::test(start_paused = true)]
 async fn nothing_is_sent_until_retry_after_is_over_or_the_cap_of_it() {
@@ -241,6 +256,20 @@ async fn the_number_of_origins_is_bounded_and_those_with_news_are_kept() {
             .oneshot(get(&format!("http://{number}.example/")))
             .await
             .unwrap();
+        assert!(layer.origins() <= 8);
+    }
+    throttled(client.oneshot(get(URI)).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_origins_with_news_those_are_kept_whose_news_last_longest() {
+    let script = Script::new([(429, vec!["retry-after: 600"]), (429, vec!["retry-after: 10"])]);
+    let layer = builder().max_origins(8).patience(Duration::ZERO).build().unwrap();
+    let client = layer.layer(script.service());
+    client.clone().oneshot(get(URI)).await.unwrap();
+    for number in 0..1_000 {
+        let uri = format!("http://{number}.example/");
+        client.clone().oneshot(get(&uri)).await.unwrap();
         assert!(layer.origins() <= 8);
     }
     throttled(client.oneshot(get(URI)).await);

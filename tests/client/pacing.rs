@@ -116,6 +116,16 @@ fn nothing_that_is_left_is_lost_when_all_are_answered() {
     assert_eq!(scene.burst(1).len(), 4);
 }
 
+/// E9, X32: an answer that has a limit twice is one answer, and the other one may have known less.
+#[test]
+fn a_limit_that_is_said_twice_counts_once() {
+    let mut scene = waiting();
+    let (first, second) = (scene.send(0), scene.send(0));
+    scene.answer(0, first, &[r#"ratelimit: "a";r=5;t=60, "a";r=6;t=60"#]);
+    scene.answer(0, second, &[]);
+    assert_eq!(scene.left(0), [4]);
+}
+
 /// F3, F6, J21: one unit left, and refused all the same.
 #[test]
 fn units_that_are_left_are_no_promise() {

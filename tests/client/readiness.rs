@@ -183,6 +183,48 @@ async fn a_refusal_that_comes_while_the_service_is_not_ready_keeps_the_request()
     assert_ready_ok!(other.poll());
 }
 
+/// It had its turn and the place of its service; it keeps neither while it waits again.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_sent_back_into_the_line_lets_its_ready_service_go() {
+    let layer = builder().build().unwrap();
+    let (client, mut handle) = after(layer.clone(), &[r#"ratelimit: "a";r=0;t=10"#]).await;
+    let (mock, mut limited_handle) = mock::pair();
+    let limited: ConcurrencyLimit<Mock> = ConcurrencyLimit::new(mock, 1);
+    let mut occupied = task::spawn(limited.clone().oneshot(get(URI)));
+    assert_pending!(occupied.poll());
+    let occupation = next(&mut limited_handle).await;
+
+    let mut trial = task::spawn(client.clone().oneshot(get(URI)));
+    let mut other = task::spawn(layer.layer(limited.clone()).oneshot(get(URI)));
+    // The service is ready at first, and busy when the turn comes.
+    assert_pending!(other.poll());
+    occupation.send_response(response(&[]));
+    assert_ready_ok!(occupied.poll());
+    assert_pending!(other.poll());
+    assert_pending!(trial.poll());
+    let mut busy = task::spawn(limited.clone().oneshot(get(URI)));
+    assert_pending!(busy.poll());
+    let occupation = next(&mut limited_handle).await;
+    tokio::time::advance(seconds(11)).await;
+    assert_pending!(other.poll());
+    tokio::time::advance(seconds(6)).await;
+    assert_pending!(trial.poll());
+    let respond = next(&mut handle).await;
+
+    let mut refusal = response(&["retry-after: 20"]);
+    *refusal.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    respond.send_response(refusal);
+    assert_ready_ok!(trial.poll());
+    occupation.send_response(response(&[]));
+    assert_ready_ok!(busy.poll());
+    assert!(other.is_woken());
+    assert_pending!(other.poll());
+    let mut free = task::spawn(limited.oneshot(get(URI)));
+    assert_pending!(free.poll());
+    next(&mut limited_handle).await.send_response(response(&[]));
+    assert_ready_ok!(free.poll());
+}
+
 /// An answer wakes the first in line, and so does one that never comes.
 #[tokio::test(start_paused = true)]
 async fn no_wake_up_is_lost() {

@@ -3,11 +3,13 @@
 use futures_util::future::join_all;
 use tower::ServiceExt;
 use tower_layer::Layer;
+use tower_quota::client::Strategy;
 
 use super::*;
 
 const URI: &str = "http://a.example/";
 
+#[allow(clippy::ptr_arg, reason = "the content is a `String`")]
 fn content_of(body: &String) -> Option<String> {
     Some(body.clone())
 }
@@ -95,6 +97,19 @@ async fn a_retry_that_could_not_be_in_time_is_not_made() {
     let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(script.times(), [0, 8, 16]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_observes_sends_nothing_again() {
+    let script = Script::new([(429, vec!["retry-after: 1"])]);
+    let layer = builder()
+        .strategy(Strategy::Observe)
+        .retries(3, content_of)
+        .build()
+        .unwrap();
+    let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(script.times(), [0]);
 }
 
 #[tokio::test(start_paused = true)]

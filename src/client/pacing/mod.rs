@@ -32,7 +32,7 @@ pub enum Strategy {
         /// that was ever left stands for it.
         below_percent: u8,
     },
-    /// Never waits, only keeps count.
+    /// Never waits, only keeps count. Nothing is sent again, as that would mean to wait.
     Observe,
 }
 
@@ -240,7 +240,7 @@ impl Pacing {
 
     /// Until when nothing is sent because a server has asked for it; `None` if that is over.
     pub fn blocked_until(&self, now: Timestamp) -> Option<Timestamp> {
-        (self.blocked_until > now).then_some(self.blocked_until)
+        self.is_blocked(now).then_some(self.blocked_until)
     }
 
     /// How many requests are on their way.
@@ -256,7 +256,7 @@ impl Pacing {
 
     /// What keeps a request from being sent; nothing is changed by looking.
     pub(super) fn obstacle(&self, now: Timestamp) -> Option<Wait> {
-        if self.strategy == Strategy::Observe {
+        if self.only_observes() {
             return None;
         }
         if self.is_blocked(now) {
@@ -265,7 +265,7 @@ impl Pacing {
                 is_certain: true,
             });
         }
-        let waits = self.in_force().map(|item| item.wait_until(now, self.low_percent()));
+        let waits = self.in_force(now).map(|item| item.wait_until(now, self.low_percent()));
         let until = waits.max().unwrap_or(now);
         if until > now {
             // A late answer may leave more than was feared.
@@ -281,7 +281,12 @@ impl Pacing {
 
     /// Whether the server has asked for a wait that is not over.
     pub(super) fn is_blocked(&self, now: Timestamp) -> bool {
-        self.strategy != Strategy::Observe && self.blocked_until > now
+        self.blocked_until > now
+    }
+
+    /// Whether requests are ever held back.
+    pub(super) fn only_observes(&self) -> bool {
+        self.strategy == Strategy::Observe
     }
 
     fn low_percent(&self) -> u8 {
@@ -293,14 +298,13 @@ impl Pacing {
 
     /// Whether a request that is sent now finds out what is left.
     fn is_trial(&self, now: Timestamp) -> bool {
-        self.refused_at.is_some() || self.in_force().any(|item| item.is_used_up() && item.is_over(now))
+        self.refused_at.is_some() || self.in_force(now).any(|item| item.is_used_up() && item.is_over(now))
     }
 
     /// The limits that hold requests back.
-    fn in_force(&self) -> impl Iterator<Item = &Item> {
-        self.items
-            .iter()
-            .filter(|item| item.counts_requests() && self.is_for_these_requests(item))
+    fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &Item> {
+        let known = self.items.iter().filter(move |item| item.is_known(now));
+        known.filter(|item| item.counts_requests() && self.is_for_these_requests(item))
     }
 
     fn is_for_these_requests(&self, item: &Item) -> bool {
