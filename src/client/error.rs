@@ -25,7 +25,8 @@ pub enum ClientError<E> {
 
 /// A request that was not sent: nothing was asked of the server.
 ///
-/// [`retry_after`](Self::retry_after) says when it is worth trying again.
+/// [`retry_after`](Self::retry_after) says when it is worth trying again. The [module documentation](super) has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Throttled {
     kind: ThrottledKind,

@@ -50,6 +50,27 @@ impl<R> ClientLayer<R> {
     /// What is known of the server that a request would go to; `None` if it was never heard of, or is forgotten.
     ///
     /// You want it to show it, or to decide whether to ask another server.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower::{ServiceExt, service_fn};
+    /// use tower_layer::Layer;
+    /// use tower_quota::client::ClientLayer;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let client = ClientLayer::new();
+    /// let server = service_fn(async |_: Request<()>| {
+    ///     Response::builder().header("ratelimit", r#""daily";r=99;t=50"#).body(())
+    /// });
+    /// client.layer(server).oneshot(Request::get("http://api.example/a").body(())?).await?;
+    ///
+    /// let (request, ()) = Request::get("http://api.example/b").body(())?.into_parts();
+    /// let known = client.known(&request).expect("it has answered");
+    /// assert_eq!(known.limits()[0].name(), Some("daily"));
+    /// assert_eq!(known.limits()[0].remaining(), Some(99));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn known(&self, request: &Parts) -> Option<KnownOrigin> {
         let origin = self.origins.get(request)?;
         let now = self.hall.clock.now();

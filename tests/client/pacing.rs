@@ -386,6 +386,13 @@ fn only_the_partition_of_these_requests_holds_them_back() {
     }
 }
 
+#[test]
+fn the_partition_key_is_not_shown() {
+    let pacing = Pacing::new(Strategy::Wait, Caps::default()).with_partition_key("a secret");
+    let secret = format!("{:?}", b"a secret");
+    assert!(!format!("{pacing:?}").contains(&secret));
+}
+
 /// The server counts each at more than one unit, or somebody else takes from the same quota.
 #[test]
 fn units_that_others_take_are_taken_off() {

@@ -1,6 +1,6 @@
 //! What holds for any server and any order of things.
 
-use proptest::{collection::vec, prelude::*};
+use proptest::{collection::vec, prelude::*, test_runner::FileFailurePersistence};
 use tower_quota::client::{Dispatch, Pacing, Strategy as Pace, Turn};
 
 use super::*;
@@ -193,7 +193,11 @@ struct Call {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig {
+        cases: 512,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
 
     /// F7, F8, F15: whatever servers say, in whatever order their answers come.
     #[test]

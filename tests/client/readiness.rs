@@ -40,6 +40,22 @@ fn known(client: &Client<Mock, NoRetries>) -> (Option<u64>, u64, usize) {
     (left, known.in_flight(), known.waiting())
 }
 
+/// Programs spawn requests and share clients.
+#[test]
+fn clients_and_their_futures_go_from_thread_to_thread() {
+    fn assert_send<T: Send>(_: T) {}
+    fn assert_sync<T: Sync>(_: &T) {}
+    let layer = builder()
+        .retries(1, |body: &String| Some(body.clone()))
+        .build()
+        .unwrap();
+    let script = Script::new([(200, vec![])]);
+    let mut client = layer.layer(script.service());
+    assert_sync(&client);
+    assert_send(client.call(get(URI)));
+    assert_send(client);
+}
+
 /// The one place of the service is free while a request waits for its turn, and asked for again when it comes.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_holds_no_service_that_is_ready() {

@@ -113,6 +113,20 @@ async fn who_only_observes_sends_nothing_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_retry_that_finds_no_place_to_wait_in_is_not_made() {
+    let script = Script::new([(429, vec!["retry-after: 5"])]).taking(seconds(1));
+    let layer = builder().max_waiting(1).retries(1, content_of).build().unwrap();
+    let client = layer.layer(script.service());
+    let start = Instant::now();
+    let call = async || {
+        let response = client.clone().oneshot(post("")).await.unwrap();
+        (response.status().as_u16(), start.elapsed().as_secs())
+    };
+    assert_eq!(join_all([call(), call()]).await, [(429, 7), (429, 1)]);
+    assert_eq!(script.times(), [0, 0, 6]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn content_that_cannot_be_had_again_is_sent_once() {
     let script = Script::new([(429, vec!["retry-after: 1"])]);
     let layer = builder().retries(3, |_: &String| None).build().unwrap();

@@ -7,6 +7,7 @@
 mod item;
 
 use std::{
+    fmt,
     hash::{BuildHasher, RandomState},
     time::Duration,
 };
@@ -19,6 +20,16 @@ use super::{
 use crate::clock::Timestamp;
 
 /// How a client uses the units that a server says are left.
+///
+/// ```
+/// use tower_quota::client::{ClientLayer, Strategy};
+///
+/// assert_eq!(Strategy::default(), Strategy::Wait);
+/// assert_eq!(Strategy::pace(), Strategy::Pace { below_percent: 50 });
+///
+/// let error = ClientLayer::builder().strategy(Strategy::Pace { below_percent: 0 }).build().unwrap_err();
+/// assert_eq!(error.to_string(), "client: pace below_percent 0 is outside 1..=100");
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -87,7 +98,6 @@ impl Strategy {
 /// assert!(matches!(pacing.ask(wait.until()), Turn::Wait(_)));
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
-#[derive(Debug)]
 pub struct Pacing {
     strategy: Strategy,
     caps: Caps,
@@ -393,5 +403,18 @@ impl Pacing {
         let random = RandomState::new().hash_one(0_u8) as u32;
         let part = f64::from(self.jitter_percent) / 100.0 * f64::from(random) / f64::from(u32::MAX);
         wait.saturating_add(wait.mul_f64(part)).min(self.caps.wait().max(wait))
+    }
+}
+
+/// Without the partition key, which may be a credential.
+impl fmt::Debug for Pacing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pacing")
+            .field("strategy", &self.strategy)
+            .field("caps", &self.caps)
+            .field("items", &self.items)
+            .field("blocked_until", &self.blocked_until)
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
     }
 }
