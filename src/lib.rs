@@ -61,6 +61,7 @@
 //! | lower limits while the service is busy | [`capacity`](RateLimitLayerBuilder::capacity) |
 //! | to turn away what looks like an attack | [`abnormal_usage`](RateLimitLayerBuilder::abnormal_usage) |
 //! | browsers and scripts of other origins | [`skip_cors_preflight`](RateLimitLayerBuilder::skip_cors_preflight), [`fields::EXPOSED`] |
+//! | a client that is not refused | the module `client` |
 //! | a gateway before a service with limits of its own | nothing: the layer [joins](fields::merge_into) both lists |
 //! | to limit something that is not a request | a [`Store`] and a [`Plan`], without the layer |
 //! | to read or write `RateLimit` fields yourself, in a client or a gateway | the module [`fields`] |
