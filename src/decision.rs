@@ -291,6 +291,11 @@ impl<'a> Allowance<'a> {
         self.charge.policy().policy()
     }
 
+    /// Whose quota it is about.
+    pub fn partition(&self) -> PartitionId {
+        self.charge.partition()
+    }
+
     /// What the request was to cost, in the policy's unit.
     pub fn cost(&self) -> u64 {
         self.charge.cost()

@@ -1,5 +1,7 @@
 //! The first waist: what a store is asked.
 
+use smallvec::SmallVec;
+
 use crate::{
     partition::PartitionId,
     quota::{CheckedPolicies, CheckedPolicy, Content, QuotaUnit},
@@ -42,11 +44,26 @@ impl Costs {
 
 /// What a store is asked to decide: all policies that apply to a request, whose quota it uses, and what it costs.
 ///
-/// A plan is all or nothing: either every policy is charged or none is. It knows nothing of HTTP.
+/// A plan is all or nothing: either every policy is charged or none is, also where they belong to
+/// [several partitions](Self::and). It knows nothing of HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
+    /// Most often one.
+    parts: SmallVec<[Part; 1]>,
+    costs: Costs,
+}
+
+/// Policies of one partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
     policies: CheckedPolicies,
     partition: PartitionId,
+}
+
+/// What a plan asks of one partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartPlan<'a> {
+    part: &'a Part,
     costs: Costs,
 }
 
@@ -59,14 +76,45 @@ impl Plan {
     #[inline]
     pub fn new(policies: CheckedPolicies, partition: PartitionId, cost: u64) -> Self {
         Self {
-            policies,
-            partition,
+            parts: SmallVec::from_buf([Part { policies, partition }]),
             costs: Costs {
                 requests: cost,
                 slots: cost.min(1),
                 ..Costs::NOTHING
             },
         }
+    }
+
+    /// The same plan with policies of another partition: of the caller's address beside the user, say.
+    ///
+    /// In Redis it is still one call, of one script, on a server that has both partitions. No two policies of a plan
+    /// should have the same name: clients could not tell them apart.
+    ///
+    /// ```
+    /// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let (store, mails) = (MemoryStore::new(), Scope::new("mails"));
+    /// let per_user = CheckedPolicies::new([QuotaPolicy::per_hour("user", 2)])?;
+    /// let for_all = CheckedPolicies::new([QuotaPolicy::per_hour("all", 3)])?;
+    /// let everybody = mails.partition(&PartitionKey::new("everybody", ""));
+    /// let plan = |user| {
+    ///     let user = mails.partition(&PartitionKey::new("user", user));
+    ///     Plan::new(per_user.clone(), user, 2).and(for_all.clone(), everybody)
+    /// };
+    ///
+    /// assert_eq!(store.acquire(plan("alice")).await?.outcome(), Outcome::Allowed);
+    /// // Nothing is left for all, so nothing is taken from bob.
+    /// assert_eq!(store.acquire(plan("bob")).await?.outcome(), Outcome::Refused);
+    /// let left: Vec<u64> = store.peek(plan("bob")).await?.allowances().map(|a| a.remaining()).collect();
+    /// assert_eq!(left, [2, 1]);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn and(mut self, policies: CheckedPolicies, partition: PartitionId) -> Self {
+        self.parts.push(Part { policies, partition });
+        self
     }
 
     /// The same plan with as many bytes of content, as far as they are known in advance. A cost of 0 charges no bytes
@@ -81,15 +129,34 @@ impl Plan {
         self
     }
 
-    /// Whose quota is charged.
+    /// Whose quota is charged, the first of them where there are several.
     #[inline]
     pub fn partition(&self) -> PartitionId {
-        self.partition
+        self.parts[0].partition
+    }
+
+    /// What is asked of each partition.
+    #[inline]
+    pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
+        let costs = self.costs;
+        self.parts.iter().map(move |part| PartPlan { part, costs })
+    }
+
+    /// The only part, if there is one only.
+    #[inline]
+    pub(crate) fn only_part(&self) -> Option<PartPlan<'_>> {
+        match &*self.parts {
+            [part] => Some(PartPlan {
+                part,
+                costs: self.costs,
+            }),
+            _ => None,
+        }
     }
 
     #[inline]
-    pub(crate) fn policies(&self) -> &CheckedPolicies {
-        &self.policies
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &CheckedPolicy> {
+        self.parts.iter().flat_map(|part| part.policies.iter())
     }
 
     #[inline]
@@ -106,7 +173,7 @@ impl Plan {
     /// Whether it takes a slot of a limit of concurrent requests.
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
-        self.policies.has_slots() && self.is_charged()
+        self.is_charged() && self.parts.iter().any(|part| part.policies.has_slots())
     }
 
     /// The same question without a charge.
@@ -115,17 +182,42 @@ impl Plan {
         self
     }
 
-    /// The charges, in the order in which the policies were configured.
+    /// The charges, in the order in which the policies were configured, one partition after the other.
     #[inline]
-    pub fn charges(&self) -> impl ExactSizeIterator<Item = Charge<'_>> {
+    pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.charges_for(self.costs)
     }
 
     /// The charges if the request had cost something else.
     #[inline]
-    pub(crate) fn charges_for(&self, costs: Costs) -> impl ExactSizeIterator<Item = Charge<'_>> {
-        self.policies.iter().map(move |policy| Charge {
+    pub(crate) fn charges_for(&self, costs: Costs) -> impl Iterator<Item = Charge<'_>> {
+        let parts = self.parts.iter().map(move |part| PartPlan { part, costs });
+        parts.flat_map(PartPlan::charges)
+    }
+}
+
+impl<'a> PartPlan<'a> {
+    #[inline]
+    pub(crate) fn partition(self) -> PartitionId {
+        self.part.partition
+    }
+
+    #[inline]
+    pub(crate) fn policies(self) -> &'a CheckedPolicies {
+        &self.part.policies
+    }
+
+    #[inline]
+    pub(crate) fn is_charged(self) -> bool {
+        self.costs.slots > 0
+    }
+
+    #[inline]
+    pub(crate) fn charges(self) -> impl ExactSizeIterator<Item = Charge<'a>> {
+        let Self { part, costs } = self;
+        part.policies.iter().map(move |policy| Charge {
             policy,
+            partition: part.partition,
             cost: costs.of(policy.policy().unit()),
         })
     }
@@ -135,6 +227,7 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
     policy: &'a CheckedPolicy,
+    partition: PartitionId,
     cost: u64,
 }
 
@@ -143,6 +236,12 @@ impl<'a> Charge<'a> {
     #[inline]
     pub fn policy(&self) -> &'a CheckedPolicy {
         self.policy
+    }
+
+    /// Whose quota is charged.
+    #[inline]
+    pub fn partition(&self) -> PartitionId {
+        self.partition
     }
 
     /// How many units.

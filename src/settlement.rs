@@ -8,7 +8,7 @@ use crate::{
     decision::{Decision, Measured},
     lease::LeaseId,
     partition::PartitionId,
-    plan::{Costs, Plan},
+    plan::{Costs, PartPlan},
     quota::CheckedPolicy,
 };
 
@@ -109,47 +109,76 @@ impl Settlement {
 
     /// The lease whose slots become free.
     pub(crate) fn released(&self) -> Option<LeaseId> {
-        let change = self.0.as_ref()?;
-        let is_release = |(policy, delta): (&CheckedPolicy, &i64)| is_slots(policy) && *delta < 0;
-        let is_released = change
-            .measured
-            .plan
-            .policies()
-            .iter()
-            .zip(&change.deltas)
-            .any(is_release);
-        is_released.then_some(change.measured.lease).flatten()
+        let Change { measured, deltas } = self.0.as_ref()?;
+        let mut changes = measured.plan.policies().zip(deltas);
+        let is_released = changes.any(|(policy, delta)| is_slots(policy) && *delta < 0);
+        is_released.then_some(measured.lease).flatten()
     }
 
-    pub(crate) fn plan(&self) -> Option<&Plan> {
-        Some(&self.0.as_ref()?.measured.plan)
+    /// What changes in each partition. Unlike the charge, that need not be one step.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
+        self.0.iter().flat_map(|Change { measured, deltas }| {
+            let (mut readings, mut deltas) = (&*measured.readings, &**deltas);
+            measured.plan.parts().map(move |part| {
+                let policies = part.policies().iter();
+                let width = policies.map(|policy| policy.rule().width()).sum();
+                let (own_readings, other_readings) = readings.split_at(width);
+                let (own_deltas, other_deltas) = deltas.split_at(part.charges().len());
+                (readings, deltas) = (other_readings, other_deltas);
+                PartSettlement {
+                    part,
+                    charged_at: measured.now,
+                    lease: measured.lease,
+                    readings: own_readings,
+                    deltas: own_deltas,
+                }
+            })
+        })
     }
+}
 
+/// The part of a [`Settlement`] that is about one partition.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartSettlement<'a> {
+    pub(crate) part: PartPlan<'a>,
     /// The store's time when the charge was made.
-    pub(crate) fn charged_at(&self) -> Timestamp {
-        self.0
-            .as_ref()
-            .map_or(Timestamp::default(), |change| change.measured.now)
+    pub(crate) charged_at: Timestamp,
+    pub(crate) lease: Option<LeaseId>,
+    readings: &'a [u64],
+    deltas: &'a [i64],
+}
+
+impl<'a> PartSettlement<'a> {
+    /// Whether there is nothing to do.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.deltas.iter().all(|delta| *delta == 0)
+    }
+
+    /// Whether slots become free.
+    pub(crate) fn releases(&self) -> bool {
+        let mut changes = self.part.policies().iter().zip(self.deltas);
+        changes.any(|(policy, delta)| is_slots(policy) && *delta < 0)
     }
 
     /// The change of each policy, in the plan's order.
-    pub(crate) fn adjustments(&self) -> impl Iterator<Item = Adjustment<'_>> {
-        self.0.iter().flat_map(|Change { measured, deltas }| {
-            measured.charges().zip(deltas).map(|((charge, reading), delta)| {
-                let policy = charge.policy();
-                let receipt = Receipt {
-                    at: measured.now.as_micros(),
-                    reading,
-                    charge: charge.weight(),
-                    refundable_micros: policy.policy().window_micros(),
-                    lease: measured.lease,
-                };
-                Adjustment {
-                    policy,
-                    delta: *delta,
-                    receipt,
-                }
-            })
+    pub(crate) fn adjustments(self) -> impl Iterator<Item = Adjustment<'a>> {
+        let mut readings = self.readings;
+        self.part.charges().zip(self.deltas).map(move |(charge, delta)| {
+            let policy = charge.policy();
+            let (reading, others) = readings.split_at(policy.rule().width());
+            readings = others;
+            let receipt = Receipt {
+                at: self.charged_at.as_micros(),
+                reading,
+                charge: charge.weight(),
+                refundable_micros: policy.policy().window_micros(),
+                lease: self.lease,
+            };
+            Adjustment {
+                policy,
+                delta: *delta,
+                receipt,
+            }
         })
     }
 }

@@ -11,10 +11,11 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use self::shard::Shard;
+use self::{partition::PartitionState, shard::Shard};
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
-    clock::Clock,
+    algorithm::Readings,
+    clock::{Clock, Timestamp},
     decision::{Decision, Measured},
     error::{ConfigError, ConfigErrorKind},
     lease::LeaseId,
@@ -89,10 +90,55 @@ impl MemoryStore {
 }
 
 impl Shards {
-    /// By a hash with a random key, so that nobody can choose keys that meet in one shard.
     fn shard(&self, partition: PartitionId) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[self.index(partition)])
+    }
+
+    /// By a hash with a random key, so that nobody can choose keys that meet in one shard.
+    fn index(&self, partition: PartitionId) -> usize {
         let hash = self.hasher.hash_one(partition);
-        lock(&self.shards[(hash >> 32) as usize & (self.shards.len() - 1)])
+        (hash >> 32) as usize & (self.shards.len() - 1)
+    }
+
+    /// The shard of a partition among those that are locked.
+    fn locked<'a>(&self, shards: &'a mut [(usize, MutexGuard<'_, Shard>)], partition: PartitionId) -> &'a mut Shard {
+        let index = self.index(partition);
+        let position = shards.binary_search_by_key(&index, |(locked, _)| *locked);
+        &mut shards[position.expect("all of them are locked")].1
+    }
+
+    /// Decides for several partitions at once: each is charged on a copy, and the copies count if all of them fit.
+    fn acquire_together(&self, plan: &Plan, lease: Option<LeaseId>) -> (Readings, Timestamp) {
+        let mut indexes: Vec<usize> = plan.parts().map(|part| self.index(part.partition())).collect();
+        // Whoever needs several locks takes them in this order, so that no two wait for each other.
+        indexes.sort_unstable();
+        indexes.dedup();
+        let mut shards: Vec<(usize, MutexGuard<'_, Shard>)> = indexes
+            .into_iter()
+            .map(|index| (index, lock(&self.shards[index])))
+            .collect();
+        let now = self.clock.now();
+        let (mut readings, mut fits) = (Readings::new(), true);
+        let mut candidates: Vec<(PartitionId, PartitionState)> = Vec::new();
+        for part in plan.parts() {
+            let partition = part.partition();
+            // Two parts may be about the same partition.
+            let position = candidates.iter().position(|(other, _)| *other == partition);
+            let mut state = match position {
+                Some(position) => candidates.swap_remove(position).1,
+                None => self.locked(&mut shards, partition).candidate(now, part),
+            };
+            let (own_readings, own_fits) = state.acquire(now, part, lease);
+            readings.extend(own_readings);
+            fits &= own_fits;
+            candidates.push((partition, state));
+        }
+        if fits && plan.is_charged() {
+            for (partition, state) in candidates {
+                self.locked(&mut shards, partition).replace(now, partition, state);
+            }
+        }
+        (readings, now)
     }
 }
 
@@ -104,11 +150,15 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Store for MemoryStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         let lease = plan.takes_slots().then(LeaseId::unique);
-        let mut shard = self.0.shard(plan.partition());
-        // Read under the lock, so that the decisions of a partition see time in order.
-        let now = self.0.clock.now();
-        let readings = shard.acquire(now, &plan, lease);
-        drop(shard);
+        let (readings, now) = match plan.only_part() {
+            Some(part) => {
+                let mut shard = self.0.shard(part.partition());
+                // Read under the lock, so that the decisions of a partition see time in order.
+                let now = self.0.clock.now();
+                (shard.acquire(now, part, lease), now)
+            }
+            None => self.0.acquire_together(&plan, lease),
+        };
         AcquireFuture::ready(Ok(Decision::measured(Measured {
             plan,
             readings,
@@ -118,16 +168,18 @@ impl Store for MemoryStore {
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        if let Some(plan) = settlement.plan() {
-            let mut shard = self.0.shard(plan.partition());
-            shard.settle(self.0.clock.now(), plan, &settlement);
+        for part in settlement.parts().filter(|part| !part.is_empty()) {
+            let mut shard = self.0.shard(part.part.partition());
+            shard.settle(self.0.clock.now(), part);
         }
         StoreFuture::ready(Ok(()))
     }
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        let mut shard = self.0.shard(plan.partition());
-        shard.reset(self.0.clock.now(), plan.partition());
+        for part in plan.parts() {
+            let mut shard = self.0.shard(part.partition());
+            shard.reset(self.0.clock.now(), part.partition());
+        }
         StoreFuture::ready(Ok(()))
     }
 }

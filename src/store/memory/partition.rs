@@ -6,9 +6,9 @@ use crate::{
     algorithm::{Readings, Rule, State, Times},
     clock::Timestamp,
     lease::LeaseId,
-    plan::Plan,
+    plan::PartPlan,
     quota::{CheckedPolicies, CheckedPolicy},
-    settlement::Settlement,
+    settlement::PartSettlement,
 };
 
 /// The states of a partition's policies at one moment.
@@ -49,20 +49,26 @@ impl PartitionState {
         }
     }
 
-    /// Charges the plan if all of it fits; a lease then holds its slots. Returns what had been used before.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: &Plan, lease: Option<LeaseId>) -> Readings {
-        if now < self.at {
-            self.rebase(now);
-        }
+    /// Charges the plan if all of it fits; a lease then holds its slots. Returns what had been used before, and whether
+    /// it fits.
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> (Readings, bool) {
+        self.rebase_to(now);
         if self.policies.is_same(plan.policies()) {
-            self.acquire_again(now, plan, lease).0
+            self.acquire_again(now, plan, lease)
         } else {
             self.acquire_anew(now, plan, lease)
         }
     }
 
-    /// The policies are those of the last charge, which is nearly always so. Also says whether the plan was charged.
-    fn acquire_again(&mut self, now: Timestamp, plan: &Plan, lease: Option<LeaseId>) -> (Readings, bool) {
+    /// A clock may have stepped back.
+    pub(super) fn rebase_to(&mut self, now: Timestamp) {
+        if now < self.at {
+            self.rebase(now);
+        }
+    }
+
+    /// The policies are those of the last charge, which is nearly always so.
+    fn acquire_again(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> (Readings, bool) {
         let times = self.times(now);
         let (mut readings, mut fits) = (Readings::new(), true);
         for (charge, state) in plan.charges().zip(&self.states) {
@@ -72,8 +78,7 @@ impl PartitionState {
             state.read(rule, times, weight, &mut readings);
             fits &= charge.is_shadow() || rule.admits(&readings[position..], times.now, weight);
         }
-        let is_charged = fits && plan.is_charged();
-        if is_charged {
+        if fits && plan.is_charged() {
             let mut rest = &*readings;
             for (charge, state) in plan.charges().zip(&mut self.states) {
                 let rule = charge.policy().rule();
@@ -90,24 +95,23 @@ impl PartitionState {
             }
             self.at = now;
         }
-        (readings, is_charged)
+        (readings, fits)
     }
 
     /// The policies are others than those of the last charge.
-    fn acquire_anew(&mut self, now: Timestamp, plan: &Plan, lease: Option<LeaseId>) -> Readings {
+    fn acquire_anew(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> (Readings, bool) {
         let mut candidate = self.with_policies(now, plan.policies());
-        let (readings, is_charged) = candidate.acquire_again(now, plan, lease);
-        if is_charged {
+        let (readings, fits) = candidate.acquire_again(now, plan, lease);
+        if fits && plan.is_charged() {
             *self = candidate;
         }
-        readings
+        (readings, fits)
     }
 
     /// Changes charges that were made before.
-    pub(super) fn settle(&mut self, now: Timestamp, policies: &CheckedPolicies, settlement: &Settlement) {
-        if now < self.at {
-            self.rebase(now);
-        }
+    pub(super) fn settle(&mut self, now: Timestamp, settlement: PartSettlement<'_>) {
+        let policies = settlement.part.policies();
+        self.rebase_to(now);
         if !self.policies.is_same(policies) {
             *self = self.with_policies(now, policies);
         }

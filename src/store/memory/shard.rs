@@ -5,7 +5,8 @@ use indexmap::IndexMap;
 
 use super::partition::PartitionState;
 use crate::{
-    algorithm::Readings, clock::Timestamp, lease::LeaseId, partition::PartitionId, plan::Plan, settlement::Settlement,
+    algorithm::Readings, clock::Timestamp, lease::LeaseId, partition::PartitionId, plan::PartPlan,
+    settlement::PartSettlement,
 };
 
 pub(super) struct Shard {
@@ -34,23 +35,42 @@ impl Shard {
     }
 
     /// Decides a plan and charges it if all of it fits. Returns what was used before.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: &Plan, lease: Option<LeaseId>) -> Readings {
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> Readings {
         if let Some(state) = self.partitions.get_mut(&plan.partition()) {
-            return state.acquire(now, plan, lease);
+            return state.acquire(now, plan, lease).0;
         }
         let mut state = PartitionState::new(now, plan.policies());
-        let readings = state.acquire(now, plan, lease);
+        let (readings, _) = state.acquire(now, plan, lease);
         self.keep(now, plan.partition(), state);
         readings
     }
 
-    pub(super) fn settle(&mut self, now: Timestamp, plan: &Plan, settlement: &Settlement) {
-        let (partition, policies) = (plan.partition(), plan.policies());
-        if let Some(state) = self.partitions.get_mut(&partition) {
-            return state.settle(now, policies, settlement);
+    /// What a partition would be charged on, if all others of a plan are, too.
+    pub(super) fn candidate(&mut self, now: Timestamp, plan: PartPlan<'_>) -> PartitionState {
+        match self.partitions.get_mut(&plan.partition()) {
+            Some(state) => {
+                state.rebase_to(now);
+                state.clone()
+            }
+            None => PartitionState::new(now, plan.policies()),
         }
-        let mut state = PartitionState::new(now, policies);
-        state.settle(now, policies, settlement);
+    }
+
+    /// Puts a candidate in its place.
+    pub(super) fn replace(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
+        match self.partitions.get_mut(&partition) {
+            Some(present) => *present = state,
+            None => self.keep(now, partition, state),
+        }
+    }
+
+    pub(super) fn settle(&mut self, now: Timestamp, settlement: PartSettlement<'_>) {
+        let partition = settlement.part.partition();
+        if let Some(state) = self.partitions.get_mut(&partition) {
+            return state.settle(now, settlement);
+        }
+        let mut state = PartitionState::new(now, settlement.part.policies());
+        state.settle(now, settlement);
         self.keep(now, partition, state);
     }
 

@@ -3,7 +3,12 @@
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use smallvec::SmallVec;
 
-use crate::{algorithm::Rule, partition::PartitionId, plan::Plan, quota::CheckedPolicy};
+use crate::{
+    algorithm::Rule,
+    partition::PartitionId,
+    plan::{PartPlan, Plan},
+    quota::CheckedPolicy,
+};
 
 /// A key of up to this length, allocator overhead included, fits a 32-byte block in the server.
 pub(super) type Key = SmallVec<[u8; 48]>;
@@ -21,28 +26,36 @@ pub(super) struct Keyspace {
 impl Keyspace {
     /// All keys that a plan needs, in the order in which the script uses them.
     pub(super) fn keys(&self, plan: &Plan) -> Keys {
+        plan.parts().flat_map(|part| self.part_keys(part)).collect()
+    }
+
+    /// The keys of one partition.
+    pub(super) fn part_keys(&self, part: PartPlan<'_>) -> Keys {
         let mut keys = Keys::new();
-        keys.push(self.partition(plan.partition()));
-        let own = |policy| self.policy(plan.partition(), policy);
-        keys.extend(plan.policies().iter().filter_map(own));
+        keys.push(self.partition(part.partition()));
+        keys.extend(self.policy_keys(part, |_| true));
         keys
     }
 
     /// The keys of a plan's limits of concurrent requests.
     pub(super) fn slots(&self, plan: &Plan) -> Keys {
-        let policies = plan.policies().iter();
-        let slots = policies.filter(|policy| matches!(policy.rule(), Rule::Concurrency(_)));
-        slots
-            .filter_map(|policy| self.policy(plan.partition(), policy))
-            .collect()
+        let is_slots = |rule: &Rule| matches!(rule, Rule::Concurrency(_));
+        plan.parts().flat_map(|part| self.policy_keys(part, is_slots)).collect()
     }
 
     /// All other keys of a plan.
     pub(super) fn windows(&self, plan: &Plan) -> Keys {
-        let policies = plan.policies().iter();
-        let logs = policies.filter(|policy| matches!(policy.rule(), Rule::SlidingLog(_)));
-        let logs = logs.filter_map(|policy| self.policy(plan.partition(), policy));
-        std::iter::once(self.partition(plan.partition())).chain(logs).collect()
+        let is_log = |rule: &Rule| matches!(rule, Rule::SlidingLog(_));
+        let windows = plan.parts().flat_map(|part| {
+            let partition = std::iter::once(self.partition(part.partition()));
+            partition.chain(self.policy_keys(part, is_log))
+        });
+        windows.collect()
+    }
+
+    fn policy_keys(&self, part: PartPlan<'_>, is_asked_for: impl Fn(&Rule) -> bool) -> impl Iterator<Item = Key> {
+        let policies = part.policies().iter().filter(move |policy| is_asked_for(policy.rule()));
+        policies.filter_map(move |policy| self.policy(part.partition(), policy))
     }
 
     /// `prefix{digest}`: in a cluster, everything that is kept about one partition is in one slot.

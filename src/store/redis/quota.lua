@@ -1,12 +1,15 @@
--- One decision, or the settlement of one: all policies of one partition, all or nothing.
+-- One decision, or the settlement of one for one partition: all policies, all or nothing.
 --
--- KEYS[1]   the partition; further keys, one for each log and each limit of concurrent requests, in the policies' order
+-- KEYS      the partition, and a key for each log and each limit of concurrent requests, in the policies' order; then the
+--           same for each further partition
 -- ARGV[1]   for each policy: its id, weight, drain, limit, bound, and the charge; the limit is negative for a shadow,
 --           which refuses nothing and takes no charge that is above it
 -- ARGV[2]   who holds the slots that are taken or given back; empty if none are
 -- ARGV[3]   to settle: the moment of the charge, and for each policy what a refund has to know; empty to decide
 -- ARGV[4]   the time in microseconds; tests only, else the server's. What is kept then stays for an hour longer than it
 --           is needed, because the server's own time goes on while that of a test stands still
+-- ARGV[5]   a byte for each partition, the number of its policies, if there are several partitions. They are gone
+--           through twice then: once to find out whether all charges fit, and once to make them
 --
 -- To settle, a charge is the difference to what was charged before, nothing is refused, and the limit is the age in
 -- microseconds from which a charge is not taken back any more.
@@ -42,356 +45,380 @@ if receipt == '' then receipt = nil end
 local charged_at = receipt and read('<d', receipt)
 if receipt and now > charged_at then age = now - charged_at end
 
--- A key of another type, or a value that was not written here, is as good as none.
-local value = redis.pcall('GET', KEYS[1])
-local layout, format, size, last, at, is_later = NARROW, '<I4I4I4', 12, 0, now, false
-if type(value) == 'string' and #value > HEADER and #value <= LARGEST then
-  local its_layout, its_moment = read('<BI7', value)
-  if its_layout == WIDE then layout, format, size = WIDE, '<I4I7I7I7', 25
-  elseif its_layout == NARROW_MIXED then layout, format, size = NARROW_MIXED, '<I4I4I4I4B', 17
-  elseif its_layout == WIDE_MIXED then layout, format, size = WIDE_MIXED, '<I4I7I7I7B', 26 end
-  if its_layout == layout and (#value - HEADER) % size == 0 then
-    last = #value
-    if its_moment <= now then at = its_moment else is_later = true end
+-- `readings` is the time and what the policies had used before.
+local part_sizes, readings, width = ARGV[5], { now, nil, nil, nil }, 1
+local steps, parts = 1, 1
+if part_sizes then parts, steps = #part_sizes, 2 * #part_sizes end
+local fits, is_charged, key_index, told = true, false, 0, 1
+local first_charge, last_charge = 1, #charges
+for step = 1, steps do
+  local is_trial = step < steps and step <= parts
+  if part_sizes then
+    if step == parts + 1 then
+      if not fits then break end
+      told, key_index, last_charge = width, 0, 0
+    elseif step == 1 then
+      last_charge = 0
+    end
+    first_charge = last_charge + 1
+    last_charge = last_charge + CHARGE * string.byte(part_sizes, (step - 1) % parts + 1)
   end
-end
-local elapsed = now - at
+  key_index = key_index + 1
+  local partition = KEYS[key_index]
 
--- `readings` is the time and what the policies had used before; `levels` what the value holds after the charges, if all
--- of them fit. There are places for three buckets from the start, because a table that grows is dear.
-local readings, width = { now, nil, nil, nil }, 1
-local levels, drains, count = { NARROW, now, nil, nil, nil, nil, nil, nil, nil, nil, nil }, { nil, nil, nil }, 0
--- Tables for what is not a bucket are made when they are needed.
-local kinds, logs, slots
-local fits, is_charged, known, longest, key_index = true, false, 0, 0, 1
-for charge_position = 1, #charges, CHARGE do
-  local id, weight, drain, limit, bound, charge = read('<I4ddddd', charges, charge_position)
-  if charge ~= 0 then is_charged = true end
-  local is_shadow = limit < 0
-  if is_shadow then limit = -limit end
-
-  -- Most often a level stands where the last writer, with the same policies, has put it.
-  local found, a, b, c, kind
-  if drain > SLIDING_LOG or drain < CONCURRENCY then
-    local position = HEADER + 1 + size * count
-    if position < last then found, a, b, c, kind = read(format, value, position) end
-    if found ~= id then
-      for other = HEADER + 1, last, size do
-        found, a, b, c, kind = read(format, value, other)
-        if found == id then break end
-      end
+  -- A key of another type, or a value that was not written here, is as good as none.
+  local value = redis.pcall('GET', partition)
+  local layout, format, size, last, at, is_later = NARROW, '<I4I4I4', 12, 0, now, false
+  if type(value) == 'string' and #value > HEADER and #value <= LARGEST then
+    local its_layout, its_moment = read('<BI7', value)
+    if its_layout == WIDE then layout, format, size = WIDE, '<I4I7I7I7', 25
+    elseif its_layout == NARROW_MIXED then layout, format, size = NARROW_MIXED, '<I4I4I4I4B', 17
+    elseif its_layout == WIDE_MIXED then layout, format, size = WIDE_MIXED, '<I4I7I7I7B', 26 end
+    if its_layout == layout and (#value - HEADER) % size == 0 then
+      last = #value
+      if its_moment <= now then at = its_moment else is_later = true end
     end
-    if found ~= id then
-      kind = nil
-    else
-      known = known + 1
-      if layout <= WIDE then kind = BUCKET end
-      if layout == NARROW then c = 1 end
-    end
-    count = count + 1
   end
+  local elapsed = now - at
 
-  if drain > 0 then
-    -- Token bucket and leaky bucket.
-    local amount = 0
-    if kind == BUCKET then
-      amount = b - elapsed * c
-      if amount < 0 or a == 0 or c == 0 or b >= EXACT then amount = 0 end
-      -- The same number of units in another weight.
-      if a ~= weight and amount > 0 then
-        local units = floor(amount / a)
-        local part = amount - units * a
-        local product = part * weight
-        if product < EXACT then part = ceil(product / a) else part = ceil(part / a * weight) end
-        amount = units * weight + part
-      end
-      if amount > bound then amount = bound end
-    end
-    width = width + 1
-    readings[width] = amount
-    local after = amount + charge
-    if not receipt then
-      if after > limit then
-        if is_shadow then after = amount else fits = false end
-      end
-    elseif charge >= 0 then
-      if after > bound then after = bound end
-    else
-      local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 9)
-      after = amount
-      if age < limit then
-        local filled = age * drain
-        if mark < 0 then
-          -- A leaky bucket: only the last place can be given up, and it was the last if nothing has come in since.
-          local left = -mark - filled
-          if left < 0 then left = 0 end
-          if amount == left then after = amount + charge end
-        elseif filled < EXACT then
-          -- A token bucket: what has filled up by itself is not given back again.
-          filled = filled - mark
-          if filled < 0 then filled = 0 end
-          if filled < -charge then after = amount + charge + filled end
+  -- `levels` is what the value holds after the charges, if all of them fit. There are places for three buckets from the
+  -- start, because a table that grows is dear.
+  local levels, drains, count = { NARROW, now, nil, nil, nil, nil, nil, nil, nil, nil, nil }, { nil, nil, nil }, 0
+  -- Tables for what is not a bucket are made when they are needed.
+  local kinds, logs, slots
+  local known, longest = 0, 0
+  for charge_position = first_charge, last_charge, CHARGE do
+    local id, weight, drain, limit, bound, charge = read('<I4ddddd', charges, charge_position)
+    if charge ~= 0 then is_charged = true end
+    local is_shadow = limit < 0
+    if is_shadow then limit = -limit end
+
+    -- Most often a level stands where the last writer, with the same policies, has put it.
+    local found, a, b, c, kind
+    if drain > SLIDING_LOG or drain < CONCURRENCY then
+      local position = HEADER + 1 + size * count
+      if position < last then found, a, b, c, kind = read(format, value, position) end
+      if found ~= id then
+        for other = HEADER + 1, last, size do
+          found, a, b, c, kind = read(format, value, other)
+          if found == id then break end
         end
-        if after < 0 then after = 0 end
       end
+      if found ~= id then
+        kind = nil
+      else
+        known = known + 1
+        if layout <= WIDE then kind = BUCKET end
+        if layout == NARROW then c = 1 end
+      end
+      count = count + 1
     end
-    levels[3 * count], levels[3 * count + 1], levels[3 * count + 2], drains[count] = id, weight, after, drain
-    if drain ~= 1 or weight > NARROW_MAX or after > NARROW_MAX then levels[1] = WIDE end
-    if after / drain > longest then longest = after / drain end
 
-  elseif drain == FIXED_WINDOW then
-    local start = floor(now / weight) * weight
-    local amount = 0
-    if kind == WINDOW and floor(at / weight) * weight == start then
-      amount = b
-      if amount > bound then amount = bound end
-    end
-    width = width + 1
-    readings[width] = amount
-    local after = amount + charge
-    if not receipt then
-      if after > limit then
-        if is_shadow then after = amount else fits = false end
+    if drain > 0 then
+      -- Token bucket and leaky bucket.
+      local amount = 0
+      if kind == BUCKET then
+        amount = b - elapsed * c
+        if amount < 0 or a == 0 or c == 0 or b >= EXACT then amount = 0 end
+        -- The same number of units in another weight.
+        if a ~= weight and amount > 0 then
+          local units = floor(amount / a)
+          local part = amount - units * a
+          local product = part * weight
+          if product < EXACT then part = ceil(product / a) else part = ceil(part / a * weight) end
+          amount = units * weight + part
+        end
+        if amount > bound then amount = bound end
       end
-    elseif charge >= 0 then
-      if after > bound then after = bound end
-    elseif age >= limit or charged_at < start then
-      after = amount
-    elseif after < 0 then
-      after = 0
-    end
-    kinds = kinds or {}
-    levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, weight / 1000000, after
-    drains[count], kinds[count] = 0, WINDOW
-    if after > NARROW_MAX then levels[1] = WIDE end
-    if after > 0 and start + weight - now > longest then longest = start + weight - now end
-
-  elseif drain < CONCURRENCY then
-    -- Sliding window counter.
-    local tick = -drain - 3
-    local ticks, start = weight / tick, floor(now / weight) * weight
-    local previous, current = 0, 0
-    if kind == COUNTER then
-      local its_start = floor(at / weight) * weight
-      if its_start == start then
-        previous, current = c, b
-      elseif its_start + weight == start then
-        previous = b
-      end
-      if previous > bound then previous = bound end
-      if current > bound then current = bound end
-    end
-    readings[width + 1], readings[width + 2] = previous, current
-    width = width + 2
-    if not receipt then
-      local overlap = ticks - floor((now - start) / tick)
-      if previous * overlap + current * ticks + charge * ticks > limit * ticks then
-        if is_shadow then charge = 0 else fits = false end
-      end
-      current = current + charge
-    elseif charge >= 0 then
-      current = current + charge
-      if current > bound then current = bound end
-    elseif age < limit then
-      if charged_at >= start then current = current + charge else previous = previous + charge end
-      if current < 0 then current = 0 end
-      if previous < 0 then previous = 0 end
-    end
-    kinds = kinds or {}
-    levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, weight / 1000000, current
-    drains[count], kinds[count] = previous, COUNTER
-    if current > NARROW_MAX or previous > NARROW_MAX then levels[1] = WIDE end
-    local life = 0
-    if current > 0 then life = start + 2 * weight - now elseif previous > 0 then life = start + weight - now end
-    if life > longest then longest = life end
-
-  elseif drain == SLIDING_LOG then
-    key_index = key_index + 1
-    local key = KEYS[key_index]
-    local newest = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
-    if newest.err or (newest[1] and #newest[1] ~= ENTRY_SIZE) then
-      redis.call('DEL', key)
-      newest = {}
-    end
-    if newest[1] and tonumber(newest[2]) > now then
-      -- Entries after a clock that stood later belong to now.
-      for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf')) do
-        redis.call('ZADD', key, now, entry)
-      end
-    end
-    local amount, wait, oldest_leaves, sequence, total, before = 0, 0, 0, 0, 0, 0
-    local oldest = redis.call(
-      'ZRANGEBYSCORE', key, string.format('(%.0f', now - weight), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if newest[1] then sequence, total = read(ENTRY, newest[1]) end
-    if oldest[1] and #oldest[1] == ENTRY_SIZE then
-      local _, oldest_total, oldest_cost = read(ENTRY, oldest[1])
-      before = oldest_total - oldest_cost
-      amount, oldest_leaves = total - before, tonumber(oldest[2]) + weight - now
-    end
-    if not receipt then
-      if amount + charge > limit then
-        fits = fits and is_shadow
-        -- Of a charge that never passes, the wait is that for the next unit.
-        local asked = charge
-        if charge > limit then asked = 1 end
-        if amount + asked > limit then
-          -- The first entry by whose leaving enough units are free.
-          local low, high = redis.call('ZRANK', key, oldest[1]), redis.call('ZCARD', key) - 1
-          local needed = before + amount + asked - limit
-          while low < high do
-            local middle = floor((low + high) / 2)
-            local _, its_total = read(ENTRY, redis.call('ZRANGE', key, middle, middle)[1])
-            if its_total >= needed then high = middle else low = middle + 1 end
+      width = width + 1
+      readings[width] = amount
+      local after = amount + charge
+      if not receipt then
+        if after > limit then
+          if is_shadow then after = amount else fits = false end
+        end
+      elseif charge >= 0 then
+        if after > bound then after = bound end
+      else
+        local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 9)
+        after = amount
+        if age < limit then
+          local filled = age * drain
+          if mark < 0 then
+            -- A leaky bucket: only the last place can be given up, and it was the last if nothing has come in since.
+            local left = -mark - filled
+            if left < 0 then left = 0 end
+            if amount == left then after = amount + charge end
+          elseif filled < EXACT then
+            -- A token bucket: what has filled up by itself is not given back again.
+            filled = filled - mark
+            if filled < 0 then filled = 0 end
+            if filled < -charge then after = amount + charge + filled end
           end
-          wait = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2]) + weight - now
+          if after < 0 then after = 0 end
         end
-        charge = 0
       end
-    elseif charge >= 0 then
-      if amount + charge > bound then charge = bound - amount end
-    elseif age < limit then
-      local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 9)
-      for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, charged_at, charged_at)) do
-        local number, _, cost = read(ENTRY, entry)
-        if number == mark then
-          local rank = redis.call('ZRANK', key, entry)
-          if redis.call('ZCARD', key) - rank <= MAX_RENUMBERED then
-            local later = redis.call('ZRANGE', key, rank, -1, 'WITHSCORES')
-            local refund = -charge
-            if refund > cost then refund = cost end
-            for index = 1, #later, 2 do
-              local its_number, its_total, its_cost = read(ENTRY, later[index])
-              if index == 1 then its_cost = its_cost - refund end
-              redis.call('ZREM', key, later[index])
-              if its_cost > 0 then
-                local renumbered = struct.pack(ENTRY, its_number, its_total - refund, its_cost)
-                redis.call('ZADD', key, later[index + 1], renumbered)
+      levels[3 * count], levels[3 * count + 1], levels[3 * count + 2], drains[count] = id, weight, after, drain
+      if drain ~= 1 or weight > NARROW_MAX or after > NARROW_MAX then levels[1] = WIDE end
+      if after / drain > longest then longest = after / drain end
+
+    elseif drain == FIXED_WINDOW then
+      local start = floor(now / weight) * weight
+      local amount = 0
+      if kind == WINDOW and floor(at / weight) * weight == start then
+        amount = b
+        if amount > bound then amount = bound end
+      end
+      width = width + 1
+      readings[width] = amount
+      local after = amount + charge
+      if not receipt then
+        if after > limit then
+          if is_shadow then after = amount else fits = false end
+        end
+      elseif charge >= 0 then
+        if after > bound then after = bound end
+      elseif age >= limit or charged_at < start then
+        after = amount
+      elseif after < 0 then
+        after = 0
+      end
+      kinds = kinds or {}
+      levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, weight / 1000000, after
+      drains[count], kinds[count] = 0, WINDOW
+      if after > NARROW_MAX then levels[1] = WIDE end
+      if after > 0 and start + weight - now > longest then longest = start + weight - now end
+
+    elseif drain < CONCURRENCY then
+      -- Sliding window counter.
+      local tick = -drain - 3
+      local ticks, start = weight / tick, floor(now / weight) * weight
+      local previous, current = 0, 0
+      if kind == COUNTER then
+        local its_start = floor(at / weight) * weight
+        if its_start == start then
+          previous, current = c, b
+        elseif its_start + weight == start then
+          previous = b
+        end
+        if previous > bound then previous = bound end
+        if current > bound then current = bound end
+      end
+      readings[width + 1], readings[width + 2] = previous, current
+      width = width + 2
+      if not receipt then
+        local overlap = ticks - floor((now - start) / tick)
+        if previous * overlap + current * ticks + charge * ticks > limit * ticks then
+          if is_shadow then charge = 0 else fits = false end
+        end
+        current = current + charge
+      elseif charge >= 0 then
+        current = current + charge
+        if current > bound then current = bound end
+      elseif age < limit then
+        if charged_at >= start then current = current + charge else previous = previous + charge end
+        if current < 0 then current = 0 end
+        if previous < 0 then previous = 0 end
+      end
+      kinds = kinds or {}
+      levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, weight / 1000000, current
+      drains[count], kinds[count] = previous, COUNTER
+      if current > NARROW_MAX or previous > NARROW_MAX then levels[1] = WIDE end
+      local life = 0
+      if current > 0 then life = start + 2 * weight - now elseif previous > 0 then life = start + weight - now end
+      if life > longest then longest = life end
+
+    elseif drain == SLIDING_LOG then
+      key_index = key_index + 1
+      local key = KEYS[key_index]
+      local newest = redis.pcall('ZRANGE', key, -1, -1, 'WITHSCORES')
+      if newest.err or (newest[1] and #newest[1] ~= ENTRY_SIZE) then
+        redis.call('DEL', key)
+        newest = {}
+      end
+      if newest[1] and tonumber(newest[2]) > now then
+        -- Entries after a clock that stood later belong to now.
+        for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf')) do
+          redis.call('ZADD', key, now, entry)
+        end
+      end
+      local amount, wait, oldest_leaves, sequence, total, before = 0, 0, 0, 0, 0, 0
+      local oldest = redis.call(
+        'ZRANGEBYSCORE', key, string.format('(%.0f', now - weight), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+      if newest[1] then sequence, total = read(ENTRY, newest[1]) end
+      if oldest[1] and #oldest[1] == ENTRY_SIZE then
+        local _, oldest_total, oldest_cost = read(ENTRY, oldest[1])
+        before = oldest_total - oldest_cost
+        amount, oldest_leaves = total - before, tonumber(oldest[2]) + weight - now
+      end
+      if not receipt then
+        if amount + charge > limit then
+          fits = fits and is_shadow
+          -- Of a charge that never passes, the wait is that for the next unit.
+          local asked = charge
+          if charge > limit then asked = 1 end
+          if amount + asked > limit then
+            -- The first entry by whose leaving enough units are free.
+            local low, high = redis.call('ZRANK', key, oldest[1]), redis.call('ZCARD', key) - 1
+            local needed = before + amount + asked - limit
+            while low < high do
+              local middle = floor((low + high) / 2)
+              local _, its_total = read(ENTRY, redis.call('ZRANGE', key, middle, middle)[1])
+              if its_total >= needed then high = middle else low = middle + 1 end
+            end
+            wait = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2]) + weight - now
+          end
+          charge = 0
+        end
+      elseif charge >= 0 then
+        if amount + charge > bound then charge = bound - amount end
+      elseif age < limit then
+        local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 9)
+        for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, charged_at, charged_at)) do
+          local number, _, cost = read(ENTRY, entry)
+          if number == mark then
+            local rank = redis.call('ZRANK', key, entry)
+            if redis.call('ZCARD', key) - rank <= MAX_RENUMBERED then
+              local later = redis.call('ZRANGE', key, rank, -1, 'WITHSCORES')
+              local refund = -charge
+              if refund > cost then refund = cost end
+              for index = 1, #later, 2 do
+                local its_number, its_total, its_cost = read(ENTRY, later[index])
+                if index == 1 then its_cost = its_cost - refund end
+                redis.call('ZREM', key, later[index])
+                if its_cost > 0 then
+                  local renumbered = struct.pack(ENTRY, its_number, its_total - refund, its_cost)
+                  redis.call('ZADD', key, later[index + 1], renumbered)
+                end
               end
             end
+            break
           end
-          break
         end
       end
-    end
-    readings[width + 1], readings[width + 2], readings[width + 3] = amount, wait, oldest_leaves
-    readings[width + 4] = sequence
-    width = width + 4
-    if charge > 0 then
-      logs = logs or {}
-      logs[#logs + 1] = { key, weight, struct.pack(ENTRY, sequence + 1, total + charge, charge) }
-    end
-
-  else
-    -- Concurrent requests: who holds a slot, by the moment when its lease ends.
-    key_index = key_index + 1
-    local key = KEYS[key_index]
-    local held = redis.pcall('ZCOUNT', key, string.format('(%.0f', now), '+inf')
-    if type(held) ~= 'number' then
-      redis.call('DEL', key)
-      held = 0
-    end
-    width = width + 1
-    readings[width] = held
-    if receipt then
-      if charge < 0 then redis.call('ZREM', key, lease) end
-    else
-      if held + charge > limit then
-        if is_shadow then charge = 0 else fits = false end
-      end
+      readings[width + 1], readings[width + 2], readings[width + 3] = amount, wait, oldest_leaves
+      readings[width + 4] = sequence
+      width = width + 4
       if charge > 0 then
-        slots = slots or {}
-        slots[#slots + 1] = { key, weight }
+        logs = logs or {}
+        logs[#logs + 1] = { key, weight, struct.pack(ENTRY, sequence + 1, total + charge, charge) }
       end
-    end
-  end
-end
 
-if fits and is_charged then
-  -- Levels of policies that only another instance has are brought forward by their own rule, and kept until they are
-  -- empty.
-  if HEADER + known * size < last then
-    local own = count
-    for position = HEADER + 1, last, size do
-      local id, a, b, c, kind = read(format, value, position)
-      if layout <= WIDE then kind = BUCKET end
-      if layout == NARROW then c = 1 end
-      local life = 0
-      if kind == BUCKET then
-        if b < EXACT and a > 0 and c > 0 then
-          b = b - elapsed * c
-          life = b / c
-        end
-      elseif a > 0 then
-        local window = a * 1000000
-        local start, its_start = floor(now / window) * window, floor(at / window) * window
-        if its_start ~= start then
-          if kind == COUNTER and its_start + window == start then b, c = 0, b else b, c = 0, 0 end
-        end
-        if kind == COUNTER and b > 0 then
-          life = start + 2 * window - now
-        elseif b > 0 or c > 0 then
-          life = start + window - now
-        end
+    else
+      -- Concurrent requests: who holds a slot, by the moment when its lease ends.
+      key_index = key_index + 1
+      local key = KEYS[key_index]
+      local held = redis.pcall('ZCOUNT', key, string.format('(%.0f', now), '+inf')
+      if type(held) ~= 'number' then
+        redis.call('DEL', key)
+        held = 0
       end
-      local is_kept = life > 0 and life < EXACT
-      for index = 1, own do is_kept = is_kept and levels[3 * index] ~= id end
-      if is_kept then
-        count = count + 1
-        levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, a, b
-        drains[count] = c
-        if kind ~= BUCKET then
-          kinds = kinds or {}
-          kinds[count] = kind
-          if b > NARROW_MAX or c > NARROW_MAX then levels[1] = WIDE end
-        elseif c ~= 1 or a > NARROW_MAX or b > NARROW_MAX then
-          levels[1] = WIDE
+      width = width + 1
+      readings[width] = held
+      if receipt then
+        if charge < 0 then redis.call('ZREM', key, lease) end
+      else
+        if held + charge > limit then
+          if is_shadow then charge = 0 else fits = false end
         end
-        if life > longest then longest = life end
+        if charge > 0 then
+          slots = slots or {}
+          slots[#slots + 1] = { key, weight }
+        end
       end
     end
   end
-  if longest > 0 then
-    local level = 'I4I4I4'
-    if kinds then
-      -- A drain has a place of its own here, so that it may be any small number.
-      level = 'I4I4I4I4B'
-      for index = 1, count do
-        if levels[3 * index + 1] > NARROW_MAX or levels[3 * index + 2] > NARROW_MAX or drains[index] > NARROW_MAX then
-          level = 'I4I7I7I7B'
+
+  if is_trial then
+    if is_later then redis.call('SETRANGE', partition, 1, struct.pack('<I7', now)) end
+  elseif fits and is_charged then
+    -- Levels of policies that only another instance has are brought forward by their own rule, and kept until they are
+    -- empty.
+    if HEADER + known * size < last then
+      local own = count
+      for position = HEADER + 1, last, size do
+        local id, a, b, c, kind = read(format, value, position)
+        if layout <= WIDE then kind = BUCKET end
+        if layout == NARROW then c = 1 end
+        local life = 0
+        if kind == BUCKET then
+          if b < EXACT and a > 0 and c > 0 then
+            b = b - elapsed * c
+            life = b / c
+          end
+        elseif a > 0 then
+          local window = a * 1000000
+          local start, its_start = floor(now / window) * window, floor(at / window) * window
+          if its_start ~= start then
+            if kind == COUNTER and its_start + window == start then b, c = 0, b else b, c = 0, 0 end
+          end
+          if kind == COUNTER and b > 0 then
+            life = start + 2 * window - now
+          elseif b > 0 or c > 0 then
+            life = start + window - now
+          end
+        end
+        local is_kept = life > 0 and life < EXACT
+        for index = 1, own do is_kept = is_kept and levels[3 * index] ~= id end
+        if is_kept then
+          count = count + 1
+          levels[3 * count], levels[3 * count + 1], levels[3 * count + 2] = id, a, b
+          drains[count] = c
+          if kind ~= BUCKET then
+            kinds = kinds or {}
+            kinds[count] = kind
+            if b > NARROW_MAX or c > NARROW_MAX then levels[1] = WIDE end
+          elseif c ~= 1 or a > NARROW_MAX or b > NARROW_MAX then
+            levels[1] = WIDE
+          end
+          if life > longest then longest = life end
         end
       end
-      local mixed = { level == 'I4I4I4I4B' and NARROW_MIXED or WIDE_MIXED, now }
-      for index = 1, count do
-        local from, to = 3 * index, 5 * index - 2
-        mixed[to], mixed[to + 1], mixed[to + 2] = levels[from], levels[from + 1], levels[from + 2]
-        mixed[to + 3], mixed[to + 4] = drains[index], kinds[index] or BUCKET
+    end
+    if longest > 0 then
+      local level = 'I4I4I4'
+      if kinds then
+        -- A drain has a place of its own here, so that it may be any small number.
+        level = 'I4I4I4I4B'
+        for index = 1, count do
+          if levels[3 * index + 1] > NARROW_MAX or levels[3 * index + 2] > NARROW_MAX or drains[index] > NARROW_MAX then
+            level = 'I4I7I7I7B'
+          end
+        end
+        local mixed = { level == 'I4I4I4I4B' and NARROW_MIXED or WIDE_MIXED, now }
+        for index = 1, count do
+          local from, to = 3 * index, 5 * index - 2
+          mixed[to], mixed[to + 1], mixed[to + 2] = levels[from], levels[from + 1], levels[from + 2]
+          mixed[to + 3], mixed[to + 4] = drains[index], kinds[index] or BUCKET
+        end
+        levels = mixed
+      elseif levels[1] == WIDE then
+        level = 'I4I7I7I7'
+        for index = count, 1, -1 do table.insert(levels, 3 * index + 3, drains[index]) end
       end
-      levels = mixed
-    elseif levels[1] == WIDE then
-      level = 'I4I7I7I7'
-      for index = count, 1, -1 do table.insert(levels, 3 * index + 3, drains[index]) end
+      local packed = struct.pack('<BI7' .. string.rep(level, count), unpack(levels))
+      redis.call('SET', partition, packed, 'PX', ceil(longest / 1000) + extra_life)
+    elseif last > 0 then
+      redis.call('DEL', partition)
     end
-    local packed = struct.pack('<BI7' .. string.rep(level, count), unpack(levels))
-    redis.call('SET', KEYS[1], packed, 'PX', ceil(longest / 1000) + extra_life)
-  elseif last > 0 then
-    redis.call('DEL', KEYS[1])
-  end
-  if logs then
-    for _, log in ipairs(logs) do
-      redis.call('ZREMRANGEBYSCORE', log[1], '-inf', now - log[2])
-      redis.call('ZADD', log[1], now, log[3])
-      redis.call('PEXPIRE', log[1], ceil(log[2] / 1000) + extra_life)
+    if logs then
+      for _, log in ipairs(logs) do
+        redis.call('ZREMRANGEBYSCORE', log[1], '-inf', now - log[2])
+        redis.call('ZADD', log[1], now, log[3])
+        redis.call('PEXPIRE', log[1], ceil(log[2] / 1000) + extra_life)
+      end
     end
-  end
-  if slots then
-    for _, slot in ipairs(slots) do
-      redis.call('ZREMRANGEBYSCORE', slot[1], '-inf', now)
-      redis.call('ZADD', slot[1], now + slot[2], lease)
-      redis.call('PEXPIRE', slot[1], ceil(slot[2] / 1000) + extra_life)
+    if slots then
+      for _, slot in ipairs(slots) do
+        redis.call('ZREMRANGEBYSCORE', slot[1], '-inf', now)
+        redis.call('ZADD', slot[1], now + slot[2], lease)
+        redis.call('PEXPIRE', slot[1], ceil(slot[2] / 1000) + extra_life)
+      end
     end
+  elseif is_later then
+    -- Written by a clock that stood later: it belongs to now, or a caller without quota would stay so until that moment.
+    redis.call('SETRANGE', partition, 1, struct.pack('<I7', now))
   end
-elseif is_later then
-  -- Written by a clock that stood later: it belongs to now, or a caller without quota would stay so until that moment.
-  redis.call('SETRANGE', KEYS[1], 1, struct.pack('<I7', now))
 end
-return struct.pack('<' .. string.rep('d', width), unpack(readings, 1, width))
+if not part_sizes or not fits then told = width end
+return struct.pack('<' .. string.rep('d', told), unpack(readings, 1, told))

@@ -19,7 +19,7 @@ use crate::{
     lease::LeaseId,
     plan::Plan,
     quota::CheckedPolicy,
-    settlement::{Adjustment, Settlement},
+    settlement::{Adjustment, PartSettlement},
 };
 
 static QUOTA: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("quota.lua")));
@@ -63,9 +63,9 @@ impl Call {
         now: Option<Timestamp>,
     ) -> Self {
         let lease_micros = lease.map_or(0, |(_, time)| time.as_micros() as u64);
-        let charges = plan.charges();
-        let mut bytes = Vec::with_capacity(charges.len() * CHARGE);
-        for charge in charges {
+        let parts = plan.parts().len();
+        let mut bytes = Vec::with_capacity(CHARGE * plan.policies().count());
+        for charge in plan.charges() {
             let mut numbers = Numbers::of(charge.policy(), lease_micros);
             if charge.is_shadow() {
                 numbers.limit = -numbers.limit;
@@ -74,12 +74,19 @@ impl Call {
         }
         let mut arguments: SmallVec<[Vec<u8>; 1]> = SmallVec::new();
         arguments.push(bytes);
-        if lease.is_some() || now.is_some() {
+        if lease.is_some() || now.is_some() || parts > 1 {
             arguments.push(lease.map_or_else(Vec::new, |(lease, _)| lease.to_bytes().to_vec()));
         }
-        if let Some(now) = now {
+        if now.is_some() || parts > 1 {
             arguments.push(Vec::new());
-            arguments.push(decimal(now));
+            arguments.push(now.map_or_else(Vec::new, decimal));
+        }
+        if parts > 1 {
+            // A layer has at most 16 policies, and no plan of anybody needs more than 255.
+            let sizes = plan
+                .parts()
+                .map(|part| u8::try_from(part.charges().len()).unwrap_or(u8::MAX));
+            arguments.push(sizes.collect());
         }
         Self {
             script: &QUOTA,
@@ -88,11 +95,10 @@ impl Call {
         }
     }
 
-    /// Settles a decision; `None` if there is nothing to settle.
-    pub(super) fn settle(keyspace: &Keyspace, settlement: &Settlement, now: Option<Timestamp>) -> Option<Self> {
-        let plan = settlement.plan()?;
+    /// Settles what a decision has charged to one partition.
+    pub(super) fn settle(keyspace: &Keyspace, settlement: PartSettlement<'_>, now: Option<Timestamp>) -> Self {
         let mut charges = Vec::new();
-        let mut receipt = (settlement.charged_at().as_micros() as f64).to_le_bytes().to_vec();
+        let mut receipt = (settlement.charged_at.as_micros() as f64).to_le_bytes().to_vec();
         for adjustment in settlement.adjustments() {
             let numbers = Numbers {
                 limit: adjustment.receipt.refundable_micros as f64,
@@ -101,16 +107,15 @@ impl Call {
             numbers.write(&mut charges, adjustment.policy.id(), adjustment.delta as f64);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
         }
-        let lease = settlement
-            .released()
-            .map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
+        let lease = settlement.lease.filter(|_| settlement.releases());
+        let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
         let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
         arguments.extend(now.map(decimal));
-        Some(Self {
+        Self {
             script: &QUOTA,
-            keys: keyspace.keys(plan),
+            keys: keyspace.part_keys(settlement.part),
             arguments,
-        })
+        }
     }
 
     /// Renews leases of one key.
@@ -230,7 +235,7 @@ pub(super) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Value) -> Resul
     let [now, readings @ ..] = numbers else {
         return Err(unreadable());
     };
-    let width: usize = plan.policies().iter().map(|policy| policy.rule().width()).sum();
+    let width: usize = plan.policies().map(|policy| policy.rule().width()).sum();
     if !rest.is_empty() || readings.len() != width {
         return Err(unreadable());
     }

@@ -131,11 +131,11 @@ async fn carry_out(server: Arc<Server>, job: Job, log: Arc<UnsettledLog>) {
             }
         }
         Job::Settle { settlement, done } => {
-            let call = Call::settle(&server.keyspace, &settlement, server.now());
-            let settled = match call {
-                Some(call) => within_deadline(send(&server, &call)).await,
-                None => Ok(()),
-            };
+            let mut settled = Ok(());
+            for part in settlement.parts().filter(|part| !part.is_empty()) {
+                let call = Call::settle(&server.keyspace, part, server.now());
+                settled = settled.and(within_deadline(send(&server, &call)).await);
+            }
             // Most often nobody waits for it.
             let _ = done.send(report(settled, &log));
         }

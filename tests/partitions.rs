@@ -1,0 +1,242 @@
+//! Several partitions in one decision: all or nothing, in every store.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod support;
+
+use std::{sync::Arc, time::Duration};
+
+use proptest::{
+    prelude::*,
+    sample::subsequence,
+    test_runner::{Config, TestRunner},
+};
+use tower_quota::{
+    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
+    RedisStore, Scope, Settlement, Store,
+    clock::{Clock, Timestamp},
+};
+
+/// Both stores on one clock, and the kinds of partitions, each with policies of its own.
+struct Bench {
+    clock: Clock,
+    stores: [Arc<dyn Store>; 2],
+    policies: [CheckedPolicies; 4],
+}
+
+/// Which partition of each kind a request is about.
+type Parts = Vec<(usize, u8)>;
+
+impl Bench {
+    fn new() -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        let redis = RedisStore::builder(support::shared_server().url())
+            .clock(clock.clone())
+            .connections(1)
+            .lease_time(Duration::from_secs(86_400))
+            .build()
+            .unwrap();
+        let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let of = |policies: Vec<QuotaPolicy>| CheckedPolicies::new(policies).unwrap();
+        let (log, window) = (Algorithm::SlidingWindowLog, Algorithm::FixedWindow);
+        Self {
+            clock,
+            stores: [Arc::new(memory), Arc::new(redis)],
+            policies: [
+                of(vec![
+                    QuotaPolicy::per_second("second", 5),
+                    QuotaPolicy::per_hour("hour", 40),
+                ]),
+                of(vec![
+                    QuotaPolicy::per_minute("log", 9).with_algorithm(log),
+                    QuotaPolicy::concurrent("slots", 6),
+                ]),
+                of(vec![QuotaPolicy::per_minute("window", 12).with_algorithm(window)]),
+                of(vec![
+                    QuotaPolicy::per_minute("strict", 14).with_algorithm(Algorithm::StrictTokenBucket),
+                    QuotaPolicy::concurrent("all slots", 8),
+                    QuotaPolicy::per_minute("tried", 3).shadow(),
+                ]),
+            ],
+        }
+    }
+
+    fn partition(&self, run: u64, kind: usize, user: u8) -> PartitionId {
+        // Two kinds share their partitions: a user without an address, say.
+        let kind = if kind == 2 { 1 } else { kind };
+        let key = PartitionKey::new("run", run.to_be_bytes()).and(PartitionKey::new([kind as u8], [user]));
+        Scope::new("partitions").partition(&key)
+    }
+
+    fn plan(&self, run: u64, parts: &[(usize, u8)], cost: u64) -> Plan {
+        let mut parts = parts
+            .iter()
+            .map(|(kind, user)| (self.policies[*kind].clone(), self.partition(run, *kind, *user)));
+        let (policies, partition) = parts.next().unwrap();
+        parts.fold(Plan::new(policies, partition, cost), |plan, (policies, partition)| {
+            plan.and(policies, partition)
+        })
+    }
+}
+
+/// Name and what is left of each policy, and whether it is a shadow.
+fn left(decision: &Decision) -> Vec<(String, u64, bool)> {
+    let left = decision.allowances().map(|allowance| {
+        let policy = allowance.policy();
+        (policy.name().to_owned(), allowance.remaining(), policy.is_shadow())
+    });
+    left.collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Acquire {
+        parts: Parts,
+        cost: u64,
+    },
+    /// Gives back what an earlier request has taken.
+    Settle {
+        which: usize,
+    },
+    Wait {
+        micros: u64,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let parts = (
+        subsequence(vec![0, 1, 2, 3], 1..=4),
+        proptest::collection::vec(0..2_u8, 4),
+    )
+        .prop_map(|(kinds, users)| kinds.into_iter().zip(users).collect());
+    let step = prop_oneof![
+        6 => (parts, 0..=4_u64).prop_map(|(parts, cost)| Step::Acquire { parts, cost }),
+        2 => (0..9_usize).prop_map(|which| Step::Settle { which }),
+        1 => (0..40_000_000_u64).prop_map(|micros| Step::Wait { micros }),
+    ];
+    proptest::collection::vec(step, 1..40)
+}
+
+async fn acquire(bench: &Bench, plan: &Plan) -> [Decision; 2] {
+    let [memory, redis] = &bench.stores;
+    [
+        memory.acquire(plan.clone()).await.unwrap(),
+        redis.acquire(plan.clone()).await.unwrap(),
+    ]
+}
+
+/// One request: what is left before and after, asked of each partition by itself, says whether it had to pass and what
+/// it had to take.
+async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> Option<[Decision; 2]> {
+    let mut before = Vec::new();
+    for part in parts {
+        let [memory, redis] = acquire(bench, &bench.plan(run, &[*part], 0)).await;
+        assert_eq!(left(&memory), left(&redis));
+        before.extend(left(&memory));
+    }
+    let decisions = acquire(bench, &bench.plan(run, parts, cost)).await;
+    assert_eq!(left(&decisions[0]), left(&decisions[1]));
+    assert_eq!(decisions[0].retry_after(), decisions[1].retry_after());
+    let cost_of = |name: &str| if name.contains("slots") { cost.min(1) } else { cost };
+    let fits = before
+        .iter()
+        .all(|(name, left, is_shadow)| *is_shadow || *left >= cost_of(name));
+    let expected: Vec<_> = before
+        .into_iter()
+        .map(|(name, left, is_shadow)| {
+            let cost = cost_of(&name);
+            let taken = if fits && left >= cost { cost } else { 0 };
+            (name, left - taken, is_shadow)
+        })
+        .collect();
+    for decision in &decisions {
+        assert_eq!(decision.outcome() == Outcome::Allowed, fits);
+        assert_eq!(left(decision), expected);
+    }
+    let mut after = Vec::new();
+    for part in parts {
+        let [memory, redis] = acquire(bench, &bench.plan(run, &[*part], 0)).await;
+        assert_eq!(left(&memory), left(&redis));
+        after.extend(left(&memory));
+    }
+    assert_eq!(after, expected, "what was decided is what is kept");
+    (fits && cost > 0).then_some(decisions)
+}
+
+async fn run(bench: &Bench, run: u64, steps: Vec<Step>) {
+    let mut open: Vec<[Decision; 2]> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Acquire { parts, cost } => open.extend(request(bench, run, &parts, cost).await),
+            Step::Settle { which } if which < open.len() => {
+                let decisions = open.swap_remove(which);
+                for (store, decision) in bench.stores.iter().zip(&decisions) {
+                    store.settle(Settlement::unused(decision)).await.unwrap();
+                }
+            }
+            Step::Settle { .. } => {}
+            Step::Wait { micros } => bench.clock.advance(Duration::from_micros(micros)),
+        }
+    }
+}
+
+#[test]
+fn each_partition_is_charged_if_all_of_them_fit_and_none_is_if_one_does_not() {
+    let bench = Bench::new();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let config = Config {
+        cases: 300,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let number = std::cell::Cell::new(0);
+    let result = TestRunner::new(config).run(&steps(), |steps| {
+        number.set(number.get() + 1);
+        runtime.block_on(run(&bench, number.get(), steps));
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Two tasks that name the same partitions in another order do not wait for each other, and never take too much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_in_any_order_are_never_charged_more_than_they_have() {
+    let bench = Arc::new(Bench::new());
+    for store in &bench.stores {
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..8 {
+            let (bench, store) = (Arc::clone(&bench), Arc::clone(store));
+            tasks.spawn(async move {
+                let mut allowed = 0;
+                for _ in 0..25 {
+                    let parts = if task % 2 == 0 {
+                        [(0, 0), (2, 0)]
+                    } else {
+                        [(2, 0), (0, 0)]
+                    };
+                    let plan = bench.plan(u64::MAX, &parts, 1);
+                    allowed += u32::from(store.acquire(plan).await.unwrap().outcome() == Outcome::Allowed);
+                }
+                allowed
+            });
+        }
+        let allowed: u32 = tasks.join_all().await.into_iter().sum();
+        assert_eq!(allowed, 5);
+    }
+}
+
+#[tokio::test]
+async fn a_reset_forgets_all_partitions_of_a_plan() {
+    let bench = Bench::new();
+    let plan = |cost| bench.plan(u64::MAX - 1, &[(0, 0), (2, 0), (1, 1)], cost);
+    for store in &bench.stores {
+        store.acquire(plan(3)).await.unwrap();
+        store.reset(plan(1)).await.unwrap();
+        let left = left(&store.acquire(plan(0)).await.unwrap());
+        let left: Vec<u64> = left.into_iter().map(|(_, left, _)| left).collect();
+        assert_eq!(left, [5, 40, 12, 9, 5], "a slot is held until it is given back");
+    }
+}
