@@ -157,11 +157,6 @@ impl Decision {
         self.measured.as_ref().map(|measured| measured.now)
     }
 
-    /// Whose quota the decision is about.
-    pub(crate) fn partition(&self) -> Option<PartitionId> {
-        self.measured.as_ref().map(|measured| measured.plan.partition())
-    }
-
     /// The same decision, made by the fallback: what becomes of its charges is the fallback's business, too.
     pub(crate) fn made_by_fallback(mut self) -> Self {
         self.by_fallback = true;

@@ -41,6 +41,7 @@
 //! | one limit over all instances | `RedisStore`: one script call per decision, by the server's clock |
 //! | one process, or tests | [`MemoryStore`]: bounded, no server, no background task |
 //! | users where you know them, else addresses | [`key::extension`]`.or_else(`[`key::client_ip`]`())` |
+//! | per user *and* per address *and* for everybody, all or nothing | [`named_key`](RateLimitLayerBuilder::named_key), [`QuotaPolicy::counted_by`] |
 //! | limits by plan: free, premium, admin | [`Tiers`] |
 //! | uncounted requests rather than failed ones while the store is away | nothing, it is the default: [`FailureMode::Open`] |
 //! | failed requests rather than uncounted ones (logins, payments) | [`FailureMode::Closed`] |

@@ -146,8 +146,8 @@ pub enum Content {
 ///
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
 /// of `window_seconds`, `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
-/// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `hidden`,
-/// `shadow`, `partition_key` and `extensions`:
+/// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `key`,
+/// `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -175,6 +175,8 @@ pub struct QuotaPolicy {
     is_hidden: bool,
     is_shadow: bool,
     shows_partition_key: bool,
+    /// The name of the layer's key by which it counts, if that is not the main one.
+    key: Option<Cow<'static, str>>,
     extensions: Vec<Extension>,
 }
 
@@ -240,6 +242,7 @@ impl QuotaPolicy {
             is_hidden: false,
             is_shadow: false,
             shows_partition_key: false,
+            key: None,
             extensions: Vec::new(),
         }
     }
@@ -317,6 +320,14 @@ impl QuotaPolicy {
     #[must_use]
     pub const fn shown(mut self) -> Self {
         self.is_hidden = false;
+        self
+    }
+
+    /// Counts by another key of the layer than the main one, which has
+    /// [this name](crate::RateLimitLayerBuilder::named_key): per address beside per user, say, or for everybody together.
+    #[must_use]
+    pub fn counted_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {
+        self.key = Some(key.into());
         self
     }
 
@@ -416,6 +427,11 @@ impl QuotaPolicy {
     /// Whether clients are not told about the policy.
     pub const fn is_hidden(&self) -> bool {
         self.is_hidden
+    }
+
+    /// The name of the key by which it counts; `None` for the main one.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
     }
 
     /// Whether the policy refuses nothing.

@@ -19,10 +19,10 @@ use tokio::task::JoinSet;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, CheckedPolicies, Content, Decision, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    Algorithm, CheckedPolicies, Content, Decision, MemoryStore, NoKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
-    key,
+    key::{self, KeyExtractor},
 };
 
 struct Scene {
@@ -294,6 +294,121 @@ async fn a_shadow_of_a_queue_delays_nothing() {
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
+/// A layer that counts per user, per address and for everybody.
+fn three_keys(scene: &Scene) -> RateLimitLayerBuilder {
+    scene
+        .builder()
+        .named_key("address", key::header("x-address"))
+        .named_key("everybody", key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
+        .policy(QuotaPolicy::per_hour("user", 3))
+        .policy(QuotaPolicy::per_hour("address", 4).counted_by("address"))
+        .policy(QuotaPolicy::per_hour("all", 50).counted_by("everybody"))
+        .policy(QuotaPolicy::per_day("user's day", 30))
+}
+
+/// What is left of each policy, and the status.
+async fn send_from(layer: &RateLimitLayer, user: &str, address: Option<&str>) -> (u16, Vec<(String, u64)>) {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let mut request = Request::builder().header("x-user-id", user);
+    if let Some(address) = address {
+        request = request.header("x-address", address);
+    }
+    let response = layer.layer(handler).oneshot(request.body(()).unwrap()).await.unwrap();
+    let hints = tower_quota::fields::Hints::read(response.headers());
+    let limits = hints.limits().iter();
+    let left = limits.map(|limit| (limit.name().unwrap().to_owned(), limit.remaining().unwrap()));
+    (response.status().as_u16(), left.collect())
+}
+
+fn numbers(left: &[(String, u64)]) -> Vec<u64> {
+    left.iter().map(|(_, left)| *left).collect()
+}
+
+#[tokio::test]
+async fn users_addresses_and_everybody_are_limited_in_one_decision() {
+    let scene = Scene::new();
+    let layer = three_keys(&scene).build().unwrap();
+    let (status, left) = send_from(&layer, "alice", Some("1.1.1.1")).await;
+    let names: Vec<&str> = left.iter().map(|(name, _)| &**name).collect();
+    assert_eq!((status, names), (200, vec!["user", "user's day", "address", "all"]));
+    assert_eq!(numbers(&left), [2, 29, 3, 49]);
+    for _ in 0..2 {
+        send_from(&layer, "bob", Some("1.1.1.1")).await;
+    }
+    assert_eq!(
+        numbers(&send_from(&layer, "carol", Some("1.1.1.1")).await.1),
+        [2, 29, 0, 46]
+    );
+    // The address has nothing left: nobody else pays for that.
+    let (status, left) = send_from(&layer, "dave", Some("1.1.1.1")).await;
+    assert_eq!((status, numbers(&left)), (429, vec![3, 30, 0, 46]));
+    assert_eq!(
+        numbers(&send_from(&layer, "alice", Some("2.2.2.2")).await.1),
+        [1, 28, 3, 45]
+    );
+}
+
+/// E9: the same name never stands for two keys, and each key is shown with its policies.
+#[tokio::test]
+async fn partition_keys_tell_whose_quota_each_policy_is_about() {
+    let scene = Scene::new();
+    let layer = scene
+        .builder()
+        .named_key("address", key::header("x-user-id").and(key::header("x-user-id")))
+        .policy(hour(3).with_partition_key())
+        .policy(
+            QuotaPolicy::per_hour("address", 4)
+                .counted_by("address")
+                .with_partition_key(),
+        )
+        .build()
+        .unwrap();
+    let field = send(&layer, "alice").await;
+    let keys: Vec<&str> = field
+        .split(";pk=")
+        .skip(1)
+        .map(|rest| rest.split(',').next().unwrap())
+        .collect();
+    assert_eq!(keys.len(), 2, "{field}");
+    assert_ne!(keys[0], keys[1]);
+}
+
+#[tokio::test]
+async fn a_request_without_a_named_key_shares_that_part_passes_it_or_is_refused() {
+    let of = |no_key| {
+        let scene = Scene::new();
+        three_keys(&scene).no_key(no_key).build().unwrap()
+    };
+    let layer = of(NoKey::Share);
+    send_from(&layer, "alice", None).await;
+    assert_eq!(numbers(&send_from(&layer, "bob", None).await.1), [2, 29, 2, 48]);
+    let layer = of(NoKey::Allow);
+    assert_eq!(numbers(&send_from(&layer, "alice", None).await.1), [2, 29, 49]);
+    let layer = of(NoKey::Refuse);
+    assert_eq!(send_from(&layer, "alice", None).await, (403, vec![]));
+    assert_eq!(send_from(&layer, "alice", Some("1.1.1.1")).await.0, 200);
+}
+
+#[test]
+fn keys_that_are_missing_or_named_twice_are_refused() {
+    let scene = Scene::new();
+    let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
+    assert_eq!(
+        error(scene.builder().policy(hour(1).counted_by("address"))),
+        r#"policy "hour": the layer has no key named "address""#
+    );
+    assert_eq!(
+        error(three_keys(&scene).named_key("address", key::header("x"))),
+        r#"key "address": the name is empty or used twice; names must be unique"#
+    );
+    let handle = three_keys(&scene).build().unwrap().rules();
+    let message = handle
+        .replace(rules([hour(1).counted_by("addresses")]))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(message, r#"policy "hour": the layer has no key named "addresses""#);
+}
+
 #[test]
 fn rules_are_read_with_all_that_a_policy_can_have() {
     let read: Rules = serde_json::from_str(
@@ -303,7 +418,8 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
             {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true},
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
              "algorithm": "fixed_window", "shadow": true},
-            {"name": "slots", "quota": 3, "unit": "concurrent_requests", "shadow": true, "hidden": false}
+            {"name": "slots", "quota": 3, "unit": "concurrent_requests", "shadow": true, "hidden": false,
+             "key": "everybody"}
         ]}"#,
     )
     .unwrap();
@@ -322,7 +438,10 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
             .with_content_bytes(Content::Response)
             .with_algorithm(Algorithm::FixedWindow)
             .shadow(),
-        QuotaPolicy::concurrent("slots", 3).shadow().shown(),
+        QuotaPolicy::concurrent("slots", 3)
+            .shadow()
+            .shown()
+            .counted_by("everybody"),
     ];
     assert_eq!(read, rules(expected));
 }

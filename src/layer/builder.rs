@@ -7,7 +7,7 @@ use http::{Response, StatusCode, request, response};
 
 use super::{
     RateLimitLayer,
-    limits::{ActualCostOf, Cost, Limits, NoKey},
+    limits::{ActualCostOf, Cost, Limits, NamedKey, NoKey},
     screening::{AbnormalUsage, Capacity, Screening},
 };
 use crate::{
@@ -30,6 +30,7 @@ pub struct RateLimitLayerBuilder {
     store: Arc<dyn Store>,
     scope: Option<String>,
     key: Option<Box<dyn KeyExtractor>>,
+    named_keys: Vec<(String, Box<dyn KeyExtractor>)>,
     digest_key: Option<[u8; 32]>,
     no_key: NoKey,
     rules: Rules,
@@ -51,6 +52,7 @@ impl RateLimitLayerBuilder {
             store: Arc::new(store),
             scope: None,
             key: None,
+            named_keys: Vec::new(),
             digest_key: None,
             no_key: NoKey::default(),
             rules: Rules::new(),
@@ -79,6 +81,30 @@ impl RateLimitLayerBuilder {
     /// Whose quota a request uses; see [`key`](crate::key). Needed.
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
         self.key = Some(Box::new(key));
+        self
+    }
+
+    /// Another key, for policies that are [counted by](QuotaPolicy::counted_by) it. Names must be unique.
+    ///
+    /// A request then uses the quota of several partitions, in one decision: of all of them or of none. Where it has no
+    /// such key, [`no_key`](Self::no_key) says what happens: it shares the quota of all that have none, or these policies
+    /// do not apply to it, or it is refused.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .named_key("address", key::client_ip())
+    ///     .named_key("everybody", key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
+    ///     .policy(QuotaPolicy::per_minute("user", 60))
+    ///     .policy(QuotaPolicy::per_minute("address", 600).counted_by("address"))
+    ///     .policy(QuotaPolicy::per_second("all", 5_000).counted_by("everybody"))
+    ///     .build()?;
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    pub fn named_key(mut self, name: impl Into<String>, key: impl KeyExtractor) -> Self {
+        self.named_keys.push((name.into(), Box::new(key)));
         self
     }
 
@@ -303,8 +329,9 @@ impl RateLimitLayerBuilder {
             .key
             .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
         key.check()?;
+        let keys = check_names(&self.named_keys)?;
         self.fields.check()?;
-        let policies = Policies::new(self.rules, self.tiers, self.fields)?;
+        let policies = Policies::new(self.rules, self.tiers, keys, self.fields)?;
         check_deadline(self.deadline)?;
         check_status(self.status)?;
         if let Some(window) = policies.lone_large_windows().first() {
@@ -322,7 +349,8 @@ impl RateLimitLayerBuilder {
             Clock::system(),
         );
         Ok(RateLimitLayer::new(Limits {
-            shared_partition: Limits::shared_partition(&scope),
+            shared_partition: Limits::shared_partition(&scope, ""),
+            named_keys: NamedKey::of(&scope, self.named_keys),
             scope,
             scope_name,
             key,
@@ -337,6 +365,20 @@ impl RateLimitLayerBuilder {
             log: LayerLog::default(),
         }))
     }
+}
+
+/// The names of keys, if they are sound.
+fn check_names(keys: &[(String, Box<dyn KeyExtractor>)]) -> Result<Vec<String>, ConfigError> {
+    let mut names: Vec<String> = Vec::new();
+    for (name, key) in keys {
+        if name.is_empty() || names.contains(name) {
+            let message = format!("key {name:?}: the name is empty or used twice; names must be unique");
+            return Err(ConfigError::new(ConfigErrorKind::Key, message));
+        }
+        key.check()?;
+        names.push(name.clone());
+    }
+    Ok(names)
 }
 
 fn check_deadline(deadline: Duration) -> Result<(), ConfigError> {

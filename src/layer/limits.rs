@@ -26,11 +26,12 @@ use crate::{
     telemetry::LayerLog,
 };
 
-/// What happens to a request for which no key is found.
+/// What happens to a request for which no key is found, or not one of the
+/// [named keys](crate::RateLimitLayerBuilder::named_key).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoKey {
-    /// Pass it on, uncounted.
+    /// Pass it on, uncounted. Policies that count by a key that is found apply all the same.
     Allow,
     /// Refuse it with status 403.
     Refuse,
@@ -44,6 +45,7 @@ pub(crate) struct Limits {
     pub(super) scope_name: String,
     pub(super) key: Box<dyn KeyExtractor>,
     pub(super) shared_partition: PartitionId,
+    pub(super) named_keys: Vec<NamedKey>,
     pub(super) no_key: NoKey,
     pub(super) screening: Screening,
     pub(super) policies: Arc<Policies>,
@@ -53,6 +55,22 @@ pub(crate) struct Limits {
     pub(super) cost: Cost,
     pub(super) actual_cost: Option<Box<ActualCostOf>>,
     pub(super) log: LayerLog,
+}
+
+/// A key by which some policies count.
+pub(super) struct NamedKey {
+    key: Box<dyn KeyExtractor>,
+    shared_partition: PartitionId,
+}
+
+impl NamedKey {
+    pub(super) fn of(scope: &Scope, keys: Vec<(String, Box<dyn KeyExtractor>)>) -> Vec<Self> {
+        let named = |(name, key): (String, Box<dyn KeyExtractor>)| Self {
+            shared_partition: Limits::shared_partition(scope, &name),
+            key,
+        };
+        keys.into_iter().map(named).collect()
+    }
 }
 
 pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
@@ -116,9 +134,9 @@ impl Turn {
 }
 
 impl Limits {
-    /// The partition of requests without a key.
-    pub(super) fn shared_partition(scope: &Scope) -> PartitionId {
-        scope.partition(&PartitionKey::new("no key", ""))
+    /// The partition of requests without this key.
+    pub(super) fn shared_partition(scope: &Scope, name: &str) -> PartitionId {
+        scope.partition(&PartitionKey::new("no key", name))
     }
 
     /// screening → key → policy → plan → guard
@@ -129,9 +147,8 @@ impl Limits {
         }
         let screened = self.screening.screen(request);
         // While new rules are tried, they depend on who the caller is.
-        let mut partition = active.has_candidate().then(|| self.partition(request));
-        let known = partition.and_then(Result::ok);
-        let selection = self.policies.select(&active, request, known);
+        let known = active.has_candidate().then(|| self.partition(request, None));
+        let selection = self.policies.select(&active, request, known.and_then(Result::ok));
         if selection.is_unknown {
             self.log.unknown_tier.unknown_tier(&self.scope_name);
         }
@@ -143,32 +160,60 @@ impl Limits {
         let Some(set) = selection.set else {
             return (decided(Outcome::Unlimited, None), None);
         };
-        let set = set.at_capacity(percent, self.policies.fields());
-        let partition = match *partition.get_or_insert_with(|| self.partition(request)) {
-            Ok(partition) => partition,
-            Err(outcome) => return (decided(outcome, None), Some(set)),
+        let set = self.policies.at_capacity(&set, percent);
+        let deciding = match self.plan(&set, request, known) {
+            Ok(plan) => self.guard.decide(plan),
+            Err(outcome) => decided(outcome, None),
         };
+        (deciding, Some(set))
+    }
+
+    /// What the store is asked, or what becomes of a request without a key.
+    fn plan(
+        &self,
+        set: &PolicySet,
+        request: &Parts,
+        known: Option<Result<PartitionId, Outcome>>,
+    ) -> Result<Plan, Outcome> {
         let cost = match &self.cost {
             Cost::Of(cost) => cost(request),
             Cost::Same(cost) => *cost,
         };
-        let mut plan = Plan::new(set.policies.clone(), partition, cost);
-        if set.follow_up.counts_request_bytes {
-            plan = plan.with_content_bytes(self.announced_bytes(request), 0);
+        let mut plan: Option<Plan> = None;
+        for part in &set.parts {
+            let known = known.filter(|_| part.key.is_none());
+            let partition = match known.unwrap_or_else(|| self.partition(request, part.key)) {
+                Ok(partition) => partition,
+                // Policies that count by another key apply all the same.
+                Err(Outcome::Unlimited) => continue,
+                Err(outcome) => return Err(outcome),
+            };
+            plan = Some(match plan {
+                Some(plan) => plan.and(part.policies.clone(), partition),
+                None => Plan::new(part.policies.clone(), partition, cost),
+            });
         }
-        (self.guard.decide(plan), Some(set))
+        let plan = plan.ok_or(Outcome::Unlimited)?;
+        if set.follow_up.counts_request_bytes {
+            return Ok(plan.with_content_bytes(self.announced_bytes(request), 0));
+        }
+        Ok(plan)
     }
 
-    /// Whose quota a request uses, or what becomes of it because nobody knows.
-    fn partition(&self, request: &Parts) -> Result<PartitionId, Outcome> {
-        if let Some(key) = self.key.extract(request) {
+    /// Whose quota a request uses by the main key or one that has a name, or what becomes of it because nobody knows.
+    fn partition(&self, request: &Parts, key: Option<usize>) -> Result<PartitionId, Outcome> {
+        let (key, shared_partition) = match key.map(|key| &self.named_keys[key]) {
+            Some(named) => (&named.key, named.shared_partition),
+            None => (&self.key, self.shared_partition),
+        };
+        if let Some(key) = key.extract(request) {
             return Ok(self.scope.partition(&key));
         }
         self.log.no_key.no_key(&self.scope_name);
         match self.no_key {
             NoKey::Allow => Err(Outcome::Unlimited),
             NoKey::Refuse => Err(Outcome::Unattributed),
-            NoKey::Share => Ok(self.shared_partition),
+            NoKey::Share => Ok(shared_partition),
         }
     }
 

@@ -74,6 +74,7 @@ struct PolicyForm {
     algorithm: AlgorithmForm,
     #[serde(default)]
     unit: UnitForm,
+    key: Option<String>,
     hidden: Option<bool>,
     #[serde(default)]
     shadow: bool,
@@ -136,6 +137,9 @@ impl PolicyForm {
         policy = policy.with_algorithm(self.algorithm.into());
         if let Some(capacity) = self.burst_capacity {
             policy = policy.with_burst_capacity(capacity);
+        }
+        if let Some(key) = self.key {
+            policy = policy.counted_by(key);
         }
         if self.shadow {
             policy = policy.shadow();

@@ -91,6 +91,8 @@ impl fmt::Debug for Tiers {
 /// The rules of a layer, which may be replaced while requests are under way.
 pub(crate) struct Policies {
     select: Option<Box<SelectTier>>,
+    /// The names of all keys but the main one.
+    keys: Vec<String>,
     fields: ResponseFields,
     active: ArcSwap<Active>,
 }
@@ -133,12 +135,17 @@ pub(crate) struct Selection {
 
 impl Policies {
     /// The same for all, or by tier.
-    pub(crate) fn new(mut rules: Rules, tiers: Option<Tiers>, fields: ResponseFields) -> Result<Self, ConfigError> {
+    pub(crate) fn new(
+        mut rules: Rules,
+        tiers: Option<Tiers>,
+        keys: Vec<String>,
+        fields: ResponseFields,
+    ) -> Result<Self, ConfigError> {
         let select = tiers.map(|tiers| {
             rules.tiers.extend(tiers.rules.tiers);
             tiers.select
         });
-        let sets = Sets::new(rules, select.is_some(), &fields)?;
+        let sets = Sets::new(rules, select.is_some(), &keys, &fields)?;
         let active = Active {
             is_on: true,
             current: Arc::new(sets),
@@ -146,6 +153,7 @@ impl Policies {
         };
         Ok(Self {
             select,
+            keys,
             fields,
             active: ArcSwap::from_pointee(active),
         })
@@ -153,6 +161,11 @@ impl Policies {
 
     pub(crate) fn fields(&self) -> &ResponseFields {
         &self.fields
+    }
+
+    /// A set with so many percent of its quotas.
+    pub(crate) fn at_capacity(&self, set: &Arc<PolicySet>, percent: u8) -> Arc<PolicySet> {
+        set.at_capacity(percent, &self.keys, &self.fields)
     }
 
     /// What holds now. Whoever has begun with it goes on with it.
@@ -213,12 +226,12 @@ impl Candidate {
 }
 
 impl Sets {
-    fn new(rules: Rules, has_select: bool, fields: &ResponseFields) -> Result<Self, ConfigError> {
+    fn new(rules: Rules, has_select: bool, keys: &[String], fields: &ResponseFields) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         let checked = match (&*rules.policies, &*rules.tiers) {
             ([], []) if has_select => return error("tiers: there is none; at least one is needed"),
-            (policies, []) => CheckedSets::Same(Arc::new(PolicySet::new(policies.to_vec(), fields)?)),
-            ([], tiers) if has_select => CheckedSets::ByTier(by_tier(tiers, fields)?),
+            (policies, []) => CheckedSets::Same(Arc::new(PolicySet::new(policies.to_vec(), keys, fields)?)),
+            ([], tiers) if has_select => CheckedSets::ByTier(by_tier(tiers, keys, fields)?),
             ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::by`"),
             _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
         };
@@ -230,6 +243,7 @@ type Tier<T> = (String, Option<T>);
 
 fn by_tier(
     tiers: &[Tier<Vec<QuotaPolicy>>],
+    keys: &[String],
     fields: &ResponseFields,
 ) -> Result<Vec<Tier<Arc<PolicySet>>>, ConfigError> {
     let mut names = HashSet::new();
@@ -238,7 +252,7 @@ fn by_tier(
         return Err(ConfigError::new(ConfigErrorKind::DuplicateTier, message));
     }
     let checked = |(name, policies): &Tier<Vec<QuotaPolicy>>| {
-        let set = policies.clone().map(|policies| PolicySet::new(policies, fields));
+        let set = policies.clone().map(|policies| PolicySet::new(policies, keys, fields));
         match set.transpose() {
             Ok(set) => Ok((name.clone(), set.map(Arc::new))),
             Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),

@@ -5,8 +5,10 @@ use std::{
     time::Duration,
 };
 
+use smallvec::SmallVec;
+
 use crate::{
-    error::ConfigError,
+    error::{ConfigError, ConfigErrorKind},
     quota::{Algorithm, CheckedPolicies, Content, QuotaPolicy, QuotaUnit},
     response_fields::{PolicyFields, ResponseFields},
 };
@@ -14,13 +16,22 @@ use crate::{
 /// Policies that one decision holds together, with the field that shows them.
 #[derive(Debug)]
 pub(crate) struct PolicySet {
-    pub(crate) policies: CheckedPolicies,
+    policies: CheckedPolicies,
+    pub(crate) parts: SmallVec<[SetPart; 1]>,
     pub(crate) fields: Arc<PolicyFields>,
     pub(crate) follow_up: FollowUp,
     /// Whether these are other policies with a part of their quotas.
     pub(crate) is_reduced: bool,
     /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
     reduced: OnceLock<Box<Reduced>>,
+}
+
+/// Policies that count by the same key.
+#[derive(Clone, Debug)]
+pub(crate) struct SetPart {
+    /// The position of the key among those that have names; `None` for the main one.
+    pub(crate) key: Option<usize>,
+    pub(crate) policies: CheckedPolicies,
 }
 
 type Reduced = [OnceLock<Arc<PolicySet>>; 99];
@@ -32,6 +43,34 @@ pub(crate) struct FollowUp {
     pub(crate) counts_response_bytes: bool,
     pub(crate) has_queue: bool,
     pub(crate) has_slots: bool,
+}
+
+/// The policies by key, each key in the place of its first policy.
+fn parts(policies: &CheckedPolicies, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
+    let mut parts: Vec<(Option<usize>, Vec<QuotaPolicy>)> = Vec::new();
+    for policy in policies {
+        let policy = policy.policy();
+        let key = match policy.key() {
+            None => None,
+            Some(name) => Some(keys.iter().position(|key| key == name).ok_or_else(|| {
+                let message = format!("policy {:?}: the layer has no key named {name:?}", policy.name());
+                ConfigError::new(ConfigErrorKind::Key, message)
+            })?),
+        };
+        match parts.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, policies)) => policies.push(policy.clone()),
+            None => parts.push((key, vec![policy.clone()])),
+        }
+    }
+    if let [(key, _)] = &*parts {
+        let (key, policies) = (*key, policies.clone());
+        return Ok(SmallVec::from_buf([SetPart { key, policies }]));
+    }
+    let checked = parts.into_iter().map(|(key, policies)| {
+        let policies = CheckedPolicies::new(policies)?;
+        Ok(SetPart { key, policies })
+    });
+    checked.collect()
 }
 
 impl FollowUp {
@@ -62,9 +101,14 @@ impl FollowUp {
 }
 
 impl PolicySet {
-    pub(crate) fn new(policies: Vec<QuotaPolicy>, fields: &ResponseFields) -> Result<Self, ConfigError> {
+    pub(crate) fn new(
+        policies: Vec<QuotaPolicy>,
+        keys: &[String],
+        fields: &ResponseFields,
+    ) -> Result<Self, ConfigError> {
         let policies = CheckedPolicies::new(policies)?;
         Ok(Self {
+            parts: parts(&policies, keys)?,
             fields: Arc::new(fields.prepare(&policies)?),
             follow_up: FollowUp::of(&policies),
             policies,
@@ -74,26 +118,31 @@ impl PolicySet {
     }
 
     /// The same policies with so many percent of their quotas.
-    pub(crate) fn at_capacity(self: &Arc<Self>, percent: u8, fields: &ResponseFields) -> Arc<Self> {
+    pub(crate) fn at_capacity(self: &Arc<Self>, percent: u8, keys: &[String], fields: &ResponseFields) -> Arc<Self> {
         let index = match percent {
             100.. => return Arc::clone(self),
             percent => usize::from(percent.max(1)) - 1,
         };
         let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
-        let reduced = reduced[index].get_or_init(|| Arc::new(self.reduced_to(percent.max(1), fields)));
+        let reduced = reduced[index].get_or_init(|| Arc::new(self.reduced_to(percent.max(1), keys, fields)));
         Arc::clone(reduced)
     }
 
-    fn reduced_to(&self, percent: u8, fields: &ResponseFields) -> Self {
+    fn reduced_to(&self, percent: u8, keys: &[String], fields: &ResponseFields) -> Self {
         let reduced = |percent| {
             let policies = self.policies.iter().map(|policy| policy.policy().clone());
-            Self::new(policies.map(|policy| policy.reduced_to(percent)).collect(), fields)
+            Self::new(
+                policies.map(|policy| policy.reduced_to(percent)).collect(),
+                keys,
+                fields,
+            )
         };
         // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
         // next lower ones are as good.
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
         let mut found = found.unwrap_or_else(|| Self {
             policies: self.policies.clone(),
+            parts: self.parts.clone(),
             fields: Arc::default(),
             follow_up: self.follow_up,
             is_reduced: true,

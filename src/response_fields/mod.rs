@@ -365,7 +365,7 @@ mod tests {
     fn policies_of(policies: Vec<QuotaPolicy>) -> String {
         let policies = CheckedPolicies::new(policies).unwrap();
         let fields = ResponseFields::default().prepare(&policies).unwrap();
-        fields.value(|| None).unwrap().to_str().unwrap().to_owned()
+        fields.value(&|_| None).unwrap().to_str().unwrap().to_owned()
     }
 
     /// Takes `requests` units at one moment, waits, takes one more and shows the field of that.

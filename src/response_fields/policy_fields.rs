@@ -28,15 +28,18 @@ enum Shown {
     ByKey(Box<ValueOf>),
 }
 
-type ValueOf = dyn Fn(&[u8]) -> HeaderValue + Send + Sync;
+/// The key of the partition that a policy of this name counts for, if it counts for any.
+pub(super) type KeyOf<'a> = dyn Fn(&str) -> Option<[u8; 12]> + 'a;
+
+type ValueOf = dyn Fn(&KeyOf<'_>) -> HeaderValue + Send + Sync;
 
 impl PolicyFields {
-    /// The value of `RateLimit-Policy` for the caller with this key.
-    pub(super) fn value(&self, key: impl FnOnce() -> Option<[u8; 12]>) -> Option<HeaderValue> {
+    /// The value of `RateLimit-Policy` for the caller who has these keys, by the names of policies.
+    pub(super) fn value(&self, key: &KeyOf<'_>) -> Option<HeaderValue> {
         match &self.shown {
             Shown::Nothing => None,
             Shown::Same(value) => Some(value.clone()),
-            Shown::ByKey(value) => key().map(|key| value(&key)),
+            Shown::ByKey(value) => Some(value(key)),
         }
     }
 }
@@ -61,16 +64,19 @@ macro_rules! named_policies {
         if items.is_empty() {
             Shown::Nothing
         } else if items.iter().any(|(_, shows_key)| *shows_key) {
-            let field = move |key: Option<&[u8]>| {
-                let items = items.iter().cloned().map(|(item, shows_key)| match key {
-                    Some(key) if shows_key => item.with_partition_key(key),
-                    _ => item,
+            let field = move |key: &KeyOf<'_>| {
+                let items = items.iter().cloned().map(|(item, shows_key)| {
+                    let key = key(item.name()).filter(|_| shows_key);
+                    match key {
+                        Some(key) => item.with_partition_key(key),
+                        None => item,
+                    }
                 });
                 $dialect::RateLimitPolicy::new(items)
             };
-            field(Some(&[0; 12])).map_err(|error| too_much(&error))?;
+            field(&|_| Some([0; 12])).map_err(|error| too_much(&error))?;
             Shown::ByKey(Box::new(move |key| {
-                let field = field(Some(key)).expect("a field of this length was made before");
+                let field = field(key).expect("a field of this length was made before");
                 field.to_header_value()
             }))
         } else {
@@ -124,7 +130,7 @@ impl ResponseFields {
         let units = match &prepared {
             _ if !self.without_policies => None,
             Shown::Same(value) => Some(value.clone()),
-            Shown::ByKey(value) => Some(value(&[0; 12])),
+            Shown::ByKey(value) => Some(value(&|_| None)),
             Shown::Nothing => None,
         };
         Ok(PolicyFields {

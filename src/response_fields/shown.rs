@@ -6,6 +6,7 @@ use super::{Form, ResponseFields, ShownWhen, policy_fields::has_one_number};
 use crate::{
     decision::{Allowance, Decision},
     fields::whole_seconds,
+    partition::PartitionId,
     quota::{QuotaPolicy, QuotaUnit},
 };
 
@@ -13,6 +14,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) policy: &'a QuotaPolicy,
+    pub(super) partition: PartitionId,
     pub(super) remaining: u64,
     /// Whole seconds.
     pub(super) reset: Option<u64>,
@@ -58,6 +60,7 @@ impl ResponseFields {
         }
         Shown {
             policy,
+            partition: allowance.partition(),
             remaining,
             reset: reset.map(|seconds| seconds.saturating_add(jitter)),
             is_violated: allowance.is_violated(),

@@ -47,7 +47,7 @@ impl ResponseFields {
             let value = self.retry_after(seconds);
             response.headers_mut().insert(header::RETRY_AFTER, value);
         }
-        let is_about_policies = decision.partition().is_some() || decision.outcome() == Outcome::Overloaded;
+        let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
         if is_about_policies && self.is_due(decision) {
             let telling = Telling {
                 settings: self,
@@ -121,7 +121,7 @@ impl Telling<'_> {
                 if shows_limits {
                     self.write_draft06_limit(response.headers_mut());
                 }
-                if let Some(policies) = self.policies.value(|| None) {
+                if let Some(policies) = self.policies.value(&|_| None) {
                     fields::merge_draft06_policies(response.headers_mut(), &policies);
                 }
             }
@@ -130,10 +130,17 @@ impl Telling<'_> {
         }
     }
 
+    /// The key of the partition that a policy counts for.
+    fn key_of(&self, policy: &str) -> Option<[u8; 12]> {
+        let mut allowances = self.decision.allowances();
+        let allowance = allowances.find(|allowance| allowance.policy().name() == policy)?;
+        Some(allowance.partition().shown_key())
+    }
+
     fn lists(&self, shows_limits: bool) -> OwnFields {
         OwnFields {
             rate_limit: shows_limits.then(|| self.list()).flatten(),
-            rate_limit_policy: self.policies.value(|| Some(self.decision.partition()?.shown_key())),
+            rate_limit_policy: self.policies.value(&|name| self.key_of(name)),
             hidden_policy: self.policies.units.clone(),
             retry_after: None,
         }
@@ -154,9 +161,8 @@ impl Telling<'_> {
             if let Some(reset) = shown.reset {
                 item = item.parameter(EFFECTIVE_WINDOW, integer(reset));
             }
-            let keyed = self.decision.partition().filter(|_| shown.policy.shows_partition_key());
-            if let Some(partition) = keyed {
-                let _ = item.parameter(PARTITION_KEY, &partition.shown_key()[..]);
+            if shown.policy.shows_partition_key() {
+                let _ = item.parameter(PARTITION_KEY, &shown.partition.shown_key()[..]);
             }
         }
         list.finish()?;
