@@ -17,6 +17,9 @@
 //!   deadline, decision, response and, where the name says so, the fields. The first line is the service without a
 //!   layer; its time, most of it for making the request, is in all of them.
 //!
+//! - *screening*: the same request with the peer's address, which is counted by one window unless it is exempt or blocked.
+//!   The rules are half about networks, of nine prefix lengths, and half about keys; the clients are in none of them.
+//!
 //! Criterion measures each alone; the tables at the end, which a filter or an option leaves out, have all sides of a
 //! group in turns, and only they should be used for comparisons. The bytes are those of all allocations together. The
 //! allocator counts, at a cost of some nanoseconds for each allocation.
@@ -29,6 +32,7 @@ use std::{
     alloc::System,
     future::{Future, Ready, ready},
     hash::Hash,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     num::NonZeroU32,
     pin::Pin,
     task::{Context, Poll, Waker},
@@ -44,8 +48,9 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
-    RateLimitLayer, Scope, Settlement, Store, key,
+    Access, AccessList, AccessRules, Algorithm, CheckedPolicies, Decision, Exemption, MemoryStore, Outcome,
+    PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
+    key::{self, PeerAddress},
 };
 
 use self::rounds::Side;
@@ -75,6 +80,7 @@ fn main() {
         text_key(),
         algorithms(),
         layer(),
+        screening(),
     ];
     for group in &mut groups {
         let mut measured = criterion.benchmark_group(group.name);
@@ -365,7 +371,62 @@ fn layer() -> Group {
     }
 }
 
-fn requests<S, B>(name: &'static str, mut service: S) -> Case
+fn screening() -> Group {
+    let list = |rules| {
+        let list = AccessList::new(key::client_ip());
+        list.replace(access_rules(rules));
+        list
+    };
+    let blocked = list(100_000);
+    blocked
+        .update(|rules| rules.set_network("203.0.113.0/24", Access::Block))
+        .expect("it is a network");
+    let layer = || {
+        let builder = RateLimitLayer::builder(MemoryStore::new());
+        let builder = builder.scope("bench").key(key::header(USER.as_str()));
+        builder.policy(policies(true)[0].clone())
+    };
+    let case = |name, layer: RateLimitLayerBuilder, status| {
+        let layer = layer.build().expect("the settings are sound");
+        requests_with(name, layer.layer(service_fn(answer)), Some(PEER), status)
+    };
+    let (ok, forbidden) = (StatusCode::OK, StatusCode::FORBIDDEN);
+    Group {
+        name: "screening",
+        cases: vec![
+            case("nothing is screened", layer(), ok),
+            case("no rules", layer().access_list(list(0)), ok),
+            case("a hundred rules", layer().access_list(list(100)), ok),
+            case("100 000 rules", layer().access_list(list(100_000)), ok),
+            case("blocked by 100 000 rules", layer().access_list(blocked), forbidden),
+            case("exempt", layer().exempt(Exemption::path("/")), ok),
+        ],
+    }
+}
+
+const PEER: PeerAddress = PeerAddress(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 9)), 50_000));
+
+/// So many rules, half about networks of 10.0.0.0/8 and half about keys.
+fn access_rules(count: u32) -> AccessRules {
+    let mut rules = AccessRules::new();
+    for number in 0..count / 2 {
+        let [_, second, third, fourth] = (number << 3).to_be_bytes();
+        let network = format!("10.{second}.{third}.{fourth}/{}", 24 + number % 9);
+        rules.set_network(network, Access::Block).expect("it is a network");
+        let key = PartitionKey::new(USER.as_str(), format!("blocked-{number:08}"));
+        rules.set_key(key, Access::Block).expect("there is room");
+    }
+    rules
+}
+
+fn requests<S, B>(name: &'static str, service: S) -> Case
+where
+    S: Service<Request<Body>, Response = Response<B>> + 'static,
+{
+    requests_with(name, service, None, StatusCode::OK)
+}
+
+fn requests_with<S, B>(name: &'static str, mut service: S, peer: Option<PeerAddress>, status: StatusCode) -> Case
 where
     S: Service<Request<Body>, Response = Response<B>> + 'static,
 {
@@ -374,8 +435,11 @@ where
     case(name, values, true, move |user: &HeaderValue| {
         let mut request = Request::new(Body::empty());
         request.headers_mut().insert(USER, user.clone());
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
         let response = service.call(request).now_or_never().expect("nothing here waits");
-        response.is_ok_and(|response| response.status() == StatusCode::OK)
+        response.is_ok_and(|response| response.status() == status)
     })
 }
 

@@ -75,6 +75,8 @@ pub enum Outcome {
     Abnormal,
     /// All policies had quota left; the request was charged and passed on.
     Allowed,
+    /// An [access list](crate::AccessList) blocks the client; the request was refused.
+    Blocked,
     /// The store gave no decision; the request was passed on without being counted.
     FailedOpen,
     /// The store gave no decision; the request was refused with status 503.
@@ -85,7 +87,8 @@ pub enum Outcome {
     Refused,
     /// The request could not be attributed to a caller, and the layer refuses such requests.
     Unattributed,
-    /// No limit applies to this request.
+    /// No limit applies to this request: its tier is unlimited, it is [exempt](crate::Exemption), or an
+    /// [access list](crate::AccessList) allows its client.
     Unlimited,
 }
 
@@ -95,7 +98,12 @@ impl Outcome {
     pub fn is_pass(self) -> bool {
         match self {
             Self::Allowed | Self::FailedOpen | Self::Unlimited => true,
-            Self::Abnormal | Self::FailedClosed | Self::Overloaded | Self::Refused | Self::Unattributed => false,
+            Self::Abnormal
+            | Self::Blocked
+            | Self::FailedClosed
+            | Self::Overloaded
+            | Self::Refused
+            | Self::Unattributed => false,
         }
     }
 }

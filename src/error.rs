@@ -30,6 +30,8 @@ pub struct ConfigError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigErrorKind {
+    /// A rule of an access list: a network that cannot be read, or one rule too many.
+    AccessRules,
     /// The algorithm of a policy.
     Algorithm,
     /// The burst capacity of a policy.
@@ -44,13 +46,15 @@ pub enum ConfigErrorKind {
     DuplicatePolicy,
     /// Two tiers with the same name.
     DuplicateTier,
+    /// Requests that are not counted: a path or network that cannot be read, or too many exemptions.
+    Exemption,
     /// How requests are attributed: a missing key, an unreadable network, a prefix length, a header name.
     Key,
     /// The name of a policy.
     PolicyName,
     /// The quota of a policy.
     Quota,
-    /// The status of refusals.
+    /// The status of refusals, because of a quota or of an access list.
     RefusalStatus,
     /// What responses tell clients: a setting, or a policy that the chosen dialect cannot say.
     ResponseFields,

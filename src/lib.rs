@@ -61,6 +61,8 @@
 //! | limits that clients must not see | [`QuotaPolicy::hidden`] |
 //! | lower limits while the service is busy | [`capacity`](RateLimitLayerBuilder::capacity) |
 //! | to turn away what looks like an attack | [`abnormal_usage`](RateLimitLayerBuilder::abnormal_usage) |
+//! | health checks that cost nothing, partners without limits | [`exempt`](RateLimitLayerBuilder::exempt) |
+//! | to allow or block clients while the service runs | [`AccessList`] |
 //! | browsers and scripts of other origins | [`skip_cors_preflight`](RateLimitLayerBuilder::skip_cors_preflight), [`fields::EXPOSED`] |
 //! | a client that is not refused | the module `client` |
 //! | a gateway before a service with limits of its own | nothing: the layer [joins](fields::merge_into) both lists |
@@ -151,8 +153,9 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
     layer::{
-        AbnormalUsage, ActualCost, Capacity, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer,
-        RateLimitLayerBuilder, RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
+        AbnormalUsage, Access, AccessList, AccessRules, ActualCost, Capacity, Exemption, HeldSlot, NoKey, RateLimit,
+        RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent, RequestContentBody, RequestContentLayer,
+        ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},

@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use http::{HeaderValue, request::Parts};
 use ipnet::IpNet;
 
+pub(crate) use self::address::network;
 pub use self::peer::PeerAddress;
 use crate::{
     error::{ConfigError, ConfigErrorKind},

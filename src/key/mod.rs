@@ -27,6 +27,7 @@ use std::{fmt, marker::PhantomData};
 
 use http::{HeaderName, request::Parts};
 
+pub(crate) use self::client_ip::network;
 pub use self::client_ip::{ClientIp, ForwardingField, PeerAddress, client_ip};
 use crate::{
     error::{ConfigError, ConfigErrorKind},

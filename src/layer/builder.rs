@@ -8,7 +8,7 @@ use http::{Response, StatusCode, request, response};
 use super::{
     RateLimitLayer,
     limits::{ActualCostOf, Cost, Limits, NamedKey, NoKey},
-    screening::{AbnormalUsage, Capacity, Screening},
+    screening::{AbnormalUsage, AccessList, Capacity, Exemption, Screening},
 };
 use crate::{
     clock::Clock,
@@ -236,6 +236,33 @@ impl RateLimitLayerBuilder {
         self
     }
 
+    /// Lets these requests pass uncounted, beside those that other calls have exempted. Default: all are counted.
+    ///
+    /// You want it for health checks above all. Up to 64; each is looked at until one applies. See [`Exemption`].
+    pub fn exempt(mut self, exemption: Exemption) -> Self {
+        self.screening.exemptions.push(exemption);
+        self
+    }
+
+    /// Lets some clients pass uncounted and refuses others, by rules that can change while the service runs. Default:
+    /// no list. See [`AccessList`].
+    ///
+    /// It is asked before everything else: a client that it blocks is refused whatever else is set.
+    pub fn access_list(mut self, list: AccessList) -> Self {
+        self.screening.access_list = Some(list);
+        self
+    }
+
+    /// The status of refusals because an [access list](Self::access_list) blocks the client: 403, the default, or 429 if
+    /// a client should not see that it is blocked. For gRPC they are `PERMISSION_DENIED` and `RESOURCE_EXHAUSTED`.
+    ///
+    /// Nothing says when to try again. Any other status is an error of [`build`](Self::build); a response of another kind
+    /// is made by [`respond_with`](Self::respond_with).
+    pub fn blocked_status(mut self, status: StatusCode) -> Self {
+        self.screening.blocked_status = status;
+        self
+    }
+
     /// Lets CORS preflight requests pass uncounted: `OPTIONS` with `Origin` and `Access-Control-Request-Method`. Default:
     /// they are counted.
     ///
@@ -281,6 +308,8 @@ impl RateLimitLayerBuilder {
     }
 
     /// The status of refusals because a quota is used up, a client or server error. Default: 429.
+    ///
+    /// Other refusals have a status of their own: see [`Rejection::status`].
     pub fn refusal_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
@@ -330,6 +359,7 @@ impl RateLimitLayerBuilder {
             .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
         key.check()?;
         let keys = check_names(&self.named_keys)?;
+        self.screening.check()?;
         self.fields.check()?;
         let policies = Policies::new(self.rules, self.tiers, keys, self.fields)?;
         check_deadline(self.deadline)?;

@@ -10,7 +10,7 @@ use super::{
     body::RateLimitBody,
     content::Reader,
     open_charge::{ActualCost, OpenCharge, SlotHandle},
-    screening::{Screened, Screening},
+    screening::{Caller, Screened, Screening},
 };
 use crate::{
     clock::Clock,
@@ -142,12 +142,13 @@ impl Limits {
     /// screening → key → policy → plan → guard
     pub(super) fn decide(&self, request: &Parts) -> (Deciding, Option<Arc<PolicySet>>) {
         let active = self.policies.active();
-        if !active.is_on() {
+        let caller = Caller::new(request, &*self.key);
+        let screened = self.screening.screen(&caller);
+        if !active.is_on() && !matches!(screened, Screened::Decided(Outcome::Blocked, _)) {
             return (Deciding::Decided(Decision::unmeasured(Outcome::Unlimited)), None);
         }
-        let screened = self.screening.screen(request);
         // While new rules are tried, they depend on who the caller is.
-        let known = active.has_candidate().then(|| self.partition(request, None));
+        let known = active.has_candidate().then(|| self.partition(&caller, None));
         let selection = self.policies.select(&active, request, known.and_then(Result::ok));
         if selection.is_unknown {
             self.log.unknown_tier.unknown_tier(&self.scope_name);
@@ -161,7 +162,7 @@ impl Limits {
             return (decided(Outcome::Unlimited, None), None);
         };
         let set = self.policies.at_capacity(&set, percent);
-        let deciding = match self.plan(&set, request, known) {
+        let deciding = match self.plan(&set, &caller, known) {
             Ok(plan) => self.guard.decide(plan),
             Err(outcome) => decided(outcome, None),
         };
@@ -172,9 +173,10 @@ impl Limits {
     fn plan(
         &self,
         set: &PolicySet,
-        request: &Parts,
+        caller: &Caller<'_>,
         known: Option<Result<PartitionId, Outcome>>,
     ) -> Result<Plan, Outcome> {
+        let request = caller.request();
         let cost = match &self.cost {
             Cost::Of(cost) => cost(request),
             Cost::Same(cost) => *cost,
@@ -182,7 +184,7 @@ impl Limits {
         let mut plan: Option<Plan> = None;
         for part in &set.parts {
             let known = known.filter(|_| part.key.is_none());
-            let partition = match known.unwrap_or_else(|| self.partition(request, part.key)) {
+            let partition = match known.unwrap_or_else(|| self.partition(caller, part.key)) {
                 Ok(partition) => partition,
                 // Policies that count by another key apply all the same.
                 Err(Outcome::Unlimited) => continue,
@@ -201,13 +203,16 @@ impl Limits {
     }
 
     /// Whose quota a request uses by the main key or one that has a name, or what becomes of it because nobody knows.
-    fn partition(&self, request: &Parts, key: Option<usize>) -> Result<PartitionId, Outcome> {
-        let (key, shared_partition) = match key.map(|key| &self.named_keys[key]) {
-            Some(named) => (&named.key, named.shared_partition),
-            None => (&self.key, self.shared_partition),
+    fn partition(&self, caller: &Caller<'_>, key: Option<usize>) -> Result<PartitionId, Outcome> {
+        let (partition, shared_partition) = match key.map(|key| &self.named_keys[key]) {
+            Some(named) => {
+                let key = named.key.extract(caller.request());
+                (key.map(|key| self.scope.partition(&key)), named.shared_partition)
+            }
+            None => (caller.key().map(|key| self.scope.partition(key)), self.shared_partition),
         };
-        if let Some(key) = key.extract(request) {
-            return Ok(self.scope.partition(&key));
+        if let Some(partition) = partition {
+            return Ok(partition);
         }
         self.log.no_key.no_key(&self.scope_name);
         match self.no_key {
@@ -270,7 +275,8 @@ impl Limits {
         let decision = with_capacity(decision, policies);
         let delay = self.policies.fields().delay();
         let wait = self.policies.fields().refusal_wait(&decision, delay);
-        let rejection = Rejection::new(&decision, request, self.status, wait);
+        let status = self.screening.refusal_status(decision.outcome(), self.status);
+        let rejection = Rejection::new(&decision, request, status, wait);
         let mut response = self.responder.respond(&rejection);
         self.tell(decision, policies, delay, &mut response);
         response

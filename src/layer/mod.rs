@@ -21,7 +21,7 @@ pub use self::{
     future::ResponseFuture,
     limits::NoKey,
     open_charge::{ActualCost, HeldSlot, SlotHandle},
-    screening::{AbnormalUsage, Capacity},
+    screening::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     service::RateLimit,
 };
 use crate::{policy::RulesHandle, store::Store};

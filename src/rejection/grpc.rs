@@ -55,12 +55,14 @@ impl Status {
     fn of(rejection: &Rejection<'_>) -> Self {
         let (code, message) = match rejection.problem_type() {
             ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage was detected".to_owned()),
+            ProblemType::Blocked => (PERMISSION_DENIED, "the client is blocked".to_owned()),
             ProblemType::Forbidden => (
                 PERMISSION_DENIED,
                 "the request cannot be attributed to a caller".to_owned(),
             ),
             ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, quota_exceeded(rejection)),
             ProblemType::TemporaryReducedCapacity => (UNAVAILABLE, "capacity is temporarily reduced".to_owned()),
+            ProblemType::TooManyRequests => (RESOURCE_EXHAUSTED, "too many requests".to_owned()),
         };
         Self { code, message }
     }

@@ -21,7 +21,7 @@ use crate::{
 pub struct Rejection<'a> {
     decision: &'a Decision,
     request: &'a Parts,
-    /// The status of a refusal because a quota is used up.
+    /// The status that was chosen for a refusal because a quota is used up, or because the client is blocked.
     status: StatusCode,
     /// What the client is told.
     wait: Option<Duration>,
@@ -101,14 +101,16 @@ impl<'a> Rejection<'a> {
     /// - 429 if the application has found the usage [abnormal](crate::AbnormalUsage);
     /// - 503 if the [capacity](crate::Capacity) is reduced or exhausted, or if there was no decision and the layer
     ///   [fails closed](crate::FailureMode::Closed);
+    /// - 403, or what [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) says, if an
+    ///   [access list](crate::AccessList) blocks the client;
     /// - 403 if the caller is unknown and the layer [refuses](crate::NoKey::Refuse) such requests.
     ///
     /// It is the meaning of the refusal in HTTP, also for a [gRPC](Self::is_grpc) request, which
     /// [`to_response`](Self::to_response) answers with status 200 and a `grpc-status`.
     pub fn status(&self) -> StatusCode {
         match self.problem_type() {
-            ProblemType::AbnormalUsageDetected => StatusCode::TOO_MANY_REQUESTS,
-            ProblemType::Forbidden => StatusCode::FORBIDDEN,
+            ProblemType::AbnormalUsageDetected | ProblemType::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            ProblemType::Blocked | ProblemType::Forbidden => StatusCode::FORBIDDEN,
             ProblemType::QuotaExceeded => self.status,
             ProblemType::TemporaryReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -117,6 +119,8 @@ impl<'a> Rejection<'a> {
     fn problem_type(&self) -> ProblemType {
         match self.decision.outcome() {
             Outcome::Abnormal => ProblemType::AbnormalUsageDetected,
+            Outcome::Blocked if self.status == StatusCode::TOO_MANY_REQUESTS => ProblemType::TooManyRequests,
+            Outcome::Blocked => ProblemType::Blocked,
             Outcome::Unattributed => ProblemType::Forbidden,
             Outcome::FailedClosed | Outcome::Overloaded => ProblemType::TemporaryReducedCapacity,
             _ if self.decision.is_capacity_reduced() => ProblemType::TemporaryReducedCapacity,
@@ -144,7 +148,7 @@ impl<'a> Rejection<'a> {
     /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
     /// type of the request, and in header fields a `grpc-status` and a `grpc-message`. The status is
     /// `RESOURCE_EXHAUSTED` if a quota is used up or the usage is abnormal, `UNAVAILABLE` if capacity is reduced or there
-    /// was no decision, `PERMISSION_DENIED` if the caller is unknown. With the feature `grpc-details` there is a `grpc-status-details-bin`, too: `RetryInfo` with
+    /// was no decision, `PERMISSION_DENIED` if the caller is unknown or blocked. With the feature `grpc-details` there is a `grpc-status-details-bin`, too: `RetryInfo` with
     /// the exact wait, and `QuotaFailure` with one violation for each violated policy, whose name is the subject.
     /// Clients find the fields that the layer adds in the metadata of the status.
     ///

@@ -9,17 +9,20 @@ use super::Rejection;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProblemType {
     AbnormalUsageDetected,
-    /// What status 403 says is all that there is to say.
+    /// As for all that have no type of their own, the status says what there is to say.
+    Blocked,
     Forbidden,
     QuotaExceeded,
     TemporaryReducedCapacity,
+    /// The client is blocked and not told so.
+    TooManyRequests,
 }
 
 impl ProblemType {
     fn uri(self) -> &'static str {
         match self {
             Self::AbnormalUsageDetected => "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
-            Self::Forbidden => "about:blank",
+            Self::Blocked | Self::Forbidden | Self::TooManyRequests => "about:blank",
             Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
             Self::TemporaryReducedCapacity => {
                 "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -31,11 +34,12 @@ impl ProblemType {
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::AbnormalUsageDetected => "Request not satisfied due to detection of abnormal request pattern",
-            Self::Forbidden => "Forbidden",
+            Self::Blocked | Self::Forbidden => "Forbidden",
             Self::QuotaExceeded => "Request cannot be satisfied as assigned quota has been exceeded",
             Self::TemporaryReducedCapacity => {
                 "Request cannot be satisfied due to temporary server capacity constraints"
             }
+            Self::TooManyRequests => "Too Many Requests",
         }
     }
 }
@@ -47,10 +51,13 @@ pub(super) fn body(rejection: &Rejection<'_>) -> Bytes {
         "title": problem_type.title(),
         "status": rejection.status().as_u16(),
     });
-    if problem_type == ProblemType::Forbidden {
-        problem["detail"] = "The request cannot be attributed to a caller.".into();
-    } else {
-        problem["violated-policies"] = rejection.violated_names().collect::<Value>();
+    match problem_type {
+        ProblemType::Blocked => problem["detail"] = "The client is blocked.".into(),
+        ProblemType::Forbidden => problem["detail"] = "The request cannot be attributed to a caller.".into(),
+        ProblemType::TooManyRequests => {}
+        ProblemType::AbnormalUsageDetected | ProblemType::QuotaExceeded | ProblemType::TemporaryReducedCapacity => {
+            problem["violated-policies"] = rejection.violated_names().collect::<Value>();
+        }
     }
     problem.to_string().into()
 }

@@ -1,4 +1,4 @@
-//! Reading addresses: of hops in both header fields, and of trusted networks.
+//! Reading addresses: of hops in both header fields, and of networks in settings.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -34,7 +34,7 @@ fn with_port<A>(address: A, after: &str) -> Option<A> {
 }
 
 /// A network, `10.0.0.0/8`, or the network of one address. Bits after the prefix are ignored.
-pub(super) fn network(text: &str) -> Option<IpNet> {
+pub(crate) fn network(text: &str) -> Option<IpNet> {
     // IpNet's own FromStr takes neither bare addresses nor upper-case digits.
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address.parse::<IpAddr>().ok()?, Some(prefix)),

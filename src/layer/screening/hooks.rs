@@ -1,10 +1,8 @@
-//! What the application says about a request before anybody looks at quotas.
+//! What the application says about a request: how much capacity there is for it, and whether it is wanted at all.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
-use http::{Method, header, request::Parts};
-
-use crate::decision::Outcome;
+use http::request::Parts;
 
 /// How much of its usual capacity a service has: what a
 /// [capacity hook](crate::RateLimitLayerBuilder::capacity) says about each request.
@@ -78,54 +76,11 @@ impl AbnormalUsage {
         self.retry_after = Some(wait);
         self
     }
+
+    pub(super) fn retry_after(self) -> Option<Duration> {
+        self.retry_after
+    }
 }
 
 pub(super) type CapacityOf = dyn Fn(&Parts) -> Capacity + Send + Sync;
 pub(super) type AbnormalUsageOf = dyn Fn(&Parts) -> Option<AbnormalUsage> + Send + Sync;
-
-/// The hooks of a layer.
-#[derive(Default)]
-pub(super) struct Screening {
-    pub(super) abnormal_usage: Option<Box<AbnormalUsageOf>>,
-    pub(super) capacity: Option<Box<CapacityOf>>,
-    pub(super) skips_cors_preflight: bool,
-}
-
-/// What becomes of a request.
-pub(super) enum Screened {
-    /// It is counted with so many percent of the quotas.
-    Counted(u8),
-    /// It passes or is refused without any policy, and may be told how long to wait.
-    Decided(Outcome, Option<Duration>),
-}
-
-impl Screening {
-    pub(super) fn screen(&self, request: &Parts) -> Screened {
-        if self.skips_cors_preflight && is_cors_preflight(request) {
-            return Screened::Decided(Outcome::Unlimited, None);
-        }
-        if let Some(usage) = self.abnormal_usage.as_ref().and_then(|detect| detect(request)) {
-            return Screened::Decided(Outcome::Abnormal, usage.retry_after);
-        }
-        match self.capacity.as_ref().map(|capacity| capacity(request)) {
-            None | Some(Capacity::Full) => Screened::Counted(100),
-            Some(Capacity::Reduced { percent }) => Screened::Counted(percent.clamp(1, 100)),
-            Some(Capacity::Exhausted { retry_after }) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
-        }
-    }
-}
-
-/// As the Fetch standard defines it.
-fn is_cors_preflight(request: &Parts) -> bool {
-    request.method == Method::OPTIONS
-        && request.headers.contains_key(header::ORIGIN)
-        && request.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
-}
-
-impl fmt::Debug for Screening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Screening")
-            .field("skips_cors_preflight", &self.skips_cors_preflight)
-            .finish_non_exhaustive()
-    }
-}

@@ -1,0 +1,280 @@
+//! Networks and partition keys that are allowed or blocked, by rules that can change at any time.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
+use ipnet::IpNet;
+
+use super::{caller::Caller, networks::Networks};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    key::{self, ClientIp, KeyExtractor},
+    partition::PartitionKey,
+};
+
+/// Who passes uncounted and who is refused, by rules that can be changed while the service runs.
+///
+/// Give it to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone, which is cheap and shares its
+/// rules, to change them: from an administrator's route, a watched file, or whatever finds out who attacks. Several
+/// layers may have the same list.
+///
+/// A refused request has the status 403 or, as
+/// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) says, 429, and the outcome
+/// [`Outcome::Blocked`](crate::Outcome::Blocked); for one that passes uncounted it is
+/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). No store is asked about either, neither carries `RateLimit` fields,
+/// and the key of a request is looked for only if the list has rules about keys. How long a look-up takes does not
+/// depend on the number of rules; it waits for nobody, not even for a change of the rules.
+///
+/// Rules are those of this process: they are neither stored nor shared with other instances, and do not end by
+/// themselves.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tower::{ServiceBuilder, ServiceExt};
+/// use tower_quota::{Access, AccessList, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
+///
+/// # tokio_test::block_on(async {
+/// let access = AccessList::new(key::client_ip());
+/// let limits = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .access_list(access.clone())
+///     .build()?;
+/// let service = ServiceBuilder::new()
+///     .layer(limits)
+///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+///
+/// let request = || Request::get("/").header("x-user-id", "mallory").body(()).unwrap();
+/// assert_eq!(service.clone().oneshot(request()).await?.status(), 200);
+///
+/// access.update(|rules| {
+///     rules.set_network("203.0.113.0/24", Access::Block)?;
+///     rules.set_key(PartitionKey::new("x-user-id", "mallory"), Access::Block)
+/// })?;
+/// assert_eq!(service.oneshot(request()).await?.status(), 403);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct AccessList(Arc<Shared>);
+
+struct Shared {
+    client_ip: ClientIp,
+    rules: ArcSwap<AccessRules>,
+    /// Held during a change, so that two of them at the same time do not lose one.
+    changing: Mutex<()>,
+}
+
+/// What the rules of an [`AccessList`] say about a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Access {
+    /// It passes uncounted.
+    Allow,
+    /// It is refused, and nothing is counted.
+    Block,
+    /// It is counted as if there were no rule, which is the default: for a network within one that is allowed or
+    /// blocked.
+    #[default]
+    Limit,
+}
+
+impl AccessList {
+    /// A list without rules, for clients whose addresses are found by `client_ip`.
+    ///
+    /// Behind a proxy, `client_ip` has to name it as [trusted](ClientIp::trusted_proxies), or all requests have the
+    /// proxy's address. The prefix lengths by which it groups clients have no effect here.
+    pub fn new(client_ip: ClientIp) -> Self {
+        Self(Arc::new(Shared {
+            client_ip,
+            rules: ArcSwap::default(),
+            changing: Mutex::default(),
+        }))
+    }
+
+    /// The rules as they are now. Later changes do not show in them.
+    pub fn rules(&self) -> Arc<AccessRules> {
+        self.0.rules.load_full()
+    }
+
+    /// Takes these rules in place of all others, at one moment: a request sees either the old ones or the new ones.
+    pub fn replace(&self, rules: AccessRules) {
+        let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        self.0.rules.store(Arc::new(rules));
+    }
+
+    /// Changes the rules, all at one moment. Returns what the closure returns; if that is an error, nothing changes.
+    ///
+    /// The closure is given a copy of the rules: make many changes in one call rather than in many. Changes wait for each
+    /// other, so the closure must not change the same list in another way.
+    ///
+    /// # Errors
+    ///
+    /// That of the closure.
+    pub fn update<T, E>(&self, change: impl FnOnce(&mut AccessRules) -> Result<T, E>) -> Result<T, E> {
+        let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rules = AccessRules::clone(&self.0.rules.load());
+        let result = change(&mut rules)?;
+        self.0.rules.store(Arc::new(rules));
+        Ok(result)
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        self.0.client_ip.check()
+    }
+
+    pub(super) fn access(&self, caller: &Caller<'_>) -> Access {
+        let rules = self.0.rules.load();
+        let by_network = (!rules.networks.is_empty()).then(|| self.0.client_ip.resolve(caller.request()));
+        let by_key = (!rules.keys.is_empty()).then(|| caller.key());
+        rules.access(by_network.flatten(), by_key.flatten())
+    }
+}
+
+impl fmt::Debug for AccessList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AccessList").field(&self.0.rules.load()).finish()
+    }
+}
+
+/// The rules of an [`AccessList`], about networks and partition keys.
+///
+/// Of the networks that hold an address, the one with the longest prefix has its way. Where a network and a key say
+/// different things, [`Block`](Access::Block) goes before [`Allow`](Access::Allow), and that before
+/// [`Limit`](Access::Limit). A request that no rule is about is limited.
+///
+/// There are no more than 1 000 000 rules.
+///
+/// ```
+/// use tower_quota::{Access, AccessRules, PartitionKey};
+///
+/// let mut rules = AccessRules::new();
+/// rules.set_network("0.0.0.0/0", Access::Block)?;
+/// rules.set_network("10.0.0.0/8", Access::Allow)?;
+/// rules.set_network("10.9.0.0/16", Access::Limit)?; // the guests' network
+/// rules.set_key(PartitionKey::new("user", "mallory"), Access::Block)?;
+///
+/// let of = |address: &str| rules.access(address.parse().ok(), None);
+/// assert_eq!(of("192.0.2.1"), Access::Block);
+/// assert_eq!(of("10.1.2.3"), Access::Allow);
+/// assert_eq!(of("10.9.2.3"), Access::Limit);
+/// let mallory = PartitionKey::new("user", "mallory");
+/// assert_eq!(rules.access("10.1.2.3".parse().ok(), Some(&mallory)), Access::Block);
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct AccessRules {
+    networks: Networks<Access>,
+    keys: HashMap<PartitionKey, Access, RandomState>,
+}
+
+impl AccessRules {
+    const MAX_RULES: usize = 1_000_000;
+
+    /// No rules.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the rule about a network, `"192.0.2.0/24"` or a bare address, in place of one about the same network.
+    ///
+    /// Bits after the prefix are ignored. IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. An
+    /// IPv6 subscriber has a whole network, at least a /64: a rule about one address blocks nobody who can take another.
+    ///
+    /// A client whose address is unknown is in no network: to let in nobody but some networks, also let
+    /// [`no_key`](crate::RateLimitLayerBuilder::no_key) refuse requests.
+    ///
+    /// # Errors
+    ///
+    /// If the network cannot be read, or there are too many rules.
+    pub fn set_network(&mut self, network: impl AsRef<str>, access: Access) -> Result<(), ConfigError> {
+        let network = read(network.as_ref())?;
+        if self.networks.get(network).is_none() {
+            self.check_room()?;
+        }
+        self.networks.insert(network, access);
+        Ok(())
+    }
+
+    /// Sets the rule about a partition key, in place of one about the same key. It applies to requests for which the
+    /// layer's [`key`](crate::RateLimitLayerBuilder::key) is equal as a whole.
+    ///
+    /// # Errors
+    ///
+    /// If there are too many rules.
+    pub fn set_key(&mut self, key: PartitionKey, access: Access) -> Result<(), ConfigError> {
+        if !self.keys.contains_key(&key) {
+            self.check_room()?;
+        }
+        self.keys.insert(key, access);
+        Ok(())
+    }
+
+    /// Removes the rule about exactly this network, and returns whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// If the network cannot be read.
+    pub fn remove_network(&mut self, network: impl AsRef<str>) -> Result<bool, ConfigError> {
+        Ok(self.networks.remove(read(network.as_ref())?).is_some())
+    }
+
+    /// Removes the rule about this key, and returns whether there was one.
+    pub fn remove_key(&mut self, key: &PartitionKey) -> bool {
+        self.keys.remove(key).is_some()
+    }
+
+    /// How many rules there are.
+    pub fn len(&self) -> usize {
+        self.networks.len() + self.keys.len()
+    }
+
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What the rules say about a client with this address and this key.
+    pub fn access(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Access {
+        let address = address.map(|address| address.to_canonical());
+        let by_network = address.and_then(|address| self.networks.longest_match(address));
+        let by_key = key.and_then(|key| self.keys.get(key));
+        match (by_network, by_key) {
+            (Some(Access::Block), _) | (_, Some(Access::Block)) => Access::Block,
+            (Some(Access::Allow), _) | (_, Some(Access::Allow)) => Access::Allow,
+            _ => Access::Limit,
+        }
+    }
+
+    fn check_room(&self) -> Result<(), ConfigError> {
+        if self.len() < Self::MAX_RULES {
+            return Ok(());
+        }
+        let message = format!("access rules: one more is more than {}", Self::MAX_RULES);
+        Err(ConfigError::new(ConfigErrorKind::AccessRules, message))
+    }
+}
+
+impl fmt::Debug for AccessRules {
+    /// Shows no networks and no keys, which may name somebody.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AccessRules")
+            .field("networks", &self.networks.len())
+            .field("keys", &self.keys.len())
+            .finish()
+    }
+}
+
+fn read(network: &str) -> Result<IpNet, ConfigError> {
+    key::network(network).ok_or_else(|| {
+        let message = format!("access rules: {network:?} is not an address or a network");
+        ConfigError::new(ConfigErrorKind::AccessRules, message)
+    })
+}

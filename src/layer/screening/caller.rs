@@ -1,0 +1,32 @@
+//! A request, and whose it is, found at most once and not before somebody asks.
+
+use std::cell::OnceCell;
+
+use http::request::Parts;
+
+use crate::{key::KeyExtractor, partition::PartitionKey};
+
+pub(in crate::layer) struct Caller<'a> {
+    request: &'a Parts,
+    extractor: &'a dyn KeyExtractor,
+    key: OnceCell<Option<PartitionKey>>,
+}
+
+impl<'a> Caller<'a> {
+    pub(in crate::layer) fn new(request: &'a Parts, extractor: &'a dyn KeyExtractor) -> Self {
+        Self {
+            request,
+            extractor,
+            key: OnceCell::new(),
+        }
+    }
+
+    pub(in crate::layer) fn request(&self) -> &'a Parts {
+        self.request
+    }
+
+    /// The key that the layer counts by.
+    pub(in crate::layer) fn key(&self) -> Option<&PartitionKey> {
+        self.key.get_or_init(|| self.extractor.extract(self.request)).as_ref()
+    }
+}

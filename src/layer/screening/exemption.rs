@@ -1,0 +1,209 @@
+//! Requests that a layer does not count, by what is known when it is built.
+
+use std::fmt;
+
+use http::{Method, request::Parts};
+
+use super::{
+    caller::Caller,
+    networks::Networks,
+    path::{self, PathPrefix},
+};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    key::{self, ClientIp, KeyExtractor},
+    partition::PartitionKey,
+};
+
+/// Requests that pass uncounted: health checks, the metrics of a monitoring network, a partner.
+///
+/// Give it to [`exempt`](crate::RateLimitLayerBuilder::exempt). No store is asked about such a request, its response
+/// carries no `RateLimit` fields, and its outcome is [`Outcome::Unlimited`](crate::Outcome::Unlimited). The hooks for
+/// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and [capacity](crate::RateLimitLayerBuilder::capacity)
+/// are not called for it. It is refused all the same if an [`AccessList`](crate::AccessList) blocks its client.
+///
+/// An exemption is fixed when the layer is built. What has to change while the service runs is an
+/// [`AccessList`](crate::AccessList).
+///
+/// ```
+/// use http::{Method, Request, Response};
+/// use tower::{ServiceBuilder, ServiceExt};
+/// use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+///
+/// # tokio_test::block_on(async {
+/// let limits = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .exempt(Exemption::method(Method::GET).and(Exemption::path("/health")))
+///     .exempt(Exemption::network(key::client_ip(), ["192.0.2.0/24"]).and(Exemption::path_prefix("/metrics")))
+///     .build()?;
+/// let service = ServiceBuilder::new()
+///     .layer(limits)
+///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+///
+/// let request = |path| Request::get(path).header("x-user-id", "alice").body(()).unwrap();
+/// let health = service.clone().oneshot(request("/health")).await?;
+/// assert!(!health.headers().contains_key("ratelimit"));
+/// let other = service.oneshot(request("/healthy")).await?;
+/// assert_eq!(other.headers()["ratelimit"], r#""minute";r=59;t=59"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+pub struct Exemption(Condition);
+
+enum Condition {
+    And(Box<(Condition, Condition)>),
+    Key(PartitionKey),
+    Method(Method),
+    Network {
+        client_ip: ClientIp,
+        /// The networks, or the first one that cannot be read.
+        networks: Result<Networks<()>, String>,
+    },
+    /// A path, and whether it is one.
+    Path(String),
+    PathPrefix(String, PathPrefix),
+    When(Box<When>),
+}
+
+type When = dyn Fn(&Parts) -> bool + Send + Sync;
+
+impl Exemption {
+    /// Requests with this method.
+    pub const fn method(method: Method) -> Self {
+        Self(Condition::Method(method))
+    }
+
+    /// Requests with exactly this path: `/health` is neither `/health/` nor `/Health` nor `/%68ealth`.
+    ///
+    /// What is compared is the path of the URI as the layer sees it, byte for byte, without the query; nothing is
+    /// decoded. In a router that is nested in one of axum, that is the path without the prefix of the nesting. For a
+    /// gRPC method it is `/package.Service/Method`.
+    ///
+    /// A path that no request can have is an error of [`build`](crate::RateLimitLayerBuilder::build), and so is one with
+    /// empty segments, with `.` or `..`, or with percent-encoded delimiters: servers do not agree about what these mean.
+    pub fn path(path: impl Into<String>) -> Self {
+        Self(Condition::Path(path.into()))
+    }
+
+    /// Requests with this path or one below it: `/health` holds `/health/` and `/health/live`, but not `/healthy`.
+    ///
+    /// Paths are compared as in [`path`](Self::path). A slash at the end of the prefix makes no difference, and `/` holds
+    /// all paths. A path that a server behind the layer may take for another one is not exempt, whatever it begins with,
+    /// so that nobody calls `/admin` uncounted as `/health/../admin`: one with an empty segment that is not the last one,
+    /// a segment `.` or `..` (with or without something behind a semicolon), a backslash, or a percent-encoded dot,
+    /// slash, backslash, semicolon or percent sign.
+    pub fn path_prefix(path: impl Into<String>) -> Self {
+        let path = path.into();
+        let prefix = PathPrefix::new(&path);
+        Self(Condition::PathPrefix(path, prefix))
+    }
+
+    /// Requests of clients in these networks, `"192.0.2.0/24"` or a bare address, as `client_ip` finds their address.
+    ///
+    /// Behind a proxy, `client_ip` has to name it as [trusted](ClientIp::trusted_proxies), or all requests have the
+    /// proxy's address: an exemption of the proxy's network would then exempt everybody. A request whose peer is unknown
+    /// is in no network. The prefix lengths by which `client_ip` groups clients have no effect here.
+    ///
+    /// IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. A network that cannot be read is an
+    /// error of [`build`](crate::RateLimitLayerBuilder::build).
+    pub fn network(client_ip: ClientIp, networks: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let mut read = Networks::default();
+        let result = networks.into_iter().try_for_each(|network| {
+            let parsed = key::network(network.as_ref()).ok_or_else(|| network.as_ref().to_owned());
+            read.insert(parsed?, ());
+            Ok(())
+        });
+        Self(Condition::Network {
+            client_ip,
+            networks: result.map(|()| read),
+        })
+    }
+
+    /// Requests that the layer would count for this partition key, which has to be equal as a whole.
+    ///
+    /// What a client only claims exempts it, too: see [`key::extension`](crate::key::extension) and
+    /// [`key::header`](crate::key::header) for what the key should be made from.
+    pub const fn key(key: PartitionKey) -> Self {
+        Self(Condition::Key(key))
+    }
+
+    /// Requests for which the closure says so. It must not block.
+    pub fn when<F>(is_exempt: F) -> Self
+    where
+        F: Fn(&Parts) -> bool + Send + Sync + 'static,
+    {
+        Self(Condition::When(Box::new(is_exempt)))
+    }
+
+    /// Requests to which both apply. The second one is not looked at where the first one does not.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(Condition::And(Box::new((self.0, other.0))))
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        self.0.check()
+    }
+
+    pub(super) fn matches(&self, caller: &Caller<'_>) -> bool {
+        self.0.matches(caller)
+    }
+}
+
+impl Condition {
+    fn check(&self) -> Result<(), ConfigError> {
+        let error = |message| Err(ConfigError::new(ConfigErrorKind::Exemption, message));
+        match self {
+            Self::And(both) => both.0.check().and_then(|()| both.1.check()),
+            Self::Network { client_ip, networks } => match networks {
+                Ok(_) => client_ip.check(),
+                Err(network) => error(format!("exemption: {network:?} is not an address or a network")),
+            },
+            Self::Path(path) | Self::PathPrefix(path, _) if !path::is_sound(path) => error(format!(
+                "exemption: {path:?} is not a path, or one that not everybody takes for the same"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn matches(&self, caller: &Caller<'_>) -> bool {
+        let request = caller.request();
+        match self {
+            Self::And(both) => both.0.matches(caller) && both.1.matches(caller),
+            Self::Key(key) => caller.key() == Some(key),
+            Self::Method(method) => request.method == method,
+            Self::Network { client_ip, networks } => {
+                let networks = networks.as_ref().ok();
+                networks
+                    .zip(client_ip.resolve(request))
+                    .is_some_and(|(networks, address)| networks.longest_match(address).is_some())
+            }
+            Self::Path(path) => request.uri.path() == path,
+            Self::PathPrefix(_, prefix) => prefix.contains(request.uri.path()),
+            Self::When(is_exempt) => is_exempt(request),
+        }
+    }
+}
+
+impl fmt::Debug for Exemption {
+    /// Shows neither networks nor keys, which may name somebody.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::And(both) => write!(f, "{:?} and {:?}", both.0, both.1),
+            Self::Key(_) => f.write_str("key"),
+            Self::Method(method) => write!(f, "method {method}"),
+            Self::Network { .. } => f.write_str("network"),
+            Self::Path(path) => write!(f, "path {path:?}"),
+            Self::PathPrefix(path, _) => write!(f, "path prefix {path:?}"),
+            Self::When(_) => f.write_str("when"),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What becomes of a request before anybody looks at quotas.
+
+mod access_list;
+mod caller;
+mod exemption;
+mod hooks;
+mod networks;
+mod path;
+
+use std::{fmt, time::Duration};
+
+use http::{Method, StatusCode, header, request::Parts};
+
+pub(super) use self::caller::Caller;
+use self::hooks::{AbnormalUsageOf, CapacityOf};
+pub use self::{
+    access_list::{Access, AccessList, AccessRules},
+    exemption::Exemption,
+    hooks::{AbnormalUsage, Capacity},
+};
+use crate::{
+    decision::Outcome,
+    error::{ConfigError, ConfigErrorKind},
+};
+
+/// What a layer asks before it looks at quotas.
+pub(super) struct Screening {
+    pub(super) access_list: Option<AccessList>,
+    pub(super) blocked_status: StatusCode,
+    pub(super) exemptions: Vec<Exemption>,
+    pub(super) skips_cors_preflight: bool,
+    pub(super) abnormal_usage: Option<Box<AbnormalUsageOf>>,
+    pub(super) capacity: Option<Box<CapacityOf>>,
+}
+
+/// What becomes of a request.
+pub(super) enum Screened {
+    /// It is counted with so many percent of the quotas.
+    Counted(u8),
+    /// It passes or is refused without any policy, and may be told how long to wait.
+    Decided(Outcome, Option<Duration>),
+}
+
+impl Screening {
+    /// Every exemption of a layer may be asked about every request.
+    const MAX_EXEMPTIONS: usize = 64;
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        let count = self.exemptions.len();
+        if count > Self::MAX_EXEMPTIONS {
+            let message = format!("exemptions: {count} are more than {}", Self::MAX_EXEMPTIONS);
+            return Err(ConfigError::new(ConfigErrorKind::Exemption, message));
+        }
+        self.exemptions.iter().try_for_each(Exemption::check)?;
+        self.access_list.as_ref().map_or(Ok(()), AccessList::check)?;
+        if matches!(self.blocked_status.as_u16(), 403 | 429) {
+            return Ok(());
+        }
+        let message = format!("blocked status {} is neither 403 nor 429", self.blocked_status.as_u16());
+        Err(ConfigError::new(ConfigErrorKind::RefusalStatus, message))
+    }
+
+    /// access list → exemptions → abnormal usage → capacity
+    pub(super) fn screen(&self, caller: &Caller<'_>) -> Screened {
+        let access = self.access_list.as_ref().map(|list| list.access(caller));
+        if access == Some(Access::Block) {
+            return Screened::Decided(Outcome::Blocked, None);
+        }
+        if access == Some(Access::Allow) || self.is_exempt(caller) {
+            return Screened::Decided(Outcome::Unlimited, None);
+        }
+        let request = caller.request();
+        if let Some(usage) = self.abnormal_usage.as_ref().and_then(|detect| detect(request)) {
+            return Screened::Decided(Outcome::Abnormal, usage.retry_after());
+        }
+        match self.capacity.as_ref().map(|capacity| capacity(request)) {
+            None | Some(Capacity::Full) => Screened::Counted(100),
+            Some(Capacity::Reduced { percent }) => Screened::Counted(percent.clamp(1, 100)),
+            Some(Capacity::Exhausted { retry_after }) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
+        }
+    }
+
+    fn is_exempt(&self, caller: &Caller<'_>) -> bool {
+        self.skips_cors_preflight && is_cors_preflight(caller.request())
+            || self.exemptions.iter().any(|exemption| exemption.matches(caller))
+    }
+
+    /// The status of a refusal, where `usual` is that of one because a quota is used up.
+    pub(super) fn refusal_status(&self, outcome: Outcome, usual: StatusCode) -> StatusCode {
+        match outcome {
+            Outcome::Blocked => self.blocked_status,
+            _ => usual,
+        }
+    }
+}
+
+/// As the Fetch standard defines it.
+fn is_cors_preflight(request: &Parts) -> bool {
+    request.method == Method::OPTIONS
+        && request.headers.contains_key(header::ORIGIN)
+        && request.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
+}
+
+impl Default for Screening {
+    fn default() -> Self {
+        Self {
+            access_list: None,
+            blocked_status: StatusCode::FORBIDDEN,
+            exemptions: Vec::new(),
+            skips_cors_preflight: false,
+            abnormal_usage: None,
+            capacity: None,
+        }
+    }
+}
+
+impl fmt::Debug for Screening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Screening")
+            .field("access_list", &self.access_list)
+            .field("exemptions", &self.exemptions)
+            .field("skips_cors_preflight", &self.skips_cors_preflight)
+            .finish_non_exhaustive()
+    }
+}

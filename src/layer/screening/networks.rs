@@ -1,0 +1,123 @@
+//! Values by network, of which the one with the longest prefix is found.
+
+use std::{collections::HashMap, net::IpAddr};
+
+use foldhash::fast::RandomState;
+use ipnet::IpNet;
+
+/// One map for each prefix length in use: a look-up asks at most 33 of them for an IPv4 address and 129 for an IPv6
+/// address, however many networks there are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Networks<V> {
+    /// Longest prefix first.
+    v4: Vec<OfLength<V>>,
+    v6: Vec<OfLength<V>>,
+}
+
+#[derive(Clone, Debug)]
+struct OfLength<V> {
+    length: u8,
+    /// By the first address of each.
+    values: HashMap<IpAddr, V, RandomState>,
+}
+
+impl<V> Networks<V> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.v4.is_empty() && self.v6.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        [&self.v4, &self.v6]
+            .into_iter()
+            .flatten()
+            .map(|of_length| of_length.values.len())
+            .sum()
+    }
+
+    /// The bits of `network` after its prefix are zero.
+    pub(super) fn insert(&mut self, network: IpNet, value: V) -> Option<V> {
+        let family = self.family_mut(network.addr());
+        let place = family.binary_search_by(|of_length| network.prefix_len().cmp(&of_length.length));
+        let index = place.unwrap_or_else(|index| {
+            let of_length = OfLength {
+                length: network.prefix_len(),
+                values: HashMap::default(),
+            };
+            family.insert(index, of_length);
+            index
+        });
+        family[index].values.insert(network.addr(), value)
+    }
+
+    pub(super) fn remove(&mut self, network: IpNet) -> Option<V> {
+        let family = self.family_mut(network.addr());
+        let is_its = |of_length: &OfLength<V>| of_length.length == network.prefix_len();
+        let index = family.iter().position(is_its)?;
+        let removed = family[index].values.remove(&network.addr());
+        if family[index].values.is_empty() {
+            family.remove(index);
+        }
+        removed
+    }
+
+    /// The value of exactly this network.
+    pub(super) fn get(&self, network: IpNet) -> Option<&V> {
+        let mut family = self.family(network.addr()).iter();
+        let of_length = family.find(|of_length| of_length.length == network.prefix_len())?;
+        of_length.values.get(&network.addr())
+    }
+
+    /// The value of the smallest network that holds the address.
+    pub(super) fn longest_match(&self, address: IpAddr) -> Option<&V> {
+        self.family(address).iter().find_map(|of_length| {
+            let network = IpNet::new(address, of_length.length).ok()?.network();
+            of_length.values.get(&network)
+        })
+    }
+
+    fn family(&self, address: IpAddr) -> &Vec<OfLength<V>> {
+        match address {
+            IpAddr::V4(_) => &self.v4,
+            IpAddr::V6(_) => &self.v6,
+        }
+    }
+
+    fn family_mut(&mut self, address: IpAddr) -> &mut Vec<OfLength<V>> {
+        match address {
+            IpAddr::V4(_) => &mut self.v4,
+            IpAddr::V6(_) => &mut self.v6,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_up_asks_one_map_for_each_prefix_length_however_many_networks_there_are() {
+        let mut networks = Networks::default();
+        for number in 0..100_000_u32 {
+            let length = [20, 24, 32][number as usize % 3];
+            let network = IpNet::new(IpAddr::from(number.reverse_bits().to_be_bytes()), length);
+            networks.insert(network.unwrap().trunc(), number);
+        }
+        let lengths: Vec<u8> = networks.v4.iter().map(|of_length| of_length.length).collect();
+        assert_eq!(lengths, [32, 24, 20]);
+        assert!(networks.v6.is_empty());
+    }
+
+    #[test]
+    fn a_prefix_length_that_no_network_has_any_more_is_not_asked_about() {
+        let mut networks = Networks::default();
+        let network = |text: &str| text.parse::<IpNet>().unwrap();
+        networks.insert(network("10.0.0.0/8"), 1);
+        networks.insert(network("10.1.0.0/16"), 2);
+        assert_eq!(networks.remove(network("10.1.0.0/16")), Some(2));
+        assert_eq!(networks.remove(network("10.1.0.0/16")), None);
+        assert_eq!(networks.v4.len(), 1);
+        assert_eq!(networks.longest_match("10.1.2.3".parse().unwrap()), Some(&1));
+        assert_eq!(networks.remove(network("10.0.0.0/8")), Some(1));
+        assert!(networks.is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! Paths of requests, compared without anything being decoded.
+
+use http::uri::PathAndQuery;
+
+/// Everything at or below this path, by whole segments.
+#[derive(Clone, Debug)]
+pub(super) struct PathPrefix(String);
+
+impl PathPrefix {
+    /// A slash at the end is the same as none.
+    pub(super) fn new(path: &str) -> Self {
+        Self(path.strip_suffix('/').unwrap_or(path).to_owned())
+    }
+
+    pub(super) fn contains(&self, path: &str) -> bool {
+        let below = path.strip_prefix(&self.0);
+        below.is_some_and(|below| (below.is_empty() || below.starts_with('/')) && is_plain(below))
+    }
+}
+
+/// Whether a path that a layer is set to can be that of a request, and is read alike by everybody.
+pub(super) fn is_sound(path: &str) -> bool {
+    // Parsing takes off what is not a part of the path.
+    let parsed = path
+        .parse()
+        .map(|parsed: PathAndQuery| parsed.path() == path && parsed.query().is_none());
+    path.starts_with('/') && parsed.unwrap_or(false) && is_plain(path)
+}
+
+/// Whether nobody behind the layer can take the path for another one: servers differ in what they make of empty
+/// segments, of `.` and `..`, of what stands behind a semicolon, and of delimiters that are percent-encoded.
+fn is_plain(path: &str) -> bool {
+    let mut segments = path.split('/').skip(1).peekable();
+    while let Some(segment) = segments.next() {
+        let name = segment.split(';').next().unwrap_or_default();
+        let is_last = segments.peek().is_none();
+        if matches!(name, "." | "..") || name.is_empty() && !(is_last && segment.is_empty()) {
+            return false;
+        }
+    }
+    let mut encoded = path.split('%').skip(1).filter_map(|rest| rest.get(..2));
+    !path.contains('\\') && !encoded.any(|code| ["25", "2e", "2f", "3b", "5c"].contains(&&*code.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_between_segments() {
+        for prefix in ["/health", "/health/"] {
+            let prefix = PathPrefix::new(prefix);
+            for inside in ["/health", "/health/", "/health/live", "/health/a/b/", "/health/%20"] {
+                assert!(prefix.contains(inside), "{inside}");
+            }
+            for outside in [
+                "/",
+                "/healthy",
+                "/Health",
+                "/healt",
+                "/x/health",
+                "/%68ealth",
+                "health",
+                "/health;a",
+                "*",
+            ] {
+                assert!(!prefix.contains(outside), "{outside}");
+            }
+        }
+        assert!(PathPrefix::new("/").contains("/anything/at/all"));
+    }
+
+    #[test]
+    fn what_others_may_take_for_another_path_is_below_no_prefix() {
+        let prefix = PathPrefix::new("/health");
+        for trick in [
+            "/health/../admin",
+            "/health/..",
+            "/health/./x",
+            "/health//admin",
+            "/health//",
+            "/health/%2e%2e/admin",
+            "/health/%2E./admin",
+            "/health/..%2fadmin",
+            "/health/..;/admin",
+            "/health/..;x=1/admin",
+            "/health/..%3b/admin",
+            "/health/;/admin",
+            "/health/;",
+            "/health/..\\admin",
+            "/health/%5c..",
+            "/health/%252e%252e/admin",
+        ] {
+            assert!(!prefix.contains(trick), "{trick}");
+        }
+        for plain in [
+            "/health/...",
+            "/health/.well-known",
+            "/health/a;b",
+            "/health/%",
+            "/health/%2",
+            "/health/%é",
+        ] {
+            assert!(prefix.contains(plain), "{plain}");
+        }
+    }
+
+    #[test]
+    fn only_paths_that_a_request_can_have_are_sound() {
+        for sound in ["/", "/health", "/health/", "/a/b;c/%20", "/grpc.health.v1.Health/Check"] {
+            assert!(is_sound(sound), "{sound}");
+        }
+        for unsound in [
+            "",
+            "health",
+            "*",
+            "/a?b",
+            "/a#b",
+            "/a b",
+            "/a\n",
+            "/a//b",
+            "/a/../b",
+            "/%2e",
+            "http://a/b",
+        ] {
+            assert!(!is_sound(unsound), "{unsound}");
+        }
+    }
+}
