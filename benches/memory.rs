@@ -400,6 +400,11 @@ fn screening() -> Group {
             case("100 000 rules", layer().access_list(list(100_000)), ok),
             case("blocked by 100 000 rules", layer().access_list(blocked), forbidden),
             case("exempt", layer().exempt(Exemption::path("/")), ok),
+            case(
+                "nothing is screened, decision in request",
+                layer().decision_in_request(),
+                ok,
+            ),
         ],
     }
 }

@@ -53,7 +53,8 @@
 //! | bandwidth rather than requests | [`QuotaPolicy::with_content_bytes`], and [`RequestContentLayer`] for uploads |
 //! | requests that cost more than others | [`cost_by`](RateLimitLayerBuilder::cost_by), or [`ActualCost`] when it is known afterwards |
 //! | failed logins only | [`actual_cost`](RateLimitLayerBuilder::actual_cost) |
-//! | a response of your own | [`respond_with`](RateLimitLayerBuilder::respond_with) |
+//! | a response of your own | [`respond_with`](RateLimitLayerBuilder::respond_with), in axum `respond_with_axum` |
+//! | to know in a handler what is left | [`decision_in_request`](RateLimitLayerBuilder::decision_in_request) |
 //! | fields for older clients, fewer fields, or none | [`ResponseFields`] |
 //! | rules from a file, and new ones without a restart | [`Rules`], [`RateLimitLayer::rules`] |
 //! | new rules for 10 % of the callers first; a kill switch | [`RulesHandle::try_on`], [`RulesHandle::switch_off`] |
@@ -101,7 +102,7 @@
 //! | `redis` | yes | `RedisStore` |
 //! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
 //! | `tracing` | yes | events for failures, bounded in number: never one per request |
-//! | `axum` | | the peer address from axum's `ConnectInfo` |
+//! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, refusals from its responses (`respond_with_axum`) |
 //! | `serde` | | policies and rules from any serde format |
 //! | `tonic` | | the peer address from tonic's connection information |
 //! | `client` | | `client`, the other side: a layer for clients that obeys the fields of any server |
@@ -146,6 +147,8 @@ mod response_fields;
 mod settlement;
 mod store;
 
+#[cfg(feature = "axum")]
+pub use self::layer::NoDecision;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{

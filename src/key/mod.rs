@@ -22,6 +22,8 @@
 //! A request without a key is not an error: the layer's [`NoKey`](crate::NoKey) says what happens to it.
 
 mod client_ip;
+#[cfg(feature = "axum")]
+mod matched_path;
 
 use std::{fmt, marker::PhantomData};
 
@@ -29,6 +31,8 @@ use http::{HeaderName, request::Parts};
 
 pub(crate) use self::client_ip::network;
 pub use self::client_ip::{ClientIp, ForwardingField, PeerAddress, client_ip};
+#[cfg(feature = "axum")]
+pub use self::matched_path::{MatchedPath, matched_path};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     partition::{PartitionKey, ToPartitionKey},

@@ -44,6 +44,7 @@ pub struct RateLimitLayerBuilder {
     screening: Screening,
     cost: Cost,
     actual_cost: Option<Box<ActualCostOf>>,
+    decision_in_request: bool,
 }
 
 impl RateLimitLayerBuilder {
@@ -66,6 +67,7 @@ impl RateLimitLayerBuilder {
             screening: Screening::default(),
             cost: Cost::Same(1),
             actual_cost: None,
+            decision_in_request: false,
         }
     }
 
@@ -202,6 +204,45 @@ impl RateLimitLayerBuilder {
         F: Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
     {
         self.actual_cost = Some(Box::new(actual_cost));
+        self
+    }
+
+    /// Puts the [`Decision`](crate::Decision) into the extensions of each request that is passed on, so that the inner
+    /// service knows what is left for this caller. Default: only responses have it.
+    ///
+    /// Handlers of axum can then take a `Decision` as an argument; everybody else finds it in `request.extensions()`. Of
+    /// layers around each other the innermost one has its way. The decision shows what was left when it was made, also
+    /// if the [actual cost](Self::actual_cost) turns out to be another one.
+    ///
+    /// It is a setting because it is not free: a copy of the decision for each request, in an allocation of some 200 bytes.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tower_quota::{Decision, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let limits = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .decision_in_request()
+    ///     .build()?;
+    /// let service = ServiceBuilder::new().layer(limits).service_fn(async |request: Request<()>| {
+    ///     let decision = request.extensions().get::<Decision>().expect("the layer has put it there");
+    ///     let left: Vec<_> = decision.allowances().map(|allowance| allowance.remaining()).collect();
+    ///     Ok::<_, std::convert::Infallible>(Response::new(format!("{left:?}")))
+    /// });
+    ///
+    /// let request = Request::get("/").header("x-user-id", "alice").body(())?;
+    /// let response = service.oneshot(request).await?;
+    /// # use http_body_util::BodyExt;
+    /// assert_eq!(response.into_body().collect().await?.to_bytes(), "[59]");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn decision_in_request(mut self) -> Self {
+        self.decision_in_request = true;
         self
     }
 
@@ -392,6 +433,7 @@ impl RateLimitLayerBuilder {
             status: self.status,
             cost: self.cost,
             actual_cost: self.actual_cost,
+            decision_in_request: self.decision_in_request,
             log: LayerLog::default(),
         }))
     }

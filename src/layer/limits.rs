@@ -54,6 +54,7 @@ pub(crate) struct Limits {
     pub(super) status: StatusCode,
     pub(super) cost: Cost,
     pub(super) actual_cost: Option<Box<ActualCostOf>>,
+    pub(super) decision_in_request: bool,
     pub(super) log: LayerLog,
 }
 
@@ -239,6 +240,9 @@ impl Limits {
         if let Some(would_refuse) = decision.shadow_violated().next() {
             let policy = would_refuse.policy().name();
             self.log.shadow.record(Clock::system().now(), &self.scope_name, policy);
+        }
+        if self.decision_in_request {
+            request.extensions.insert(decision.clone());
         }
         let follow_up = policies.as_ref().map_or(FollowUp::NOTHING, |set| set.follow_up);
         if !follow_up.is_needed() || decision.charged() == Costs::NOTHING {

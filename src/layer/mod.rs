@@ -1,5 +1,7 @@
 //! The layer, and the service that it makes.
 
+#[cfg(feature = "axum")]
+mod axum;
 mod body;
 mod builder;
 mod content;
@@ -13,6 +15,8 @@ use std::{fmt, sync::Arc};
 
 use tower_layer::Layer;
 
+#[cfg(feature = "axum")]
+pub use self::axum::NoDecision;
 use self::limits::Limits;
 pub use self::{
     body::RateLimitBody,

@@ -186,6 +186,16 @@ impl Once {
         }
     }
 
+    #[cfg(feature = "axum")]
+    pub(crate) fn streamed_refusal(&self) {
+        if self.first() {
+            event!(
+                WARN,
+                "the body of a refusal is a stream, which is not waited for; the usual response is given instead"
+            );
+        }
+    }
+
     pub(crate) fn unknown_tier(&self, scope: &str) {
         if self.first() {
             event!(WARN, scope = %scope, "a request is of a tier that is not configured; the first tier is used");

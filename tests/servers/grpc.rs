@@ -30,7 +30,7 @@ async fn health_behind(limits: RateLimitLayer) -> HealthClient<Channel> {
     client_of(format!("http://{address}"))
 }
 
-fn client_of(url: String) -> HealthClient<Channel> {
+pub(crate) fn client_of(url: String) -> HealthClient<Channel> {
     HealthClient::new(Channel::from_shared(url).unwrap().connect_lazy())
 }
 

@@ -7,6 +7,7 @@
 
 mod bodies;
 mod grpc;
+mod handlers;
 mod hostile;
 mod hyper_server;
 mod routers;

@@ -1,0 +1,329 @@
+//! What handlers get to know of the layer: the decision, in axum, hyper and tonic; the layer in an app's state; refusals
+//! and keys that axum knows how to make.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{
+    Json, Router,
+    body::Body,
+    extract::{FromRef, Path, State},
+    response::{Html, IntoResponse},
+    routing::{get, post},
+};
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderMap, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tonic::{Status, transport::server::TcpIncoming};
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse,
+    health_server::{Health, HealthServer},
+};
+use tower::{ServiceBuilder, service_fn};
+use tower_quota::{
+    Access, AccessList, AccessRules, Decision, MemoryStore, Outcome, PartitionKey, RateLimitLayer, Rejection, Tiers,
+    key::{self, KeyExtractor},
+};
+
+use crate::{LaterStore, Server, grpc::client_of, limits, limits_by, listener, remaining};
+
+fn least(decision: &Decision) -> u64 {
+    let left = decision.allowances().map(|allowance| allowance.remaining());
+    left.min().unwrap()
+}
+
+async fn left(decision: Decision) -> String {
+    least(&decision).to_string()
+}
+
+async fn maybe_left(decision: Option<Decision>) -> String {
+    decision.map_or("nobody knows".to_owned(), |decision| least(&decision).to_string())
+}
+
+/// One layer for each way that a decision can go, which both show it to handlers.
+fn limits_that_show(quota: u64) -> [RateLimitLayer; 2] {
+    let by_user = || key::header("x-user-id").or_else(key::client_ip());
+    [
+        limits_by(by_user(), MemoryStore::new(), "api", quota),
+        limits_by(by_user(), LaterStore::default(), "api", quota),
+    ]
+    .map(|builder| builder.decision_in_request().build().unwrap())
+}
+
+#[tokio::test]
+async fn a_handler_of_axum_knows_what_is_left_for_this_caller() {
+    for limits in limits_that_show(9) {
+        let app = Router::new().route("/", get(left)).route("/maybe", get(maybe_left));
+        let server = Server::axum(app.layer(limits)).await;
+        for (user, expected) in [("alice", "8"), ("alice", "7"), ("bob", "8")] {
+            let response = server.get_as(user, "/").await;
+            assert_eq!(response.body(), expected);
+            assert_eq!(remaining(&response).to_string(), expected);
+        }
+        assert_eq!(server.get_as("bob", "/maybe").await.body(), "7");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_is_told_about_requests_that_no_limit_applies_to() {
+    let tiers = Tiers::by(|_| None).unlimited("all");
+    let limits = RateLimitLayer::builder(MemoryStore::new())
+        .scope("api")
+        .key(key::client_ip())
+        .tiers(tiers)
+        .decision_in_request()
+        .build()
+        .unwrap();
+    let outcome = get(async |decision: Decision| format!("{:?}", decision.outcome()));
+    let server = Server::axum(Router::new().route("/", outcome).layer(limits)).await;
+    assert_eq!(server.get("/").await.body(), "Unlimited");
+}
+
+#[tokio::test]
+async fn without_the_setting_a_handler_has_no_decision() {
+    let app = Router::new()
+        .route("/", get(left))
+        .route("/maybe", get(maybe_left))
+        .layer(limits(MemoryStore::new(), "api", 9));
+    let server = Server::axum(app).await;
+    let response = server.get("/").await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(
+        response.body(),
+        "no rate limit layer has left its decision in the request; is `decision_in_request` missing?"
+    );
+    assert_eq!(server.get("/maybe").await.body(), "nobody knows");
+}
+
+#[tokio::test]
+async fn of_two_layers_the_handler_sees_the_inner_one() {
+    let showing = |scope, quota| {
+        let builder = limits_by(key::client_ip(), MemoryStore::new(), scope, quota);
+        builder.decision_in_request().build().unwrap()
+    };
+    let app = Router::new()
+        .route("/both", get(left).layer(showing("route", 5)))
+        .route("/one", get(left))
+        .layer(showing("app", 9));
+    let server = Server::axum(app).await;
+    assert_eq!(server.get("/both").await.body(), "4");
+    assert_eq!(server.get("/one").await.body(), "7");
+}
+
+/// L32
+#[tokio::test]
+async fn a_handler_of_bare_hyper_finds_the_decision_in_the_request() {
+    async fn left(request: Request<Incoming>) -> Result<Response<String>, Infallible> {
+        let decision = request.extensions().get::<Decision>().unwrap();
+        Ok(Response::new(least(decision).to_string()))
+    }
+
+    for limits in limits_that_show(9) {
+        let server = Server::hyper(ServiceBuilder::new().layer(limits).service(service_fn(left))).await;
+        assert_eq!(server.get("/").await.body(), "8");
+        assert_eq!(server.get_as("alice", "/").await.body(), "8");
+    }
+}
+
+/// A health service that fails, and says how often it may be called.
+struct Left;
+
+#[tonic::async_trait]
+impl Health for Left {
+    type WatchStream = stream::Empty<Result<HealthCheckResponse, Status>>;
+
+    async fn check(
+        &self,
+        request: tonic::Request<HealthCheckRequest>,
+    ) -> Result<tonic::Response<HealthCheckResponse>, Status> {
+        let decision = request.extensions().get::<Decision>().unwrap();
+        Err(Status::unknown(least(decision).to_string()))
+    }
+
+    async fn watch(&self, _: tonic::Request<HealthCheckRequest>) -> Result<tonic::Response<Self::WatchStream>, Status> {
+        Err(Status::unimplemented("nothing is watched"))
+    }
+}
+
+/// L32
+#[tokio::test]
+async fn a_method_of_tonic_finds_the_decision_in_the_request() {
+    for limits in limits_that_show(9) {
+        let (listener, address) = listener().await;
+        let server = tonic::transport::Server::builder()
+            .layer(limits)
+            .add_service(HealthServer::new(Left));
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        let mut client = client_of(format!("http://{address}"));
+        for expected in ["8", "7"] {
+            let status = client.check(HealthCheckRequest::default()).await.unwrap_err();
+            assert_eq!(status.message(), expected);
+        }
+    }
+}
+
+/// E3
+#[tokio::test]
+async fn a_route_is_one_key_whatever_its_parameters_are() {
+    let by_route = key::header("x-user-id").and(key::matched_path());
+    let limits = limits_by(by_route, MemoryStore::new(), "api", 2).build().unwrap();
+    let name = get(async |Path(name): Path<String>| name);
+    let app = Router::new()
+        .route("/users/{name}", name.clone())
+        .nest("/v1", Router::new().route("/users/{name}", name))
+        .route("/items", get(async || "items").post(async || "new"))
+        .layer(limits);
+    let server = Server::axum(app).await;
+    for (path, status) in [
+        ("/users/a", 200),
+        ("/users/b", 200),
+        ("/users/c", 429),
+        ("/v1/users/a", 200),
+        ("/v1/users/b", 200),
+        ("/v1/users/c", 429),
+        ("/items", 200),
+        // No route, and so no key.
+        ("/users", 403),
+    ] {
+        assert_eq!(server.get_as("alice", path).await.status(), status, "{path}");
+    }
+    let items = Request::post("/items").header("x-user-id", "alice").body(String::new());
+    assert_eq!(remaining(&server.send(items.unwrap()).await), 0);
+    assert_eq!(server.get_as("bob", "/users/d").await.status(), StatusCode::OK);
+}
+
+/// A server whose only unit is used up, and what it answers.
+async fn refused<R: IntoResponse>(respond: impl Fn(&Rejection<'_>) -> R + Send + Sync + 'static) -> Response<Bytes> {
+    let limits = limits_by(key::client_ip(), MemoryStore::new(), "api", 1).respond_with_axum(respond);
+    let app = Router::new().route("/", get(async || "ok"));
+    let server = Server::axum(app.layer(limits.build().unwrap())).await;
+    assert_eq!(server.get("/").await.status(), StatusCode::OK);
+    server.get("/").await
+}
+
+#[tokio::test]
+async fn a_refusal_is_whatever_axum_can_make_a_response_of() {
+    let page = refused(|rejection| {
+        let mut headers = HeaderMap::new();
+        headers.insert("x-reason", "quota".parse().unwrap());
+        (rejection.status(), headers, Html("<p>Later."))
+    });
+    let page = page.await;
+    assert_eq!(
+        (page.status().as_u16(), page.body().as_ref()),
+        (429, b"<p>Later.".as_slice())
+    );
+    assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
+    assert_eq!(page.headers()["x-reason"], "quota");
+    assert_eq!(page.headers()["content-length"], "9");
+    assert_eq!(page.headers()["retry-after"], "86400");
+    assert_eq!(page.headers()["ratelimit-policy"], r#""day";q=1;w=86400"#);
+
+    let json = refused(|_| (StatusCode::CONFLICT, Json(json!({"error": "later"})))).await;
+    assert_eq!(json.status(), StatusCode::CONFLICT);
+    assert_eq!(
+        serde_json::from_slice::<Value>(json.body()).unwrap(),
+        json!({"error": "later"})
+    );
+
+    let nothing = refused(|rejection| rejection.status()).await;
+    assert_eq!((nothing.status().as_u16(), nothing.body().len()), (429, 0));
+}
+
+/// A closure that refuses cannot wait.
+#[tokio::test]
+async fn a_refusal_that_would_be_a_stream_is_the_usual_one() {
+    let usual = |refused: &Response<Bytes>| {
+        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(refused.headers()["content-type"], "application/problem+json");
+        assert_eq!(refused.headers()["retry-after"], "86400");
+        assert!(refused.body().starts_with(b"{"));
+    };
+    let never = || Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+    usual(&refused(move |_| never()).await);
+    let endless = || Body::from_stream(stream::repeat(Ok::<_, Infallible>(Bytes::from_static(b"more"))));
+    usual(&refused(move |_| endless()).await);
+    let broken = || Body::from_stream(stream::iter([Err::<Bytes, _>(std::io::Error::other("broken"))]));
+    usual(&refused(move |_| broken()).await);
+}
+
+/// What an app keeps.
+#[derive(Clone)]
+struct App {
+    access: AccessList,
+    greeting: Arc<str>,
+    uploads: RateLimitLayer,
+}
+
+impl FromRef<App> for AccessList {
+    fn from_ref(app: &App) -> Self {
+        app.access.clone()
+    }
+}
+
+/// Whoever may use this route has to be found out by an outer layer.
+async fn block(State(access): State<AccessList>, Path(user): Path<String>) -> StatusCode {
+    let key = PartitionKey::new("x-user-id", user);
+    match access.update(|rules: &mut AccessRules| rules.set_key(key, Access::Block)) {
+        Ok(()) => StatusCode::NO_CONTENT,
+        Err(_) => StatusCode::INSUFFICIENT_STORAGE,
+    }
+}
+
+#[tokio::test]
+async fn layers_and_access_lists_can_be_kept_in_the_state_of_an_app() {
+    let access = AccessList::new(key::client_ip());
+    let by_user = |scope, quota| limits_by(key::header("x-user-id"), MemoryStore::new(), scope, quota);
+    let state = App {
+        access: access.clone(),
+        greeting: "hello".into(),
+        uploads: by_user("uploads", 1).access_list(access.clone()).build().unwrap(),
+    };
+    let greet = get(async |State(app): State<App>| app.greeting.to_string());
+    let uploads = Router::new().route("/uploads", post(async || "stored"));
+    let app = Router::new()
+        .route("/", greet)
+        .merge(uploads.route_layer(state.uploads.clone()))
+        .layer(by_user("api", 99).access_list(access).build().unwrap())
+        .route("/admin/block/{user}", post(block))
+        .with_state(state);
+    let server = Server::axum(app).await;
+    let upload = async |user: &str| {
+        let request = Request::post("/uploads").header("x-user-id", user);
+        server
+            .send(request.body(String::new()).unwrap())
+            .await
+            .status()
+            .as_u16()
+    };
+
+    assert_eq!((upload("alice").await, upload("alice").await), (200, 429));
+    assert_eq!(server.get_as("mallory", "/").await.body(), "hello");
+    let blocking = Request::post("/admin/block/mallory").body(String::new()).unwrap();
+    assert_eq!(server.send(blocking).await.status(), StatusCode::NO_CONTENT);
+    let refused = server.get_as("mallory", "/").await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    assert_eq!((upload("mallory").await, upload("bob").await), (403, 200));
+    assert_eq!(server.get_as("alice", "/").await.body(), "hello");
+}
+
+#[tokio::test]
+async fn what_is_shown_inside_of_a_layer_is_what_an_outer_layer_finds_in_the_response() {
+    for limits in limits_that_show(9) {
+        let service = ServiceBuilder::new()
+            .map_response(|response: Response<_>| {
+                let decision = response.extensions().get::<Decision>().unwrap();
+                assert_eq!((decision.outcome(), least(decision)), (Outcome::Allowed, 8));
+                response
+            })
+            .layer(limits)
+            .service(service_fn(async |request: Request<String>| {
+                let decision = request.extensions().get::<Decision>().unwrap();
+                Ok::<_, Infallible>(Response::new(least(decision).to_string()))
+            }));
+        let request = Request::get("/").header("x-user-id", "alice").body(String::new());
+        let response = tower::ServiceExt::oneshot(service, request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+    }
+}
