@@ -76,6 +76,8 @@
 //! use up somebody else's quota. Put the layer outside of a response cache, so that cached responses carry current
 //! numbers, and inside of what writes logs and CORS fields, so that refusals get them too.
 //!
+//! The [guide] has a program for each order: before authentication, after it, and around logins.
+//!
 //! # What happens on failure
 //!
 //! Each decision has a [deadline](RateLimitLayerBuilder::deadline) of 50 ms, and none is repeated. After five
@@ -126,6 +128,7 @@ mod decision;
 mod error;
 pub mod fields;
 mod guard;
+pub mod guide;
 pub mod key;
 mod layer;
 #[cfg_attr(

@@ -243,3 +243,22 @@ fn content_that_nobody_counts_is_told_once() {
                     is `RequestContentLayer` missing outside of the rate limit? scope=log";
     assert_eq!(lines_of_method(&layer, Method::POST, 100), [expected]);
 }
+
+/// A refusal cannot be waited for.
+#[cfg(feature = "axum")]
+#[test]
+fn a_refusal_with_a_stream_as_its_body_is_told_once() {
+    use axum::{body::Body, response::Response};
+    use futures_util::stream;
+
+    let layer = RateLimitLayer::builder(MemoryStore::new())
+        .scope("log")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_day("daily", 1))
+        .respond_with_axum(|_| Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())))
+        .build()
+        .unwrap();
+    let expected = "WARN tower_quota: the body of a refusal is a stream, which is not waited for; \
+                    the usual response is given instead";
+    assert_eq!(lines_of(&layer, 100), [expected]);
+}

@@ -316,7 +316,8 @@ impl RateLimitLayerBuilder {
 
     /// How much capacity the service has at the moment of a request. Default: always [`Capacity::Full`].
     ///
-    /// The closure is called once for each request, before the store is asked, and must not block.
+    /// The closure is called once for each request that is neither blocked nor exempt, before the store is asked, and
+    /// must not block.
     pub fn capacity<F>(mut self, capacity: F) -> Self
     where
         F: Fn(&request::Parts) -> Capacity + Send + Sync + 'static,
@@ -327,8 +328,8 @@ impl RateLimitLayerBuilder {
 
     /// Finds requests that are a part of abnormal usage, which are refused. Default: none is.
     ///
-    /// The closure is called once for each request, before the store is asked, and must not block. What is abnormal is
-    /// up to you: the layer has no opinion.
+    /// The closure is called once for each request that is neither blocked nor exempt, before the store is asked, and
+    /// must not block. What is abnormal is up to you: the layer has no opinion.
     ///
     /// ```
     /// # use tower_quota::{AbnormalUsage, MemoryStore, QuotaPolicy, RateLimitLayer, key};

@@ -10,6 +10,7 @@ mod grpc;
 mod handlers;
 mod hostile;
 mod hyper_server;
+mod order;
 mod routers;
 mod stacks;
 

@@ -44,6 +44,8 @@ fn is_plain(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -124,6 +126,44 @@ mod tests {
             "http://a/b",
         ] {
             assert!(!is_sound(unsound), "{unsound}");
+        }
+    }
+
+    /// What a server may make of a path that decodes as often as it can, and takes everything for a delimiter.
+    fn as_read_by_the_laxest_server(path: &str) -> Vec<String> {
+        let mut decoded = path.to_owned();
+        for code in ["%25", "%2e", "%2E", "%2f", "%2F", "%3b", "%5c"].repeat(4) {
+            let byte = u8::from_str_radix(&code[1..], 16).unwrap();
+            decoded = decoded.replace(code, &char::from(byte).to_string());
+        }
+        let mut read = Vec::new();
+        for segment in decoded.split(['/', '\\']) {
+            match segment.split(';').next().unwrap() {
+                "" | "." => {}
+                ".." => drop(read.pop()),
+                name => read.push(name.to_owned()),
+            }
+        }
+        read
+    }
+
+    const PARTS: &[&str] = &[
+        "/", "/", "/", "/health", "health", "admin", ".", "..", ";", ";a=b", "\\", "%", "%2", "25", "%25", "%2e",
+        "%2E", "2e", "%2f", "2F", "%5c", "%3b", "%20", "x",
+    ];
+
+    fn paths() -> impl Strategy<Value = String> {
+        let parts = prop::collection::vec(prop::sample::select(PARTS), 0..8);
+        parts.prop_map(|parts| format!("/health{}", parts.concat()))
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_below_a_prefix_is_below_it_for_all_who_read_the_path(path in paths()) {
+            if PathPrefix::new("/health").contains(&path) {
+                let read = as_read_by_the_laxest_server(&path);
+                prop_assert_eq!(read.first().map(String::as_str), Some("health"), "{:?}", read);
+            }
         }
     }
 }

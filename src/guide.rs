@@ -1,0 +1,279 @@
+//! Recipes: where the layer stands, and whom it charges. There is no code in this module, only programs that run.
+//!
+//! - [Before authentication, by address](#before-authentication-by-address)
+//! - [After authentication, by user](#after-authentication-by-user)
+//! - [Both](#both)
+//! - [Failed logins only](#failed-logins-only)
+//! - [Guesses that lock nobody out](#guesses-that-lock-nobody-out)
+//! - [What must not be a key](#what-must-not-be-a-key)
+//!
+//! Of `.layer(a).layer(b)` on a router of axum, `b` is the outer one and sees a request first; of
+//! `ServiceBuilder::new().layer(a).layer(b)` it is `a`.
+//!
+//! # Before authentication, by address
+//!
+//! Put the layer *outside* of authentication to protect authentication itself: passwords are slow to check, and
+//! tokens cost a look-up. All that is known of a caller is the address. Whatever name a request claims, it uses the quota
+//! of the address it comes from. Make the quota larger than that of a user, since many users may share an address.
+//!
+//! Behind a proxy, name it as [trusted](crate::key::ClientIp::trusted_proxies), or all clients share one quota.
+//!
+//! ```
+//! use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//! # use tower_quota::key::PeerAddress;
+//! # use tower::ServiceExt;
+//!
+//! async fn authenticate(request: Request) -> Result<Request, StatusCode> {
+//!     // … takes long …
+//! #   let _ = request;
+//!     Err(StatusCode::UNAUTHORIZED)
+//! }
+//!
+//! # tokio_test::block_on(async {
+//! let by_address = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("before authentication")
+//!     .key(key::client_ip())
+//!     .policy(QuotaPolicy::per_minute("minute", 2))
+//!     .build()?;
+//!
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(middleware::map_request(authenticate))
+//!     .layer(by_address); // outermost
+//!
+//! # let request = |peer: &str, claimed: &str| {
+//! #     let mut request = http::Request::get("/").header("x-user", claimed).body(String::new()).unwrap();
+//! #     request.extensions_mut().insert(PeerAddress(format!("{peer}:50000").parse().unwrap()));
+//! #     request
+//! # };
+//! for (address, claimed, status) in [
+//!     ("203.0.113.9", "alice", 401),
+//!     ("203.0.113.9", "bob", 401),
+//!     ("203.0.113.9", "carol", 429), // authentication is not asked any more
+//!     ("192.0.2.1", "alice", 401),   // and nobody else is concerned
+//! ] {
+//!     assert_eq!(app.clone().oneshot(request(address, claimed)).await?.status(), status);
+//! }
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # After authentication, by user
+//!
+//! Put the layer *inside* of authentication to give each user a quota, wherever they come from. Authentication leaves
+//! a value of a type of your own in the request's extensions, once it has verified who is there, and
+//! [`key::extension`](crate::key::extension) takes it from there. A request that fails authentication never reaches the
+//! layer, and so charges nobody, least of all the user whose name it has borne.
+//!
+//! ```
+//! use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
+//! use tower_quota::{MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key};
+//! # use tower::ServiceExt;
+//!
+//! #[derive(Clone)]
+//! struct User(String);
+//!
+//! impl ToPartitionKey for User {
+//!     fn to_partition_key(&self) -> PartitionKey {
+//!         PartitionKey::new("user", &self.0)
+//!     }
+//! }
+//!
+//! /// The user whose password the request has.
+//! fn verified(request: &Request) -> Option<User> {
+//!     let field = |name| request.headers().get(name)?.to_str().ok();
+//!     (field("x-password")? == "secret").then_some(User(field("x-user")?.to_owned()))
+//! }
+//!
+//! async fn authenticate(mut request: Request) -> Result<Request, StatusCode> {
+//!     let user = verified(&request).ok_or(StatusCode::UNAUTHORIZED)?;
+//!     request.extensions_mut().insert(user);
+//!     Ok(request)
+//! }
+//!
+//! # tokio_test::block_on(async {
+//! let by_user = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("after authentication")
+//!     .key(key::extension::<User>())
+//!     .no_key(NoKey::Refuse) // if somebody forgets authentication
+//!     .policy(QuotaPolicy::per_day("day", 100))
+//!     .build()?;
+//!
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(by_user)
+//!     .layer(middleware::map_request(authenticate)); // outermost
+//!
+//! # let request = |password| {
+//! #     let request = http::Request::get("/").header("x-user", "bob").header("x-password", password);
+//! #     request.body(String::new()).unwrap()
+//! # };
+//! let first = app.clone().oneshot(request("secret")).await?;
+//! assert!(first.headers()["ratelimit"].to_str()?.starts_with(r#""day";r=99"#));
+//!
+//! // Somebody tries to be bob. Bob has as much left as before.
+//! let guess = app.clone().oneshot(request("wrong")).await?;
+//! assert_eq!(guess.status(), StatusCode::UNAUTHORIZED);
+//! assert!(!guess.headers().contains_key("ratelimit"));
+//! let second = app.oneshot(request("secret")).await?;
+//! assert!(second.headers()["ratelimit"].to_str()?.starts_with(r#""day";r=98"#));
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # Both
+//!
+//! Most services want both: a generous limit by address around authentication, and the users' own limits inside of it.
+//! Give the layers different scopes, and policies of different names: the client is told about both.
+//!
+//! ```
+//! # use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
+//! # use tower_quota::{MemoryStore, NoKey, QuotaPolicy, RateLimitLayer, key, key::PeerAddress};
+//! # use tower::ServiceExt;
+//! # async fn authenticate(mut request: Request) -> Result<Request, StatusCode> {
+//! #     request.extensions_mut().insert("bob".to_owned());
+//! #     Ok(request)
+//! # }
+//! # type User = String;
+//! # tokio_test::block_on(async {
+//! let store = MemoryStore::new();
+//! let by_address = RateLimitLayer::builder(store.clone())
+//!     .scope("addresses")
+//!     .key(key::client_ip())
+//!     .policy(QuotaPolicy::per_minute("address", 600))
+//!     .build()?;
+//! let by_user = RateLimitLayer::builder(store)
+//!     .scope("users")
+//!     .key(key::extension::<User>())
+//!     .no_key(NoKey::Refuse)
+//!     .policy(QuotaPolicy::per_minute("user", 60))
+//!     .build()?;
+//!
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(by_user) // innermost
+//!     .layer(middleware::map_request(authenticate))
+//!     .layer(by_address); // outermost
+//! # let mut request = http::Request::get("/").body(String::new())?;
+//! # request.extensions_mut().insert(PeerAddress("192.0.2.1:50000".parse()?));
+//! let response = app.oneshot(request).await?;
+//! assert_eq!(response.headers()["ratelimit-policy"], r#""user";q=60;w=60, "address";q=600;w=60"#);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! A request that the inner layer refuses is not charged by the outer one.
+//!
+//! # Failed logins only
+//!
+//! A limit on logins should not punish those who log in often, only those who guess. Charge each attempt before the
+//! password is looked at, and give the charge back unless the attempt has failed: a hundred guesses at the same moment
+//! cannot slip through then, as they would if they were counted afterwards. The rule names the responses that are
+//! failures, so that errors of the service are not held against anybody. Where an uncounted guess is worse than a failed
+//! login, let the layer [fail closed](crate::FailureMode::Closed).
+//!
+//! ```
+//! use axum::{Router, http::{HeaderMap, StatusCode}, routing::post};
+//! use tower_quota::{FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//! # use tower_quota::key::PeerAddress;
+//! # use tower::ServiceExt;
+//!
+//! async fn login(fields: HeaderMap) -> StatusCode {
+//!     match fields.get("x-password") {
+//!         Some(password) if password == "secret" => StatusCode::NO_CONTENT,
+//!         _ => StatusCode::UNAUTHORIZED,
+//!     }
+//! }
+//!
+//! # tokio_test::block_on(async {
+//! let failed_logins = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("failed logins")
+//!     .key(key::client_ip())
+//!     .policy(QuotaPolicy::per_hour("failures", 2))
+//!     .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
+//!     .failure_mode(FailureMode::Closed)
+//!     .build()?;
+//! let app: Router = Router::new().route("/login", post(login).layer(failed_logins));
+//!
+//! # let request = |password| {
+//! #     let mut request = http::Request::post("/login").header("x-password", password).body(String::new()).unwrap();
+//! #     request.extensions_mut().insert(PeerAddress("203.0.113.9:50000".parse().unwrap()));
+//! #     request
+//! # };
+//! for (password, status) in [
+//!     ("secret", 204),
+//!     ("secret", 204),
+//!     ("secret", 204),
+//!     ("wrong", 401),
+//!     ("wrong", 401),
+//!     ("secret", 429), // right, but nobody looks at it any more
+//! ] {
+//!     assert_eq!(app.clone().oneshot(request(password)).await?.status(), status);
+//! }
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # Guesses that lock nobody out
+//!
+//! The name in a login is only a claim. If failed logins were counted by that name alone, anybody could lock out bob: a
+//! few wrong passwords, and bob himself is refused. Count them by the address *and* the claimed name together: whoever
+//! guesses uses up what their own address may try on this name, and nobody else's.
+//!
+//! The price is that guesses from many addresses at one name are not counted together. Limit these by other means than
+//! refusing the owner: a second factor, or an [`AccessList`](crate::AccessList) that blocks the addresses. Have a limit by
+//! address alone as well, for one password that is tried on many names.
+//!
+//! ```
+//! use axum::{Router, http::{HeaderMap, StatusCode}, routing::post};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key::{self, KeyExtractor}};
+//! # use tower_quota::key::PeerAddress;
+//! # use tower::ServiceExt;
+//! # async fn login(fields: HeaderMap) -> StatusCode {
+//! #     match fields.get("x-password") {
+//! #         Some(password) if password == "secret" => StatusCode::NO_CONTENT,
+//! #         _ => StatusCode::UNAUTHORIZED,
+//! #     }
+//! # }
+//!
+//! # tokio_test::block_on(async {
+//! let guesses = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("guesses")
+//!     .key(key::client_ip().and(key::header("x-user"))) // never the claimed name alone
+//!     .policy(QuotaPolicy::per_hour("guesses", 2))
+//!     .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
+//!     .build()?;
+//! let app: Router = Router::new().route("/login", post(login).layer(guesses));
+//!
+//! # let request = |peer, password| {
+//! #     let request = http::Request::post("/login").header("x-user", "bob").header("x-password", password);
+//! #     let mut request = request.body(String::new()).unwrap();
+//! #     request.extensions_mut().insert(PeerAddress(format!("{peer}:50000").parse().unwrap()));
+//! #     request
+//! # };
+//! for (address, password, status) in [
+//!     ("203.0.113.9", "wrong", 401),
+//!     ("203.0.113.9", "wrong", 401),
+//!     ("203.0.113.9", "wrong", 429),
+//!     ("192.0.2.1", "secret", 204), // bob, at home
+//! ] {
+//!     assert_eq!(app.clone().oneshot(request(address, password)).await?.status(), status);
+//! }
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! # What must not be a key
+//!
+//! Who is charged has to be who has sent the request. Therefore:
+//!
+//! - No field that a client can set is a key by itself: neither a user id nor a token that nobody has verified, nor
+//!   `X-Forwarded-For` but from a [trusted proxy](crate::key::ClientIp::trusted_proxies). Two requests with different
+//!   inventions would have two quotas, and a request with somebody else's name uses up theirs.
+//!   [`key::header`](crate::key::header) is for fields that a gateway of yours sets, and removes where clients have set
+//!   them.
+//! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The `pk`
+//!   that responses [can show](crate::QuotaPolicy::with_partition_key) is a digest, of no use to act as somebody else.
+//! - An [exemption](crate::Exemption) or a rule of an [access list](crate::AccessList) by key is as trustworthy as the
+//!   key is.
