@@ -6,6 +6,7 @@
 //! - [Failed logins only](#failed-logins-only)
 //! - [Guesses that lock nobody out](#guesses-that-lock-nobody-out)
 //! - [What must not be a key](#what-must-not-be-a-key)
+//! - [In an app of axum](#in-an-app-of-axum)
 //!
 //! Of `.layer(a).layer(b)` on a router of axum, `b` is the outer one and sees a request first; of
 //! `ServiceBuilder::new().layer(a).layer(b)` it is `a`.
@@ -277,3 +278,70 @@
 //!   that responses [can show](crate::QuotaPolicy::with_partition_key) is a digest, of no use to act as somebody else.
 //! - An [exemption](crate::Exemption) or a rule of an [access list](crate::AccessList) by key is as trustworthy as the
 //!   key is.
+//!
+//! # In an app of axum
+//!
+//! A layer and an [`AccessList`](crate::AccessList) are cheap to clone and can be kept in the state of an app, where
+//! routes find the layer that they want and handlers the list that they change. `route_layer` puts a layer around the
+//! routes that are there already, and does not count requests for unknown paths.
+//!
+//! With the feature `axum`, [`key::matched_path`](crate::key) tells routes apart, a handler takes a
+//! [`Decision`](crate::Decision) as an argument, and `respond_with_axum` refuses with whatever axum makes responses of.
+//!
+//! ```
+//! use axum::{Router, extract::{FromRef, Path, State}, http::StatusCode, routing::{get, post}};
+//! use tower_quota::{
+//!     Access, AccessList, ConfigError, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key,
+//! };
+//! # use tower::ServiceExt;
+//!
+//! #[derive(Clone)]
+//! struct App {
+//!     access: AccessList,
+//!     searches: RateLimitLayer,
+//! }
+//!
+//! impl FromRef<App> for AccessList {
+//!     fn from_ref(app: &App) -> Self {
+//!         app.access.clone()
+//!     }
+//! }
+//!
+//! /// Only for administrators.
+//! async fn block(State(access): State<AccessList>, Path(user): Path<String>) -> StatusCode {
+//!     let user = PartitionKey::new("x-user-id", user);
+//!     match access.update(|rules| rules.set_key(user, Access::Block)) {
+//!         Ok(()) => StatusCode::NO_CONTENT,
+//!         Err(_) => StatusCode::INSUFFICIENT_STORAGE, // there are too many rules
+//!     }
+//! }
+//!
+//! fn state() -> Result<App, ConfigError> {
+//!     let access = AccessList::new(key::client_ip());
+//!     let searches = RateLimitLayer::builder(MemoryStore::new())
+//!         .scope("searches")
+//!         .key(key::header("x-user-id")) // which a gateway sets
+//!         .policy(QuotaPolicy::per_minute("minute", 10))
+//!         .access_list(access.clone())
+//!         .build()?;
+//!     Ok(App { access, searches })
+//! }
+//!
+//! fn router(app: App) -> Router {
+//!     Router::new()
+//!         .route("/search", get(|| async { "found" }))
+//!         .route_layer(app.searches.clone())
+//!         .route("/admin/block/{user}", post(block))
+//!         .with_state(app)
+//! }
+//!
+//! # tokio_test::block_on(async {
+//! let app = router(state()?);
+//! # let search = || http::Request::get("/search").header("x-user-id", "mallory").body(String::new()).unwrap();
+//! assert_eq!(app.clone().oneshot(search()).await?.status(), StatusCode::OK);
+//! # let blocking = http::Request::post("/admin/block/mallory").body(String::new())?;
+//! assert_eq!(app.clone().oneshot(blocking).await?.status(), StatusCode::NO_CONTENT);
+//! assert_eq!(app.oneshot(search()).await?.status(), StatusCode::FORBIDDEN);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```

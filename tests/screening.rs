@@ -511,7 +511,11 @@ fn changes_made_at_the_same_time_are_all_made() {
             scope.spawn(move || {
                 for fourth in 0..50 {
                     let network = format!("10.0.{third}.{fourth}");
-                    list.update(|rules| rules.set_network(network, Access::Block)).unwrap();
+                    let change = list.update(|rules| {
+                        thread::yield_now();
+                        rules.set_network(network, Access::Block)
+                    });
+                    change.unwrap();
                 }
             });
         }

@@ -147,17 +147,24 @@ mod tests {
         read
     }
 
-    const PARTS: &[&str] = &[
-        "/", "/", "/", "/health", "health", "admin", ".", "..", ";", ";a=b", "\\", "%", "%2", "25", "%25", "%2e",
-        "%2E", "2e", "%2f", "2F", "%5c", "%3b", "%20", "x",
-    ];
-
     fn paths() -> impl Strategy<Value = String> {
-        let parts = prop::collection::vec(prop::sample::select(PARTS), 0..8);
-        parts.prop_map(|parts| format!("/health{}", parts.concat()))
+        let delimiters = prop::sample::select(&["/", "/", "//", "\\", "%2f", "%2F", "%5c", "%252f", ""]);
+        let dots = prop::sample::select(&[
+            "..", ".", "%2e%2e", ".%2E", "%252e.", "", "health", "admin", "x%20", "%",
+        ]);
+        let parameters = prop::sample::select(&["", "", "", ";", ";a=b", "%3b"]);
+        let segments = prop::collection::vec((delimiters, dots, parameters), 0..4);
+        segments.prop_map(|segments| {
+            let segments = segments
+                .into_iter()
+                .map(|(delimiter, dots, parameter)| [delimiter, dots, parameter].concat());
+            format!("/health{}", segments.collect::<String>())
+        })
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(8_192))]
+
         #[test]
         fn what_is_below_a_prefix_is_below_it_for_all_who_read_the_path(path in paths()) {
             if PathPrefix::new("/health").contains(&path) {
