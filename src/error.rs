@@ -62,6 +62,8 @@ pub enum ConfigErrorKind {
     Scope,
     /// A setting of a store: its address, credentials, TLS, size.
     Store,
+    /// A setting of a [`TierLayer`](crate::TierLayer).
+    Tier,
     /// The window of a policy.
     Window,
 }

@@ -43,6 +43,7 @@
 //! | users where you know them, else addresses | [`key::extension`]`.or_else(`[`key::client_ip`]`())` |
 //! | per user *and* per address *and* for everybody, all or nothing | [`named_key`](RateLimitLayerBuilder::named_key), [`QuotaPolicy::counted_by`] |
 //! | limits by plan: free, premium, admin | [`Tiers`] |
+//! | plans that only a database knows | [`TierLayer`] |
 //! | uncounted requests rather than failed ones while the store is away | nothing, it is the default: [`FailureMode::Open`] |
 //! | failed requests rather than uncounted ones (logins, payments) | [`FailureMode::Closed`] |
 //! | a limit per instance while Redis is away | [`fallback`](RateLimitLayerBuilder::fallback) with a [`MemoryStore`] |
@@ -149,6 +150,7 @@ mod response_fields;
 )]
 mod settlement;
 mod store;
+mod tier;
 
 #[cfg(feature = "axum")]
 pub use self::layer::NoDecision;
@@ -165,7 +167,7 @@ pub use self::{
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},
-    policy::{Rules, RulesHandle, Tiers},
+    policy::{ResolvedTier, Rules, RulesHandle, Tiers},
     quota::{Algorithm, CheckedPolicies, CheckedPolicy, Content, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
     response_fields::{LegacyReset, ResponseFields, ShownWhen},
@@ -174,6 +176,7 @@ pub use self::{
         AcquireFuture, Store, StoreFuture,
         memory::{MemoryStore, MemoryStoreBuilder},
     },
+    tier::{TierCache, TierFuture, TierLayer, TierLayerBuilder, TierService},
 };
 
 /// The programs of the README have to compile.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "serde")]
 mod format;
+mod resolved;
 mod rules;
 mod set;
 
@@ -10,8 +11,11 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use http::request::Parts;
 
-pub use self::rules::{Rules, RulesHandle};
 pub(crate) use self::set::{FollowUp, PolicySet};
+pub use self::{
+    resolved::ResolvedTier,
+    rules::{Rules, RulesHandle},
+};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
@@ -63,6 +67,14 @@ impl Tiers {
             select: Box::new(select),
             rules: Rules::new(),
         }
+    }
+
+    /// Tiers that are told apart by the [`ResolvedTier`] in the request's extensions, which a
+    /// [`TierLayer`](crate::TierLayer) outside of this one has looked up, in a database say.
+    ///
+    /// A request without one is of the first tier: its user has none, or the source did not answer in time.
+    pub fn resolved() -> Self {
+        Self::by(|request| request.extensions.get().map(ResolvedTier::as_str))
     }
 
     /// Adds a tier with its policies.

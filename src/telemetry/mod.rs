@@ -6,6 +6,7 @@
 mod macros;
 
 use std::{
+    fmt::Display,
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
@@ -35,7 +36,7 @@ pub(crate) fn lone_large_window(scope: &str, window: Duration) {
 }
 
 #[cfg(feature = "redis")]
-pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
+pub(crate) fn connection_failed(error: &dyn Display) {
     event!(DEBUG, error = %error, "a connection to Redis failed");
 }
 
@@ -127,6 +128,18 @@ impl ShadowLog {
                 suppressed = %suppressed,
                 "a policy in shadow mode would have refused a request"
             );
+        });
+    }
+}
+
+/// Users whose tier could not be looked up: they keep the one they had, or have none.
+#[derive(Debug, Default)]
+pub(crate) struct TierLog(Sparse);
+
+impl TierLog {
+    pub(crate) fn record(&self, now: Timestamp, error: &dyn Display) {
+        self.0.record(now, |suppressed| {
+            event!(WARN, error = %error, suppressed = %suppressed, "the tier of a user could not be looked up");
         });
     }
 }

@@ -1,0 +1,38 @@
+//! The name of a tier, as it travels with a request.
+
+use std::{fmt, sync::Arc};
+
+/// The tier of a request's caller, in the request's extensions, where [`Tiers::resolved`](crate::Tiers::resolved)
+/// reads it.
+///
+/// A [`TierLayer`](crate::TierLayer) puts it there when its source has named a tier. You want to make one yourself if
+/// authentication learns the tier by the way, from the claims of a token, say. It is only a name: whether there is a
+/// tier of that name is seen by the layer that limits. Clones are cheap.
+///
+/// ```
+/// use tower_quota::ResolvedTier;
+///
+/// let mut request = http::Request::new(());
+/// request.extensions_mut().insert(ResolvedTier::new("premium"));
+/// assert_eq!(request.extensions().get::<ResolvedTier>().unwrap().as_str(), "premium");
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct ResolvedTier(Arc<str>);
+
+impl ResolvedTier {
+    /// The tier of this name.
+    pub fn new(name: impl AsRef<str>) -> Self {
+        Self(name.as_ref().into())
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for ResolvedTier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ResolvedTier").field(&self.as_str()).finish()
+    }
+}

@@ -1,0 +1,248 @@
+//! What is known of users, and who is looked up at this moment.
+
+use std::{
+    fmt,
+    future::Future,
+    hash::BuildHasher,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use foldhash::fast::RandomState;
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
+};
+
+use super::{
+    look_up::{Answer, Ask, LookUp, Turn},
+    shard::{Age, Shard, Times},
+};
+use crate::{
+    clock::{Clock, Timestamp},
+    partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
+    policy::ResolvedTier,
+    telemetry::TierLog,
+};
+
+/// What a [`TierLayer`](crate::TierLayer) knows of users. Clones are of the same cache.
+///
+/// You want it to have a change of a plan seen at once, rather than after the
+/// [time to live](crate::TierLayerBuilder::time_to_live). It speaks of this process only: other instances keep what they
+/// know until its time is over, or until they are told too.
+///
+/// It holds a digest of each user's key, never the key, and at most so many users as
+/// [`max_users`](crate::TierLayerBuilder::max_users) says, about 150 bytes each with a short tier's name.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use tower_quota::TierLayer;
+///
+/// let layer = TierLayer::by_extension(|_: u64| async { Ok::<_, Infallible>(Some("premium")) }).build()?;
+/// let cache = layer.cache().clone();
+/// // Later, where payments are handled:
+/// cache.forget(&7_u64);
+/// assert_eq!(cache.users(), 0);
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct TierCache(Arc<Shared>);
+
+/// How the tier of a request's user is found.
+pub(super) enum Found {
+    Later(Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>),
+    Now(Option<ResolvedTier>),
+}
+
+/// The sizes and times of a cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) times: Times,
+    pub(super) deadline: Duration,
+    pub(super) look_up_timeout: Duration,
+    pub(super) max_look_ups: usize,
+    pub(super) max_users: usize,
+}
+
+pub(super) struct Shared {
+    shards: Box<[Mutex<Shard>]>,
+    hasher: RandomState,
+    scope: Scope,
+    settings: Settings,
+    places: Arc<Semaphore>,
+    clock: Clock,
+    log: TierLog,
+}
+
+impl TierCache {
+    pub(super) fn new(settings: Settings, clock: Clock) -> Self {
+        // Few shards for a small cap: each shard has its part of the cap, and keys do not fall evenly into small parts.
+        let shards = (settings.max_users / 1024).clamp(1, 64).next_power_of_two();
+        let cap = settings.max_users / shards;
+        Self(Arc::new(Shared {
+            shards: (0..shards).map(|_| Mutex::new(Shard::new(cap))).collect(),
+            hasher: RandomState::default(),
+            scope: Scope::new("tiers"),
+            settings,
+            places: Arc::new(Semaphore::new(settings.max_look_ups)),
+            clock,
+            log: TierLog::default(),
+        }))
+    }
+
+    /// Forgets what is known of a user, whose next request has it looked up anew.
+    ///
+    /// A look-up that is under way is repeated, by the same task, before it is answered: what was read before this call
+    /// is not used after it, but by requests that came before. If the source does not answer then, the user has no
+    /// tier: a tier that was forgotten does not come back.
+    pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
+        let user = self.0.scope.partition(&user.to_partition_key());
+        self.0.shard(user).forget(user);
+    }
+
+    /// Forgets what is known of all users, as [`forget`](Self::forget) does of one.
+    pub fn forget_all(&self) {
+        for shard in &self.0.shards {
+            lock(shard).forget_all();
+        }
+    }
+
+    /// How many users something is known of at this moment, those included of whom it is only known that a look-up has
+    /// failed.
+    pub fn users(&self) -> usize {
+        self.0.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+
+    /// The tier of the user with this key: what is known, if it is good, or the answer to a look-up, if one is worth
+    /// waiting for.
+    pub(super) fn find(&self, key: &PartitionKey, ask: impl FnOnce() -> Ask) -> Found {
+        let shared = &self.0;
+        let user = shared.scope.partition(key);
+        let mut shard = shared.shard(user);
+        // Read under the lock, so that the requests of a user see time in order.
+        let seen = shard.see(user, shared.clock.now(), &shared.settings.times);
+        if seen.age == Age::Fresh {
+            return Found::Now(seen.tier);
+        }
+        let running = shard.running(user).cloned();
+        let look_up = match running {
+            Some(look_up) => look_up,
+            None if !seen.may_ask => return Found::Now(seen.tier),
+            None => {
+                let Some((runtime, place)) = shared.place() else {
+                    return Found::Now(seen.tier);
+                };
+                let look_up = LookUp::new();
+                shard.begin(user, look_up.clone());
+                drop(shard);
+                let turn = Turn {
+                    cache: Arc::clone(shared),
+                    user,
+                    look_up: look_up.clone(),
+                    place: Some(place),
+                };
+                runtime.spawn(turn.run(ask()));
+                look_up
+            }
+        };
+        if seen.age == Age::Ageing || !look_up.is_pending() {
+            return Found::Now(seen.tier);
+        }
+        let deadline = shared.settings.deadline;
+        Found::Later(Box::pin(look_up.wait(deadline, seen.tier, Arc::clone(shared))))
+    }
+}
+
+impl Shared {
+    /// By a hash with a random key, so that nobody can choose keys that meet in one shard.
+    fn shard(&self, user: PartitionId) -> MutexGuard<'_, Shard> {
+        let hash = self.hasher.hash_one(user);
+        lock(&self.shards[(hash >> 32) as usize & (self.shards.len() - 1)])
+    }
+
+    /// A place for one more look-up, and what runs it.
+    fn place(&self) -> Option<(Handle, OwnedSemaphorePermit)> {
+        let runtime = Handle::try_current().ok()?;
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        if place.is_err() {
+            let message = format_args!(
+                "{} look-ups are under way, no more may begin",
+                self.settings.max_look_ups
+            );
+            self.log.record(self.clock.now(), &message);
+        }
+        Some((runtime, place.ok()?))
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(super) fn log_missed_deadline(&self) {
+        let message = format_args!(
+            "no answer within {:?}, requests do not wait for it",
+            self.settings.deadline
+        );
+        self.log.record(self.clock.now(), &message);
+    }
+
+    pub(super) async fn within_limit(&self, answer: impl Future<Output = Answer>) -> Answer {
+        let limit = self.settings.look_up_timeout;
+        let answer = tokio::time::timeout(limit, answer).await;
+        answer.unwrap_or_else(|_| Err(format!("no answer within {limit:?}, the look-up was given up")))
+    }
+
+    /// A look-up is over, unless it has to be repeated: then this is `false`.
+    pub(super) fn end(&self, turn: &mut Turn, began: Timestamp, answer: Answer) -> bool {
+        let times = &self.settings.times;
+        let mut shard = self.shard(turn.user);
+        if shard.take_outdated(turn.user) {
+            return false;
+        }
+        let now = self.clock.now();
+        let answer = match answer {
+            Ok(tier) => {
+                shard.learn(turn.user, tier.clone(), began, now, times);
+                Some(tier)
+            }
+            Err(error) => {
+                shard.fail(turn.user, now, times);
+                self.log.record(now, &error);
+                None
+            }
+        };
+        self.leave(shard, turn, answer);
+        true
+    }
+
+    /// A look-up has ended without an answer, and not by itself.
+    pub(super) fn abandon(&self, turn: &mut Turn) {
+        let (mut shard, now) = (self.shard(turn.user), self.clock.now());
+        shard.fail(turn.user, now, &self.settings.times);
+        self.log.record(now, &"the look-up has panicked or was shut down");
+        self.leave(shard, turn, None);
+    }
+
+    fn leave(&self, mut shard: MutexGuard<'_, Shard>, turn: &mut Turn, answer: Option<Option<ResolvedTier>>) {
+        // Before the next request of the user can begin a look-up, which needs it.
+        turn.place = None;
+        shard.end(turn.user);
+        drop(shard);
+        turn.look_up.publish(answer);
+    }
+}
+
+/// A panic while a shard was locked can only have come from outside of its code; what it holds is sound.
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl fmt::Debug for TierCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TierCache")
+            .field("users", &self.users())
+            .field("settings", &self.0.settings)
+            .finish_non_exhaustive()
+    }
+}

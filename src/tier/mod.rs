@@ -1,0 +1,181 @@
+//! The tier of a user from a slow source: looked up once, remembered, and never waited for longer than a deadline.
+
+mod builder;
+mod cache;
+mod future;
+mod look_up;
+mod service;
+mod shard;
+mod source;
+
+use std::{fmt, future::Future, sync::Arc};
+
+use http::request::Parts;
+use tower_layer::Layer;
+
+use self::source::{ByExtension, ByFunction, Source};
+pub use self::{builder::TierLayerBuilder, cache::TierCache, future::TierFuture, service::TierService};
+use crate::partition::ToPartitionKey;
+
+/// Looks up the tier of each request's user in a slow source, a database most often, and leaves it in the request as a
+/// [`ResolvedTier`](crate::ResolvedTier) for [`Tiers::resolved`](crate::Tiers::resolved).
+///
+/// You want it if authentication tells who calls, but not which plan they pay for. Put it *inside* of authentication and
+/// *outside* of each [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier; one is enough for all of them. Who
+/// knows the tier without waiting needs no such layer: see [`Tiers::by`](crate::Tiers::by).
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower::ServiceBuilder;
+/// use tower_quota::{
+///     MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, TierLayer, Tiers, ToPartitionKey, key,
+/// };
+/// # use tower::ServiceExt;
+///
+/// /// What authentication leaves in a request.
+/// #[derive(Clone)]
+/// struct UserId(u64);
+///
+/// impl ToPartitionKey for UserId {
+///     fn to_partition_key(&self) -> PartitionKey {
+///         PartitionKey::new("user", self.0.to_be_bytes())
+///     }
+/// }
+///
+/// async fn tier_of(user: u64) -> Result<Option<String>, std::io::Error> {
+///     // Here a database is asked.
+///     Ok((user == 7).then(|| "premium".to_owned()))
+/// }
+///
+/// # tokio_test::block_on(async {
+/// let tier = TierLayer::by_extension(|user: UserId| async move { tier_of(user.0).await }).build()?;
+/// let limits = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::extension::<UserId>())
+///     .tiers(
+///         Tiers::resolved()
+///             .tier("free", [QuotaPolicy::per_minute("minute", 100)])
+///             .tier("premium", [QuotaPolicy::per_minute("minute", 1_000)]),
+///     )
+///     .build()?;
+/// let app: Router = Router::new()
+///     .route("/", get(|| async { "hello" }))
+///     .layer(ServiceBuilder::new().layer(tier.clone()).layer(limits));
+///
+/// let request = |user| http::Request::get("/").extension(UserId(user)).body(String::new()).unwrap();
+/// let premium = app.clone().oneshot(request(7)).await?;
+/// assert_eq!(premium.headers()["ratelimit-policy"], r#""minute";q=1000;w=60"#);
+/// let free = app.oneshot(request(8)).await?;
+/// assert_eq!(free.headers()["ratelimit-policy"], r#""minute";q=100;w=60"#);
+///
+/// // User 8 has just paid, and need not wait for it.
+/// tier.cache().forget(&UserId(8));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+///
+/// # What is asked, and when
+///
+/// An answer is remembered for a [time to live](TierLayerBuilder::time_to_live) of 60 seconds, also the answer that a
+/// user has no tier. In the last quarter of that time the next request has it looked up anew without waiting, so that
+/// those who call often never wait again.
+///
+/// There is never more than one look-up of a user at a time: requests that come meanwhile share it. It is a task of its
+/// own and goes on when the request that began it is cancelled, or has missed its deadline. In all there are at most
+/// [256](TierLayerBuilder::max_look_ups) at a time, and none takes longer than
+/// [10 seconds](TierLayerBuilder::look_up_timeout).
+///
+/// # What happens on failure
+///
+/// A request waits at most for the [deadline](TierLayerBuilder::deadline) of 50 ms; once a look-up has missed it, no
+/// other request waits for that look-up. A resolver that fails, panics or hangs refuses no request: it goes on with the
+/// last answer, as long as that is [not too old](TierLayerBuilder::stale_for), and else without a tier, which is the
+/// first one of [`Tiers`](crate::Tiers). The user is then left alone for a [pause](TierLayerBuilder::failure_pause)
+/// before the next look-up. A `tracing` event tells of failures, at most every ten seconds.
+///
+/// # What it does not do
+///
+/// - It shares nothing between instances: each asks for itself, and [forgets](TierCache::forget) for itself.
+/// - It does not authenticate. A user name that anybody can send is a way to have the source asked, and to push others
+///   out of the cache.
+/// - A resolver that blocks its thread instead of awaiting blocks others too: no deadline can help against that.
+/// - Outside of a Tokio runtime nothing is looked up; requests go on without a tier.
+#[derive(Clone)]
+pub struct TierLayer(Arc<Resolving>);
+
+/// What all services of one layer share.
+struct Resolving {
+    source: Box<dyn Source>,
+    cache: TierCache,
+}
+
+impl TierLayer {
+    /// A layer that looks up the tier of the value of type `U` that authentication has put into the request's
+    /// extensions.
+    ///
+    /// The resolver gets a clone of the value, so `U` should hold what the source is asked by. It answers with the name
+    /// of a tier (`String`, `&'static str`, `Cow<str>`, any type that is `AsRef<str>`), with `None` if the user has none,
+    /// or with an error, which is logged: keep users' names out of it. A name of more than 256 bytes counts as an error.
+    ///
+    /// Requests without such a value go on without a tier.
+    pub fn by_extension<U, R, A, N, E>(resolver: R) -> TierLayerBuilder
+    where
+        U: ToPartitionKey + Clone + Send + Sync + 'static,
+        R: Fn(U) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Option<N>, E>> + Send + 'static,
+        N: AsRef<str>,
+        E: fmt::Display,
+    {
+        TierLayerBuilder::new(ByExtension::new(resolver))
+    }
+
+    /// A layer that looks up the tier of the user that a closure finds in the request. Else as
+    /// [`by_extension`](Self::by_extension).
+    ///
+    /// The closure is called once for each request and must not block; requests for which it returns `None` go on
+    /// without a tier.
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    /// use tower_quota::TierLayer;
+    ///
+    /// let by_header = TierLayer::by(
+    ///     // Set by the gateway in front of this service, which removes what clients send.
+    ///     |request| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned),
+    ///     |user: String| async move { Ok::<_, Infallible>((user == "alice").then_some("premium")) },
+    /// );
+    /// assert!(by_header.build().is_ok());
+    /// ```
+    pub fn by<U, F, R, A, N, E>(user: F, resolver: R) -> TierLayerBuilder
+    where
+        U: ToPartitionKey + Clone + Send + 'static,
+        F: Fn(&Parts) -> Option<U> + Send + Sync + 'static,
+        R: Fn(U) -> A + Send + Sync + 'static,
+        A: Future<Output = Result<Option<N>, E>> + Send + 'static,
+        N: AsRef<str>,
+        E: fmt::Display,
+    {
+        TierLayerBuilder::new(ByFunction::new(user, resolver))
+    }
+
+    /// What is known of users, to forget it when a plan changes.
+    pub fn cache(&self) -> &TierCache {
+        &self.0.cache
+    }
+}
+
+impl<S> Layer<S> for TierLayer {
+    type Service = TierService<S>;
+
+    fn layer(&self, inner: S) -> TierService<S> {
+        TierService::new(inner, self.clone())
+    }
+}
+
+impl fmt::Debug for TierLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TierLayer")
+            .field("cache", &self.0.cache)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,79 @@
+//! The service: find the tier first, then call the service that was ready.
+
+use std::{
+    fmt, mem,
+    task::{Context, Poll},
+};
+
+use http::Request;
+use tower_service::Service;
+
+use super::{TierFuture, TierLayer, cache::Found, future::pass_on};
+
+/// The service that [`TierLayer`](crate::TierLayer) makes: passes each request on to `S` with the tier of its user.
+///
+/// It is ready when `S` is, refuses nothing, and leaves bodies, responses and errors as they are. Clones share what is
+/// known of users.
+#[derive(Clone)]
+pub struct TierService<S> {
+    inner: S,
+    layer: TierLayer,
+}
+
+impl<S> TierService<S> {
+    pub(super) fn new(inner: S, layer: TierLayer) -> Self {
+        Self { inner, layer }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B> Service<Request<B>> for TierService<S>
+where
+    S: Service<Request<B>> + Clone,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = TierFuture<S, B>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> TierFuture<S, B> {
+        let (parts, body) = request.into_parts();
+        let found = self.layer.0.source.find(&parts, &self.layer.0.cache);
+        let request = Request::from_parts(parts, body);
+        match found {
+            Found::Now(tier) => TierFuture::calling(pass_on(&mut self.inner, request, tier)),
+            Found::Later(tier) => {
+                // The service that was polled ready waits with the request; a clone, which need not be ready, takes its
+                // place.
+                let clone = self.inner.clone();
+                TierFuture::resolving(tier, mem::replace(&mut self.inner, clone), request)
+            }
+        }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for TierService<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TierService")
+            .field("inner", &self.inner)
+            .field("layer", &self.layer)
+            .finish()
+    }
+}

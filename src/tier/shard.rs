@@ -1,0 +1,242 @@
+//! One part of the users, under one lock.
+
+use std::{collections::HashMap, time::Duration};
+
+use foldhash::fast::RandomState;
+use indexmap::IndexMap;
+
+use super::look_up::LookUp;
+use crate::{clock::Timestamp, partition::PartitionId, policy::ResolvedTier};
+
+/// How long answers are used, and failures remembered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    pub(super) time_to_live: Duration,
+    pub(super) stale_for: Duration,
+    pub(super) failure_pause: Duration,
+}
+
+/// How old an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Age {
+    /// Good as it is.
+    Fresh,
+    /// Still good, but not for long.
+    Ageing,
+    /// To be used only if no newer one can be had.
+    Stale,
+    /// Not to be used at all, or there is none.
+    Unknown,
+}
+
+impl Times {
+    fn age(&self, known: &Known, now: Timestamp) -> Age {
+        let age = Duration::from_micros(now.micros_since(known.since));
+        match age {
+            age if age < self.time_to_live / 4 * 3 => Age::Fresh,
+            age if age < self.time_to_live => Age::Ageing,
+            age if age < self.time_to_live + self.stale_for => Age::Stale,
+            _ => Age::Unknown,
+        }
+    }
+
+    /// The pause doubles with each failure in a row, up to eight times.
+    fn pause(&self, failures: u8) -> Duration {
+        self.failure_pause * (1 << failures.saturating_sub(1).min(3))
+    }
+}
+
+/// An answer of the source.
+struct Known {
+    tier: Option<ResolvedTier>,
+    /// When the source was asked: what it said may have changed ever since.
+    since: Timestamp,
+}
+
+#[derive(Default)]
+struct User {
+    known: Option<Known>,
+    /// Failed look-ups in a row.
+    failures: u8,
+    retry_at: Timestamp,
+    used_at: Timestamp,
+}
+
+impl User {
+    fn is_useless(&self, now: Timestamp, times: &Times) -> bool {
+        let age = self.known.as_ref().map_or(Age::Unknown, |known| times.age(known, now));
+        age == Age::Unknown && self.retry_at <= now
+    }
+}
+
+/// A look-up that is under way.
+struct Running {
+    look_up: LookUp,
+    /// The user was forgotten since it has begun.
+    is_outdated: bool,
+}
+
+/// What a request finds of its user.
+pub(super) struct Seen {
+    pub(super) tier: Option<ResolvedTier>,
+    pub(super) age: Age,
+    /// Whether no failure is so recent that the source should be left alone.
+    pub(super) may_ask: bool,
+}
+
+pub(super) struct Shard {
+    users: IndexMap<PartitionId, User, RandomState>,
+    /// Apart from the users, so that one who is thrown out is still not looked up twice at a time.
+    running: HashMap<PartitionId, Running, RandomState>,
+    cap: usize,
+    /// Where the next look for useless users begins; it goes round and round.
+    hand: usize,
+}
+
+impl Shard {
+    /// How many users a new one looks at to find those that are of no use any more.
+    const SWEEP: usize = 2;
+    /// How many users compete for being thrown out when the shard is full.
+    const CANDIDATES: usize = 8;
+
+    pub(super) fn new(cap: usize) -> Self {
+        Self {
+            users: IndexMap::default(),
+            running: HashMap::default(),
+            cap,
+            hand: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.users.len()
+    }
+
+    pub(super) fn see(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> Seen {
+        let user = self.users.get_mut(&user);
+        let known = user.map(|user| {
+            user.used_at = now;
+            let known = user.known.as_ref().map(|known| (times.age(known, now), &known.tier));
+            (known, user.retry_at <= now)
+        });
+        let (known, may_ask) = known.unwrap_or((None, true));
+        match known {
+            None | Some((Age::Unknown, _)) => Seen {
+                tier: None,
+                age: Age::Unknown,
+                may_ask,
+            },
+            Some((age, tier)) => Seen {
+                tier: tier.clone(),
+                age,
+                may_ask,
+            },
+        }
+    }
+
+    pub(super) fn running(&self, user: PartitionId) -> Option<&LookUp> {
+        self.running.get(&user).map(|running| &running.look_up)
+    }
+
+    pub(super) fn begin(&mut self, user: PartitionId, look_up: LookUp) {
+        let running = Running {
+            look_up,
+            is_outdated: false,
+        };
+        self.running.insert(user, running);
+    }
+
+    /// Whether the look-up has to be repeated because the user was forgotten meanwhile. Asked once, it is no more.
+    pub(super) fn take_outdated(&mut self, user: PartitionId) -> bool {
+        let running = self.running.get_mut(&user);
+        running.is_some_and(|running| std::mem::take(&mut running.is_outdated))
+    }
+
+    pub(super) fn end(&mut self, user: PartitionId) {
+        self.running.remove(&user);
+    }
+
+    pub(super) fn learn(
+        &mut self,
+        user: PartitionId,
+        tier: Option<ResolvedTier>,
+        since: Timestamp,
+        now: Timestamp,
+        times: &Times,
+    ) {
+        let user = self.user(user, now, times);
+        user.known = Some(Known { tier, since });
+        user.failures = 0;
+        user.retry_at = Timestamp::default();
+    }
+
+    pub(super) fn fail(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
+        let user = self.user(user, now, times);
+        user.failures = user.failures.saturating_add(1);
+        user.retry_at = now.saturating_add(times.pause(user.failures));
+    }
+
+    pub(super) fn forget(&mut self, user: PartitionId) {
+        self.users.swap_remove(&user);
+        if let Some(running) = self.running.get_mut(&user) {
+            running.is_outdated = true;
+        }
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.users.clear();
+        for running in self.running.values_mut() {
+            running.is_outdated = true;
+        }
+    }
+
+    /// The user, with room made for a new one.
+    fn user(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> &mut User {
+        if !self.users.contains_key(&user) {
+            self.sweep(now, times);
+            if self.users.len() >= self.cap {
+                self.evict();
+            }
+        }
+        let new = || User {
+            used_at: now,
+            ..User::default()
+        };
+        self.users.entry(user).or_insert_with(new)
+    }
+
+    fn sweep(&mut self, now: Timestamp, times: &Times) {
+        for _ in 0..Self::SWEEP {
+            let hand = self.next();
+            match self.users.get_index(hand) {
+                Some((_, user)) if user.is_useless(now, times) => {
+                    self.users.swap_remove_index(hand);
+                }
+                _ => self.hand += 1,
+            }
+        }
+    }
+
+    /// Throws out the user, among some, who has not called for the longest time.
+    fn evict(&mut self) {
+        let mut victim = None;
+        for _ in 0..Self::CANDIDATES {
+            let candidate = self.next();
+            let used_at = self.users.get_index(candidate).map(|(_, user)| user.used_at);
+            if victim.is_none_or(|(earliest, _)| used_at < earliest) {
+                victim = Some((used_at, candidate));
+            }
+            self.hand += 1;
+        }
+        if let Some((_, victim)) = victim {
+            self.users.swap_remove_index(victim);
+        }
+    }
+
+    fn next(&mut self) -> usize {
+        if self.hand >= self.users.len() {
+            self.hand = 0;
+        }
+        self.hand
+    }
+}

@@ -1,0 +1,15 @@
+//! The tier of a user from a slow source.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a slow source takes its time, which is virtual"
+)]
+
+mod cache;
+mod contract;
+mod failures;
+mod limits;
+mod properties;
+mod settings;
+mod support;
