@@ -6,6 +6,7 @@ use std::{
     convert::Infallible,
     io,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,7 +16,7 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     AcquireFuture, Algorithm, Content, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreError,
-    StoreErrorKind, StoreFuture, Tiers,
+    StoreErrorKind, StoreFuture, TierLayer, Tiers,
     clock::{Clock, Timestamp},
     key,
 };
@@ -261,4 +262,36 @@ fn a_refusal_with_a_stream_as_its_body_is_told_once() {
     let expected = "WARN tower_quota: the body of a refusal is a stream, which is not waited for; \
                     the usual response is given instead";
     assert_eq!(lines_of(&layer, 100), [expected]);
+}
+
+#[test]
+fn tiers_that_cannot_be_looked_up_are_told_once_in_ten_seconds_and_not_whose_they_are() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let clock = Clock::manual(Timestamp::from_micros(0));
+    let layer = TierLayer::by_extension(async |_: String| Err::<Option<String>, _>("the database is down"));
+    let layer = layer.clock(clock.clone()).build().unwrap();
+    let send = async |user: usize| {
+        let handler = async |_: Request<()>| Ok::<_, Infallible>(());
+        let request = Request::builder().extension(format!("alice {user}")).body(());
+        layer
+            .layer(service_fn(handler))
+            .oneshot(request.unwrap())
+            .await
+            .unwrap();
+    };
+    let lines = lines_while(|| {
+        runtime.block_on(async {
+            for user in 0..100 {
+                send(user).await;
+            }
+            clock.advance(Duration::from_secs(10));
+            send(100).await;
+        });
+    });
+    let line = "WARN tower_quota: the tier of a user could not be looked up error=the database is down";
+    assert_eq!(lines, [format!("{line} suppressed=0"), format!("{line} suppressed=99")]);
 }

@@ -33,7 +33,8 @@ use crate::{
 /// know until its time is over, or until they are told too.
 ///
 /// It holds a digest of each user's key, never the key, and at most so many users as
-/// [`max_users`](crate::TierLayerBuilder::max_users) says, about 150 bytes each with a short tier's name.
+/// [`max_users`](crate::TierLayerBuilder::max_users) says, in
+/// less than 200 bytes each where tiers have short names: 20 MB by default.
 ///
 /// ```
 /// use std::convert::Infallible;
