@@ -33,8 +33,8 @@ use crate::{
 /// know until its time is over, or until they are told too.
 ///
 /// It holds a digest of each user's key, never the key, and at most so many users as
-/// [`max_users`](crate::TierLayerBuilder::max_users) says, in
-/// less than 200 bytes each where tiers have short names: 20 MB by default.
+/// [`max_users`](crate::TierLayerBuilder::max_users) says. With short names of tiers each takes less than 200 bytes, so
+/// that it is 20 MB at most by default.
 ///
 /// ```
 /// use std::convert::Infallible;

@@ -110,18 +110,22 @@ async fn after_a_failure_a_user_is_left_alone_for_a_pause_that_doubles_eight_fol
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_success_ends_the_pauses() {
+async fn after_a_success_the_pauses_are_short_again() {
     let scene = Scene::new();
-    scene.source.set(1, "premium");
-    for _ in 0..3 {
+    for pause in [1, 2, 4] {
         scene.source.mood(Mood::Fails);
-        scene.layer.cache().forget_all();
         scene.request(1).await;
-        scene.source.mood(Mood::Answers);
-        assert_eq!(scene.request(1).await, None);
-        scene.time.pass(SECOND).await;
-        assert_eq!(scene.request(1).await.as_deref(), Some("premium"));
+        scene.time.pass(pause * SECOND).await;
     }
+    scene.source.mood(Mood::Answers);
+    scene.request(1).await;
+    scene.time.pass(60 * SECOND).await;
+    scene.source.mood(Mood::Fails);
+    scene.request(1).await;
+    assert_eq!(scene.source.asked(), 5);
+    scene.time.pass(SECOND).await;
+    scene.request(1).await;
+    assert_eq!(scene.source.asked(), 6);
 }
 
 #[tokio::test(start_paused = true)]
