@@ -122,6 +122,7 @@
 mod telemetry;
 
 mod algorithm;
+mod bounded_map;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod clock;

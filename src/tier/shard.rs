@@ -3,10 +3,9 @@
 use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
-use indexmap::IndexMap;
 
 use super::look_up::LookUp;
-use crate::{clock::Timestamp, partition::PartitionId, policy::ResolvedTier};
+use crate::{bounded_map::BoundedMap, clock::Timestamp, partition::PartitionId, policy::ResolvedTier};
 
 /// How long answers are used, and failures remembered.
 #[derive(Clone, Copy, Debug)]
@@ -85,26 +84,16 @@ pub(super) struct Seen {
 }
 
 pub(super) struct Shard {
-    users: IndexMap<PartitionId, User, RandomState>,
+    users: BoundedMap<User>,
     /// Apart from the users, so that one who is thrown out is still not looked up twice at a time.
     running: HashMap<PartitionId, Running, RandomState>,
-    cap: usize,
-    /// Where the next look for useless users begins; it goes round and round.
-    hand: usize,
 }
 
 impl Shard {
-    /// How many users a new one looks at to find those that are of no use any more.
-    const SWEEP: usize = 2;
-    /// How many users compete for being thrown out when the shard is full.
-    const CANDIDATES: usize = 8;
-
     pub(super) fn new(cap: usize) -> Self {
         Self {
-            users: IndexMap::default(),
+            users: BoundedMap::new(cap),
             running: HashMap::default(),
-            cap,
-            hand: 0,
         }
     }
 
@@ -113,7 +102,7 @@ impl Shard {
     }
 
     pub(super) fn see(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> Seen {
-        let user = self.users.get_mut(&user);
+        let user = self.users.get_mut(user);
         let known = user.map(|user| {
             user.used_at = now;
             let known = user.known.as_ref().map(|known| (times.age(known, now), &known.tier));
@@ -177,7 +166,7 @@ impl Shard {
     }
 
     pub(super) fn forget(&mut self, user: PartitionId) {
-        self.users.swap_remove(&user);
+        self.users.remove(user);
         if let Some(running) = self.running.get_mut(&user) {
             running.is_outdated = true;
         }
@@ -190,53 +179,14 @@ impl Shard {
         }
     }
 
-    /// The user, with room made for a new one.
+    /// The user; for a new one, those make room who have not called for the longest time.
     fn user(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> &mut User {
-        if !self.users.contains_key(&user) {
-            self.sweep(now, times);
-            if self.users.len() >= self.cap {
-                self.evict();
-            }
-        }
+        let is_useless = |user: &User| user.is_useless(now, times);
         let new = || User {
             used_at: now,
             ..User::default()
         };
-        self.users.entry(user).or_insert_with(new)
-    }
-
-    fn sweep(&mut self, now: Timestamp, times: &Times) {
-        for _ in 0..Self::SWEEP {
-            let hand = self.next();
-            match self.users.get_index(hand) {
-                Some((_, user)) if user.is_useless(now, times) => {
-                    self.users.swap_remove_index(hand);
-                }
-                _ => self.hand += 1,
-            }
-        }
-    }
-
-    /// Throws out the user, among some, who has not called for the longest time.
-    fn evict(&mut self) {
-        let mut victim = None;
-        for _ in 0..Self::CANDIDATES {
-            let candidate = self.next();
-            let used_at = self.users.get_index(candidate).map(|(_, user)| user.used_at);
-            if victim.is_none_or(|(earliest, _)| used_at < earliest) {
-                victim = Some((used_at, candidate));
-            }
-            self.hand += 1;
-        }
-        if let Some((_, victim)) = victim {
-            self.users.swap_remove_index(victim);
-        }
-    }
-
-    fn next(&mut self) -> usize {
-        if self.hand >= self.users.len() {
-            self.hand = 0;
-        }
-        self.hand
+        self.users
+            .get_or_insert_with(user, is_useless, |user| user.used_at, new)
     }
 }
