@@ -12,6 +12,8 @@ pub(crate) struct BoundedMap<V> {
     cap: usize,
     /// Where the next look for useless entries begins; it goes round and round.
     hand: usize,
+    /// Told when an entry is thrown out that was still of use.
+    evicted: fn(),
 }
 
 impl<V> BoundedMap<V> {
@@ -20,11 +22,12 @@ impl<V> BoundedMap<V> {
     /// How many entries compete for being thrown out when the map is full.
     const CANDIDATES: usize = 8;
 
-    pub(crate) fn new(cap: usize) -> Self {
+    pub(crate) fn new(cap: usize, evicted: fn()) -> Self {
         Self {
             entries: IndexMap::default(),
             cap,
             hand: 0,
+            evicted,
         }
     }
 
@@ -89,6 +92,7 @@ impl<V> BoundedMap<V> {
         }
         if let Some((_, victim)) = victim {
             self.entries.swap_remove_index(victim);
+            (self.evicted)();
         }
     }
 

@@ -192,6 +192,11 @@ impl Decision {
         })
     }
 
+    /// Whether the request was allowed and holds slots of limits of concurrent requests.
+    pub(crate) fn holds_slots(&self) -> bool {
+        self.receipt().is_some_and(|measured| measured.lease.is_some())
+    }
+
     /// What is charged by now.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {

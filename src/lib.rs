@@ -105,6 +105,8 @@
 //! | `redis` | yes | `RedisStore` |
 //! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
 //! | `tracing` | yes | events for failures, bounded in number: never one per request |
+//! | `metrics` | | [counters, gauges and histograms](telemetry) through the `metrics` facade |
+//! | `test_util` | | what tests of your limits need, and a guide: the module `test_util` |
 //! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, refusals from its responses (`respond_with_axum`) |
 //! | `serde` | | policies and rules from any serde format |
 //! | `tonic` | | the peer address from tonic's connection information |
@@ -119,7 +121,7 @@
 )]
 
 #[macro_use]
-mod telemetry;
+pub mod telemetry;
 
 mod algorithm;
 mod bounded_map;
@@ -151,6 +153,8 @@ mod response_fields;
 )]
 mod settlement;
 mod store;
+#[cfg(feature = "test_util")]
+pub mod test_util;
 mod tier;
 
 #[cfg(feature = "axum")]

@@ -1,4 +1,4 @@
-//! What the fields of a response cost in heap allocations.
+//! What the fields of a response, and the numbers for operators, cost in heap allocations.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -11,6 +11,7 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body_util::Empty;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Service, service_fn};
 use tower_layer::Layer;
@@ -52,7 +53,7 @@ fn allocations(fields: ResponseFields) -> usize {
 
 /// One test, because allocations of others would be counted.
 #[test]
-fn fields_take_two_allocations_and_the_policies_none() {
+fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_none() {
     let without = allocations(ResponseFields::none());
     let cost = |fields| allocations(fields) - without;
     assert_eq!(cost(ResponseFields::draft11().without_limits()), 0);
@@ -69,4 +70,7 @@ fn fields_take_two_allocations_and_the_policies_none() {
     ] {
         assert!(cost(fields.clone()) <= 2, "{name}: {}", cost(fields));
     }
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let counted = metrics::with_local_recorder(&recorder, || allocations(ResponseFields::none()));
+    assert_eq!(counted, without);
 }

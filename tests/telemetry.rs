@@ -20,7 +20,7 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     key,
 };
-use tracing::Level;
+use tracing::{Instrument, Level, field::Empty, info_span};
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Collects what is logged.
@@ -294,4 +294,72 @@ fn tiers_that_cannot_be_looked_up_are_told_once_in_ten_seconds_and_not_whose_the
     });
     let line = "WARN tower_quota: the tier of a user could not be looked up error=the database is down";
     assert_eq!(lines, [format!("{line} suppressed=0"), format!("{line} suppressed=99")]);
+}
+
+/// Sends a request in a span that has fields for the decision, and returns the lines that were logged.
+fn lines_in_span(layer: &RateLimitLayer) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    lines_while(|| {
+        let span = info_span!(
+            "request",
+            quota.scope = Empty,
+            quota.policy = Empty,
+            quota.outcome = Empty
+        );
+        let sent = async {
+            let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
+            let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+            layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
+            tracing::info!("sent");
+        };
+        runtime.block_on(sent.instrument(span));
+    })
+}
+
+#[test]
+fn a_decision_is_recorded_in_the_fields_that_the_span_around_it_has() {
+    let layer = layer(MemoryStore::new());
+    let line = |policy: &str, outcome: &str| {
+        [format!(
+            "INFO request{{quota.scope=\"log\" quota.policy=\"{policy}\" quota.outcome=\"{outcome}\"}}: \
+             telemetry: sent"
+        )]
+    };
+    assert_eq!(lines_in_span(&layer), line("", "allowed"));
+    assert_eq!(lines_in_span(&layer), line("daily", "refused"));
+}
+
+/// Traces show how long a request has waited for its store.
+#[test]
+fn a_request_waits_for_its_store_in_a_span_of_its_own() {
+    #[derive(Debug)]
+    struct Hanging;
+
+    impl Store for Hanging {
+        fn acquire(&self, _: Plan) -> AcquireFuture {
+            AcquireFuture::boxed(async {
+                tracing::info!("asked");
+                std::future::pending().await
+            })
+        }
+
+        fn settle(&self, _: Settlement) -> StoreFuture<()> {
+            StoreFuture::ready(Ok(()))
+        }
+
+        fn reset(&self, _: Plan) -> StoreFuture<()> {
+            StoreFuture::ready(Ok(()))
+        }
+    }
+
+    let lines = lines_in_span(&layer(Hanging));
+    assert_eq!(lines[0], "INFO request:quota_decision{scope=log}: telemetry: asked");
+    let undecided = "WARN request:quota_decision{scope=log}: tower_quota: the quota store gave no decision \
+                     error=store timed out: no decision within 50ms suppressed=0";
+    assert_eq!(lines[1], undecided);
+    assert!(lines[2].contains("quota.outcome=\"failed_open\""), "{}", lines[2]);
 }

@@ -14,7 +14,8 @@ use crate::{
     clock::{Clock, Timestamp},
     decision::Decision,
     error::StoreError,
-    random, telemetry,
+    random,
+    telemetry::StoreLog,
 };
 
 /// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with
@@ -31,6 +32,7 @@ struct Circuit {
     refused: AtomicU64,
     trial: Mutex<Trial>,
     clock: Clock,
+    log: Arc<StoreLog>,
 }
 
 /// When the next call may try.
@@ -57,13 +59,14 @@ impl Breaker {
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 
-    pub(super) fn new(clock: Clock) -> Self {
+    pub(super) fn new(clock: Clock, log: Arc<StoreLog>) -> Self {
         Self(Arc::new(Circuit {
             is_open: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             refused: AtomicU64::new(0),
             trial: Mutex::default(),
             clock,
+            log,
         }))
     }
 
@@ -119,7 +122,7 @@ impl Circuit {
             trial.pause = Breaker::FIRST_PAUSE;
             trial.at = self.clock.now().saturating_add(jittered(trial.pause));
             self.is_open.store(true, Ordering::Release);
-            telemetry::circuit_opened(error);
+            self.log.circuit_opened(error);
         }
     }
 
@@ -129,7 +132,7 @@ impl Circuit {
         trial.is_running = false;
         self.failures.store(0, Ordering::Relaxed);
         self.is_open.store(false, Ordering::Release);
-        telemetry::circuit_closed(self.refused.swap(0, Ordering::Relaxed));
+        self.log.circuit_closed(self.refused.swap(0, Ordering::Relaxed));
     }
 
     // ## Half-open => Open
@@ -173,7 +176,7 @@ mod tests {
 
     fn manual() -> (Clock, Breaker) {
         let clock = Clock::manual(Timestamp::from_micros(0));
-        (clock.clone(), Breaker::new(clock))
+        (clock.clone(), Breaker::new(clock, Arc::new(StoreLog::new("test"))))
     }
 
     fn opened() -> (Clock, Breaker) {

@@ -13,7 +13,7 @@ use crate::{
     plan::Plan,
     settlement::Settlement,
     store::{AcquireFuture, Store},
-    telemetry::UndecidedLog,
+    telemetry::{HeldSlots, Stopwatch, StoreLog},
 };
 
 /// What happens to a request when the store gives no decision: it is down, too slow, or answers with an error.
@@ -38,7 +38,7 @@ pub(crate) struct Guard {
     deadline: Duration,
     breaker: Breaker,
     clock: Clock,
-    log: UndecidedLog,
+    log: Arc<StoreLog>,
 }
 
 /// A decision, now or later.
@@ -54,8 +54,10 @@ impl Guard {
         failure_mode: FailureMode,
         deadline: Duration,
         clock: Clock,
+        scope: &str,
     ) -> Self {
-        let (breaker, log) = (Breaker::new(clock.clone()), UndecidedLog::default());
+        let log = Arc::new(StoreLog::new(scope));
+        let breaker = Breaker::new(clock.clone(), Arc::clone(&log));
         Self {
             store,
             fallback,
@@ -75,8 +77,10 @@ impl Guard {
             return self.without_store(Some(plan), &error);
         }
         let spare = self.fallback.is_some().then(|| plan.clone());
+        let asked = Stopwatch::start(&self.clock);
         match self.store.acquire(plan).into_ready() {
             Ok(result) => {
+                self.log.answered(asked, &self.clock);
                 self.breaker.record(admission, &result);
                 match result {
                     Ok(decision) => Deciding::Decided(decision),
@@ -85,7 +89,8 @@ impl Guard {
             }
             Err(pending) => {
                 let guard = Arc::clone(self);
-                Deciding::Waiting(Box::pin(async move { guard.wait(pending, admission, spare).await }))
+                let decision = async move { guard.wait(pending, asked, admission, spare).await };
+                Deciding::Waiting(Box::pin(self.log.waiting(decision)))
             }
         }
     }
@@ -99,11 +104,23 @@ impl Guard {
         drop(fallback.unwrap_or(&self.store).settle(settlement));
     }
 
-    async fn wait(self: Arc<Self>, pending: AcquireFuture, admission: Admission, spare: Option<Plan>) -> Decision {
+    /// What an allowed request that holds slots keeps as long as it holds them.
+    pub(crate) fn slots_held(&self, decision: &Decision) -> Option<HeldSlots> {
+        decision.holds_slots().then(|| self.log.slots_held())
+    }
+
+    async fn wait(
+        self: Arc<Self>,
+        pending: AcquireFuture,
+        asked: Stopwatch,
+        admission: Admission,
+        spare: Option<Plan>,
+    ) -> Decision {
         let result = tokio::time::timeout(self.deadline, pending).await.unwrap_or_else(|_| {
             let message = format!("no decision within {:?}", self.deadline);
             Err(StoreError::new(StoreErrorKind::TimedOut, message))
         });
+        self.log.answered(asked, &self.clock);
         self.breaker.record(admission, &result);
         match result {
             Ok(decision) => decision,
@@ -115,7 +132,7 @@ impl Guard {
     }
 
     fn without_store(&self, plan: Option<Plan>, error: &StoreError) -> Deciding {
-        self.log.record(self.clock.now(), error);
+        self.log.undecided(self.clock.now(), error);
         let failed = Decision::unmeasured(match self.failure_mode {
             FailureMode::Closed => Outcome::FailedClosed,
             FailureMode::Open => Outcome::FailedOpen,
@@ -193,6 +210,7 @@ mod tests {
                 failure_mode,
                 deadline,
                 clock.clone(),
+                "guard",
             );
             Self {
                 store,

@@ -18,7 +18,7 @@ use http::{Response, StatusCode, request::Parts};
 use http_body::Body as _;
 
 use super::RateLimitLayerBuilder;
-use crate::{decision::Decision, rejection::Rejection, telemetry::Once};
+use crate::{decision::Decision, rejection::Rejection, telemetry::StreamLog};
 
 /// The decision about the request, for handlers: what is left for this caller. Needs
 /// [`decision_in_request`](RateLimitLayerBuilder::decision_in_request), without which the answer is 500; an
@@ -130,13 +130,13 @@ impl RateLimitLayerBuilder {
         F: Fn(&Rejection<'_>) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
-        let log = Once::default();
+        let log = StreamLog::default();
         self.respond_with(move |rejection| {
             let (head, body) = respond(rejection).into_response().into_parts();
             match in_memory(body) {
                 Some(body) => Response::from_parts(head, body),
                 None => {
-                    log.streamed_refusal();
+                    log.record();
                     rejection.to_response()
                 }
             }

@@ -36,6 +36,7 @@ pub struct RateLimitLayerBuilder {
     rules: Rules,
     tiers: Option<Tiers>,
     deadline: Duration,
+    clock: Clock,
     failure_mode: FailureMode,
     fallback: Option<Arc<dyn Store>>,
     responder: Responder,
@@ -59,6 +60,7 @@ impl RateLimitLayerBuilder {
             rules: Rules::new(),
             tiers: None,
             deadline: Duration::from_millis(50),
+            clock: Clock::system(),
             failure_mode: FailureMode::default(),
             fallback: None,
             responder: Responder::default(),
@@ -255,6 +257,14 @@ impl RateLimitLayerBuilder {
         self
     }
 
+    /// The clock by which the circuit breaker waits before it tries again. Default: [`Clock::system`].
+    ///
+    /// You want another one in tests only. Stores have clocks of their own, and deadlines are kept by Tokio's timer.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// What happens to a request when the store gives no decision. Default: [`FailureMode::Open`].
     pub fn failure_mode(mut self, failure_mode: FailureMode) -> Self {
         self.failure_mode = failure_mode;
@@ -418,7 +428,8 @@ impl RateLimitLayerBuilder {
             self.fallback,
             self.failure_mode,
             self.deadline,
-            Clock::system(),
+            self.clock,
+            &scope_name,
         );
         Ok(RateLimitLayer::new(Limits {
             shared_partition: Limits::shared_partition(&scope, ""),

@@ -20,7 +20,7 @@ use super::{
     RateLimitBody,
     limits::{Limits, Turn, Verdict},
 };
-use crate::{decision::Decision, policy::PolicySet};
+use crate::{decision::Decision, policy::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -39,7 +39,7 @@ pin_project! {
     enum State<S: Service<Request<B>>, B> {
         Deciding {
             decision: Pin<Box<dyn Future<Output = Decision> + Send>>,
-            policies: Option<Arc<PolicySet>>,
+            selection: Selection,
             // The service that was ready when the request came, and the request; taken when the decision is there.
             held: Option<(S, Request<B>)>,
         },
@@ -57,14 +57,14 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     pub(super) fn deciding(
         limits: Arc<Limits>,
         decision: Pin<Box<dyn Future<Output = Decision> + Send>>,
-        policies: Option<Arc<PolicySet>>,
+        selection: Selection,
         service: S,
         request: Request<B>,
     ) -> Self {
         Self {
             state: State::Deciding {
                 decision,
-                policies,
+                selection,
                 held: Some((service, request)),
             },
             limits,
@@ -114,23 +114,17 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     }
 
     /// The decision is there.
-    fn decided(
-        decision: Decision,
-        policies: Option<Arc<PolicySet>>,
-        service: S,
-        request: Request<B>,
-        limits: &Limits,
-    ) -> Self
+    fn decided(decision: Decision, selection: Selection, service: S, request: Request<B>, limits: &Limits) -> Self
     where
         S: Clone,
     {
         let (mut parts, body) = request.into_parts();
         if !decision.outcome().is_pass() {
             return Self::Refused {
-                response: Some(limits.refuse(decision, policies.as_deref(), &parts)),
+                response: Some(limits.refuse(decision, &selection, &parts)),
             };
         }
-        let verdict = limits.admit(decision, policies, &mut parts);
+        let verdict = limits.admit(decision, selection, &mut parts);
         let request = Request::from_parts(parts, body);
         match Turn::of(limits, &verdict) {
             Turn::Now => Self::calling(service, request, verdict),
@@ -165,12 +159,12 @@ where
                 // ## Deciding => (Queued | Calling | Refused)
                 StateProjection::Deciding {
                     decision,
-                    policies,
+                    selection,
                     held,
                 } => {
                     let decision = ready!(decision.as_mut().poll(cx));
                     let (service, request) = held.take().expect("a decision is polled to its end once");
-                    State::decided(decision, policies.take(), service, request, this.limits)
+                    State::decided(decision, std::mem::take(selection), service, request, this.limits)
                 }
                 // ## Queued => Calling
                 StateProjection::Queued { sleep, held } => {

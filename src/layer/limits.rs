@@ -19,7 +19,7 @@ use crate::{
     key::KeyExtractor,
     partition::{PartitionId, PartitionKey, Scope},
     plan::{Costs, Plan},
-    policy::{FollowUp, Policies, PolicySet},
+    policy::{FollowUp, Policies, PolicySet, Selection},
     rejection::{Rejection, Responder},
     response_fields::{Delay, PolicyFields},
     settlement::Settlement,
@@ -124,10 +124,7 @@ impl Turn {
         match verdict.decision.delay() {
             Duration::ZERO => Self::Now,
             delay => {
-                limits
-                    .log
-                    .queue
-                    .record(Clock::system().now(), &limits.scope_name, delay);
+                limits.log.queued(Clock::system().now(), &limits.scope_name, delay);
                 Self::In(delay)
             }
         }
@@ -141,33 +138,37 @@ impl Limits {
     }
 
     /// screening → key → policy → plan → guard
-    pub(super) fn decide(&self, request: &Parts) -> (Deciding, Option<Arc<PolicySet>>) {
+    pub(super) fn decide(&self, request: &Parts) -> (Deciding, Selection) {
         let active = self.policies.active();
         let caller = Caller::new(request, &*self.key);
         let screened = self.screening.screen(&caller);
         if !active.is_on() && !matches!(screened, Screened::Decided(Outcome::Blocked, _)) {
-            return (Deciding::Decided(Decision::unmeasured(Outcome::Unlimited)), None);
+            return (
+                Deciding::Decided(Decision::unmeasured(Outcome::Unlimited)),
+                Selection::default(),
+            );
         }
         // While new rules are tried, they depend on who the caller is.
         let known = active.has_candidate().then(|| self.partition(&caller, None));
-        let selection = self.policies.select(&active, request, known.and_then(Result::ok));
+        let mut selection = self.policies.select(&active, request, known.and_then(Result::ok));
         if selection.is_unknown {
-            self.log.unknown_tier.unknown_tier(&self.scope_name);
+            self.log.unknown_tier(&self.scope_name);
         }
         let decided = |outcome, wait| Deciding::Decided(Decision::without_policies(outcome, wait));
         let percent = match screened {
             Screened::Counted(percent) => percent,
-            Screened::Decided(outcome, wait) => return (decided(outcome, wait), selection.set),
+            Screened::Decided(outcome, wait) => return (decided(outcome, wait), selection),
         };
-        let Some(set) = selection.set else {
-            return (decided(Outcome::Unlimited, None), None);
+        let Some(set) = &selection.set else {
+            return (decided(Outcome::Unlimited, None), selection);
         };
-        let set = self.policies.at_capacity(&set, percent);
+        let set = self.policies.at_capacity(set, percent);
         let deciding = match self.plan(&set, &caller, known) {
             Ok(plan) => self.guard.decide(plan),
             Err(outcome) => decided(outcome, None),
         };
-        (deciding, Some(set))
+        selection.set = Some(set);
+        (deciding, selection)
     }
 
     /// What the store is asked, or what becomes of a request without a key.
@@ -215,7 +216,7 @@ impl Limits {
         if let Some(partition) = partition {
             return Ok(partition);
         }
-        self.log.no_key.no_key(&self.scope_name);
+        self.log.no_key(&self.scope_name);
         match self.no_key {
             NoKey::Allow => Err(Outcome::Unlimited),
             NoKey::Refuse => Err(Outcome::Unattributed),
@@ -229,17 +230,19 @@ impl Limits {
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
         let has_content = !request.method.is_safe() || request.headers.contains_key(header::TRANSFER_ENCODING);
         if length.is_none() && has_content && request.extensions.get::<Reader>().is_none() {
-            self.log.content.uncounted_content(&self.scope_name);
+            self.log.uncounted_content(&self.scope_name);
         }
         length.unwrap_or(0)
     }
 
     /// Before the inner service is called: keeps the charge open if anything of it may still change.
-    pub(super) fn admit(&self, decision: Decision, policies: Option<Arc<PolicySet>>, request: &mut Parts) -> Verdict {
+    pub(super) fn admit(&self, decision: Decision, selection: Selection, request: &mut Parts) -> Verdict {
+        self.log.decided(&self.scope_name, selection.tier(), &decision);
+        let policies = selection.set;
         let decision = with_capacity(decision, policies.as_deref());
         if let Some(would_refuse) = decision.shadow_violated().next() {
             let policy = would_refuse.policy().name();
-            self.log.shadow.record(Clock::system().now(), &self.scope_name, policy);
+            self.log.would_refuse(Clock::system().now(), &self.scope_name, policy);
         }
         if self.decision_in_request {
             request.extensions.insert(decision.clone());
@@ -269,11 +272,12 @@ impl Limits {
     }
 
     /// The response to a request that is refused.
-    pub(super) fn refuse(&self, decision: Decision, policies: Option<&PolicySet>, request: &Parts) -> Response<Bytes> {
+    pub(super) fn refuse(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
+        self.log.decided(&self.scope_name, selection.tier(), &decision);
+        let policies = selection.set.as_deref();
         let never = decision.violated().find(|allowance| allowance.retry_after().is_none());
         if let Some(never) = never {
             self.log
-                .cost
                 .cost_above_capacity(&self.scope_name, never.policy(), never.cost());
         }
         let decision = with_capacity(decision, policies);

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
-use crate::{decision::Decision, guard::Guard, plan::Costs, settlement::Settlement};
+use crate::{decision::Decision, guard::Guard, plan::Costs, settlement::Settlement, telemetry::HeldSlots};
 
 /// An allowed request that is not over. Whoever takes part in it has a clone of the `Arc`: the future, the response
 /// body, the request body, an upgraded connection. When the last of them is dropped, the request is over, and its
@@ -13,6 +13,7 @@ use crate::{decision::Decision, guard::Guard, plan::Costs, settlement::Settlemen
 pub(crate) struct OpenCharge {
     guard: Arc<Guard>,
     state: Mutex<State>,
+    _slots: Option<HeldSlots>,
 }
 
 struct State {
@@ -34,6 +35,7 @@ impl OpenCharge {
             is_used: false,
         };
         Arc::new(Self {
+            _slots: guard.slots_held(&state.decision),
             guard,
             state: Mutex::new(state),
         })

@@ -64,10 +64,10 @@ where
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let limits = Arc::clone(&self.limits);
         let (mut parts, body) = request.into_parts();
-        let (deciding, policies) = limits.decide(&parts);
+        let (deciding, selection) = limits.decide(&parts);
         match deciding {
             Deciding::Decided(decision) if decision.outcome().is_pass() => {
-                let verdict = limits.admit(decision, policies, &mut parts);
+                let verdict = limits.admit(decision, selection, &mut parts);
                 let request = Request::from_parts(parts, body);
                 match Turn::of(&limits, &verdict) {
                     Turn::Now => {
@@ -82,12 +82,12 @@ where
                 // A service that is ready may hold a place in a queue: it has to be let go, not kept until the next
                 // request.
                 drop(self.take_ready());
-                let response = limits.refuse(decision, policies.as_deref(), &parts);
+                let response = limits.refuse(decision, &selection, &parts);
                 ResponseFuture::refused(limits, response)
             }
             Deciding::Waiting(decision) => {
                 let service = self.take_ready();
-                ResponseFuture::deciding(limits, decision, policies, service, Request::from_parts(parts, body))
+                ResponseFuture::deciding(limits, decision, selection, service, Request::from_parts(parts, body))
             }
         }
     }

@@ -133,16 +133,25 @@ struct Sets {
 
 #[derive(Debug)]
 enum CheckedSets {
-    ByTier(Vec<(String, Option<Arc<PolicySet>>)>),
+    ByTier(Vec<CheckedTier>),
     Same(Arc<PolicySet>),
 }
 
 /// Which policies apply to a request.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
+    tier: Option<Arc<str>>,
     /// None if the request is not limited.
     pub(crate) set: Option<Arc<PolicySet>>,
     /// Whether the request named a tier that the layer does not have.
     pub(crate) is_unknown: bool,
+}
+
+impl Selection {
+    /// The name of the tier, empty where there are none.
+    pub(crate) fn tier(&self) -> &str {
+        self.tier.as_deref().unwrap_or_default()
+    }
 }
 
 impl Policies {
@@ -189,17 +198,21 @@ impl Policies {
     pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
         let candidate = active.candidate.as_ref().filter(|candidate| candidate.takes(partition));
         let sets = candidate.map_or(&active.current, |candidate| &candidate.sets);
-        let selection = |set: Option<&Arc<PolicySet>>, is_unknown| Selection {
-            set: set.cloned(),
-            is_unknown,
-        };
         match &sets.checked {
-            CheckedSets::Same(set) => selection(Some(set), false),
+            CheckedSets::Same(set) => Selection {
+                tier: None,
+                set: Some(Arc::clone(set)),
+                is_unknown: false,
+            },
             CheckedSets::ByTier(tiers) => {
                 let name = self.select.as_ref().and_then(|select| select(request));
-                let known = name.map(|name| tiers.iter().find(|(tier, _)| tier == name));
-                let (_, set) = known.flatten().unwrap_or(&tiers[0]);
-                selection(set.as_ref(), known.is_some_and(|known| known.is_none()))
+                let known = name.map(|name| tiers.iter().find(|(tier, _)| **tier == *name));
+                let (tier, set) = known.flatten().unwrap_or(&tiers[0]);
+                Selection {
+                    tier: Some(Arc::clone(tier)),
+                    set: set.clone(),
+                    is_unknown: known.is_some_and(|known| known.is_none()),
+                }
             }
         }
     }
@@ -251,26 +264,27 @@ impl Sets {
     }
 }
 
-type Tier<T> = (String, Option<T>);
+/// A tier's name and its policies, if it has any.
+type CheckedTier = (Arc<str>, Option<Arc<PolicySet>>);
 
 fn by_tier(
-    tiers: &[Tier<Vec<QuotaPolicy>>],
+    tiers: &[(String, Option<Vec<QuotaPolicy>>)],
     keys: &[String],
     fields: &ResponseFields,
-) -> Result<Vec<Tier<Arc<PolicySet>>>, ConfigError> {
+) -> Result<Vec<CheckedTier>, ConfigError> {
     let mut names = HashSet::new();
     if let Some((name, _)) = tiers.iter().find(|(name, _)| !names.insert(name)) {
         let message = format!("tier {name:?}: the name is used twice; names must be unique");
         return Err(ConfigError::new(ConfigErrorKind::DuplicateTier, message));
     }
-    let checked = |(name, policies): &Tier<Vec<QuotaPolicy>>| {
+    let checked = tiers.iter().map(|(name, policies)| {
         let set = policies.clone().map(|policies| PolicySet::new(policies, keys, fields));
         match set.transpose() {
-            Ok(set) => Ok((name.clone(), set.map(Arc::new))),
+            Ok(set) => Ok((Arc::from(&**name), set.map(Arc::new))),
             Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),
         }
-    };
-    tiers.iter().map(checked).collect()
+    });
+    checked.collect()
 }
 
 impl fmt::Debug for Policies {

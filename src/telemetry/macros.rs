@@ -1,4 +1,4 @@
-//! Events that vanish without the feature `tracing`.
+//! Events and spans that vanish without the feature `tracing`.
 
 #[cfg(feature = "tracing")]
 macro_rules! event {
@@ -11,5 +11,42 @@ macro_rules! event {
 macro_rules! event {
     ($level:ident, $($name:ident = %$value:expr,)* $message:literal) => {{
         $(let _ = &$value;)*
+    }};
+}
+
+/// Records fields of the span that the caller is in, if it has declared them.
+#[cfg(feature = "tracing")]
+macro_rules! record {
+    ($($name:literal = $value:expr),*) => {{
+        let span = tracing::Span::current();
+        if !span.is_none() {
+            $(span.record($name, $value);)*
+        }
+    }};
+}
+
+#[cfg(not(feature = "tracing"))]
+macro_rules! record {
+    ($($name:literal = $value:expr),*) => {{
+        let _ = || ($($value,)*);
+    }};
+}
+
+/// A future with a span of its own around it.
+#[cfg(feature = "tracing")]
+macro_rules! in_span {
+    ($name:literal, scope = $scope:expr, $future:expr) => {
+        tracing::Instrument::instrument(
+            $future,
+            tracing::debug_span!(target: "tower_quota", $name, scope = %$scope),
+        )
+    };
+}
+
+#[cfg(not(feature = "tracing"))]
+macro_rules! in_span {
+    ($name:literal, scope = $scope:expr, $future:expr) => {{
+        let _ = &$scope;
+        $future
     }};
 }

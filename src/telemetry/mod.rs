@@ -1,9 +1,93 @@
-//! What operators are told: a line when something changes, never one per request, and never who the caller is.
+//! What operators are told: events and span fields (feature `tracing`), and numbers (feature `metrics`).
 //!
-//! All events have the target `tower_quota`.
+//! This module has documentation only. Nothing here ever says who a caller is or what was asked for: no key, address,
+//! path or field value. Names of scopes, tiers and policies are those of your configuration.
+//!
+//! # Numbers
+//!
+//! With the feature `metrics` they go to whichever recorder the program has installed for the
+//! [`metrics`](https://docs.rs/metrics) facade: Prometheus, StatsD, OpenTelemetry. The example `metrics` has a page for
+//! Prometheus. **Install the recorder before the first request:** handles are made when a layer is first used and kept,
+//! so a recorder that is installed later never hears of that layer. For the same reason an exporter must not forget what
+//! is idle (`idle_timeout` of `metrics-exporter-prometheus`). Without the feature nothing is counted, and no clock is
+//! read for it.
+//!
+//! | name | type | labels | what it counts |
+//! |---|---|---|---|
+//! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | every request, when it is decided |
+//! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that no store decided, and no fallback either: `open` were passed on uncounted, `closed` were refused |
+//! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
+//! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; calls of cancelled requests and of the fallback are left out |
+//! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one |
+//! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
+//! | `tower_quota_queue_wait_seconds` | histogram | `scope` | for requests that are told to wait in a leaky bucket, how long; others are left out |
+//! | `tower_quota_unattributed_total` | counter | `scope` | requests without a key, whatever becomes of them |
+//! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |
+//! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and nobody does |
+//! | `tower_quota_never_fits_total` | counter | `scope` | requests that cost more than a policy ever lets pass |
+//! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have thrown out |
+//! | `tower_quota_unsettled_total` | counter | | changes of charges that a Redis store has given up |
+//! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
+//!
+//! - `outcome`: `allowed`, `refused`, `unlimited`, `unattributed`, `failed_open`, `failed_closed`, `overloaded`,
+//!   `abnormal`, as in [`Outcome`]. What the fallback has decided is `allowed` or `refused`.
+//! - `policy`: of the policies that refuse, the one with the longest wait; empty for every other outcome.
+//! - `tier`: as in [`Tiers`](crate::Tiers), unlimited ones too; empty for a layer without tiers.
+//! - `reason`: `circuit_open`, `rejected`, `timed_out`, `unavailable`, `unreachable`, as in [`StoreErrorKind`].
+//!
+//! A layer has up to 512 combinations of tier, policy and outcome. What finds no place any more, because rules with ever
+//! new names were put in place, is counted under the tier and the policy `(other)`.
+//!
+//! # Alerts
+//!
+//! In the language of Prometheus; histograms have buckets (`set_buckets_for_metric`), and the deadline is 50 ms.
+//!
+//! | alert | expression | what it means | what to do |
+//! |---|---|---|---|
+//! | limits are not enforced | `sum by (scope) (rate(tower_quota_failed_total{mode="open"}[5m])) > 0` | requests pass uncounted | see to the store; a [`fallback`](crate::RateLimitLayerBuilder::fallback) would limit each instance meanwhile |
+//! | requests fail for want of a store | `sum by (scope) (rate(tower_quota_failed_total{mode="closed"}[5m])) > 0` | clients get a 503 | see to the store |
+//! | the store is away | `max by (scope) (tower_quota_circuit_open) > 0`, for 1 min | an instance has stopped asking the store, and one request a second or so tries; without requests nobody does | is Redis up, is it reached from this instance? If all instances say so it is Redis, if one does it is the network |
+//! | the store is slow | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025`, for 5 min | half of the deadline is used up | slow commands on the server, its CPU, the way to it, starved worker threads of the program |
+//! | the store refuses to work | `sum by (scope) (rate(tower_quota_undecided_total{reason="rejected"}[5m])) > 0` | a script error, a missing permission: the circuit stays closed, so no other alert need fire | the event has the server's words; compare the ACL with the commands that `RedisStoreBuilder::key_prefix` names |
+//! | callers are not told apart | `sum by (scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota | is authentication outside of the layer, and `ConnectInfo` there? |
+//! | tiers are not known | `sum by (scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted by the first tier | add the tier, or correct its name |
+//! | many refusals | `sum by (scope, policy) (rate(tower_quota_decisions_total{outcome="refused"}[15m])) / on (scope) group_left sum by (scope) (rate(tower_quota_decisions_total[15m])) > 0.1` | an attack, a client gone wild, or a limit that is too low | the policy is named; if the load was expected, raise it |
+//! | requests that never pass | `sum by (scope) (rate(tower_quota_never_fits_total[5m])) > 0` | a cost above a capacity: waiting does not help | raise the burst capacity, or lower the cost |
+//! | uploads are not counted | `sum by (scope) (rate(tower_quota_uncounted_content_total[5m])) > 0` | content of unknown length passes uncounted | put a [`RequestContentLayer`](crate::RequestContentLayer) outside of the layer |
+//! | requests wait for long | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_queue_wait_seconds_bucket[5m]))) > 1`, for 5 min | a leaky bucket is near the length of its queue | more comes than may leave: raise its rate, or slow the senders down |
+//! | slots are not given back | `min_over_time(tower_quota_slots_held[1d]) > 0`, for a service that has idle hours | a response body or a [`HeldSlot`](crate::HeldSlot) is kept | look for what keeps it |
+//! | the memory store is full | `rate(tower_quota_evictions_total[5m]) > 0` | callers lose what they have used: a flood of new keys, or a cap that is too low | raise [`max_partitions`](crate::MemoryStoreBuilder::max_partitions), or group keys |
+//! | charges go astray | `rate(tower_quota_unsettled_total[5m]) > 0`, for 5 min | refunds and late charges are lost, slots come back with their lease only | see to the store; else too much is settled for one connection |
+//!
+//! # Events
+//!
+//! All have the target `tower_quota`. None is sent once for each request: a warning about the configuration is given once
+//! for each layer, and one about a request that goes on at most once in ten seconds, with the number of those that had
+//! none.
+//!
+//! # Spans
+//!
+//! While a request waits for its store it is in a span `quota_decision` of level `DEBUG`, which has the field `scope`. If
+//! the span around the layer has declared fields `quota.scope`, `quota.tier`, `quota.policy` or `quota.outcome`, they
+//! are recorded, with the words of the labels above, when the request is decided. Where one layer stands around
+//! another, the inner one speaks last.
+//!
+//! ```
+//! use tracing::{field::Empty, info_span};
+//!
+//! let span = info_span!("request", quota.scope = Empty, quota.policy = Empty, quota.outcome = Empty);
+//! # drop(span);
+//! ```
 
 #[macro_use]
 mod macros;
+#[cfg(feature = "metrics")]
+mod meters;
+#[cfg(not(feature = "metrics"))]
+#[path = "no_meters.rs"]
+mod meters;
+#[cfg(feature = "metrics")]
+mod series;
 
 use std::{
     fmt::Display,
@@ -11,19 +95,14 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use self::meters::{HeldSlots, Stopwatch};
+use self::meters::{LayerMeters, StoreMeters};
 use crate::{
-    clock::Timestamp,
+    clock::{Clock, Timestamp},
+    decision::{Decision, Outcome},
     error::{StoreError, StoreErrorKind},
     quota::QuotaPolicy,
 };
-
-pub(crate) fn circuit_opened(error: &StoreError) {
-    event!(ERROR, error = %error, "the quota store does not answer; the circuit is open");
-}
-
-pub(crate) fn circuit_closed(undecided: u64) {
-    event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
-}
 
 pub(crate) fn lone_large_window(scope: &str, window: Duration) {
     event!(
@@ -37,7 +116,13 @@ pub(crate) fn lone_large_window(scope: &str, window: Duration) {
 
 #[cfg(feature = "redis")]
 pub(crate) fn connection_failed(error: &dyn Display) {
+    meters::connection_failed();
     event!(DEBUG, error = %error, "a connection to Redis failed");
+}
+
+/// A memory store is full and has thrown out a partition.
+pub(crate) fn partition_evicted() {
+    meters::evicted();
 }
 
 /// At most one line in ten seconds about the same thing, with the number of those that had none.
@@ -67,18 +152,56 @@ impl Sparse {
     }
 }
 
-/// Requests that a store gave no decision for while the circuit was not open.
+/// What one layer tells about its store.
 #[derive(Debug, Default)]
-pub(crate) struct UndecidedLog(Sparse);
+pub(crate) struct StoreLog {
+    scope: Box<str>,
+    undecided: Sparse,
+    meters: StoreMeters,
+}
 
-impl UndecidedLog {
-    pub(crate) fn record(&self, now: Timestamp, error: &StoreError) {
+impl StoreLog {
+    pub(crate) fn new(scope: &str) -> Self {
+        Self {
+            scope: scope.into(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn circuit_opened(&self, error: &StoreError) {
+        self.meters.circuit_opened(&self.scope);
+        event!(ERROR, error = %error, "the quota store does not answer; the circuit is open");
+    }
+
+    pub(crate) fn circuit_closed(&self, undecided: u64) {
+        self.meters.circuit_closed(&self.scope);
+        event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
+    }
+
+    /// The store has answered, or was given up.
+    pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
+        self.meters.answered(&self.scope, asked, clock);
+    }
+
+    /// The store gave no decision. While the circuit is open, that is no news.
+    pub(crate) fn undecided(&self, now: Timestamp, error: &StoreError) {
+        self.meters.undecided(&self.scope, error.kind());
         if error.kind() == StoreErrorKind::CircuitOpen {
             return;
         }
-        self.0.record(now, |suppressed| {
+        self.undecided.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "the quota store gave no decision");
         });
+    }
+
+    /// A request holds slots for as long as what is returned.
+    pub(crate) fn slots_held(&self) -> HeldSlots {
+        self.meters.slots_held(&self.scope)
+    }
+
+    /// The time in which a request waits for the store.
+    pub(crate) fn waiting<F: Future>(&self, decision: F) -> impl Future<Output = F::Output> + use<F> {
+        in_span!("quota_decision", scope = self.scope, decision)
     }
 }
 
@@ -90,44 +213,9 @@ pub(crate) struct UnsettledLog(Sparse);
 #[cfg(feature = "redis")]
 impl UnsettledLog {
     pub(crate) fn record(&self, now: Timestamp, error: &StoreError) {
+        meters::unsettled();
         self.0.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "a charge could not be settled");
-        });
-    }
-}
-
-/// Requests that wait for their turn in a leaky bucket.
-#[derive(Debug, Default)]
-pub(crate) struct QueueLog(Sparse);
-
-impl QueueLog {
-    pub(crate) fn record(&self, now: Timestamp, scope: &str, delay: Duration) {
-        self.0.record(now, |suppressed| {
-            event!(
-                DEBUG,
-                scope = %scope,
-                delay_seconds = %delay.as_secs_f64(),
-                suppressed = %suppressed,
-                "a request waits for its turn"
-            );
-        });
-    }
-}
-
-/// Requests that a policy in shadow mode would have refused.
-#[derive(Debug, Default)]
-pub(crate) struct ShadowLog(Sparse);
-
-impl ShadowLog {
-    pub(crate) fn record(&self, now: Timestamp, scope: &str, policy: &str) {
-        self.0.record(now, |suppressed| {
-            event!(
-                INFO,
-                scope = %scope,
-                policy = %policy,
-                suppressed = %suppressed,
-                "a policy in shadow mode would have refused a request"
-            );
         });
     }
 }
@@ -144,28 +232,33 @@ impl TierLog {
     }
 }
 
-/// What one layer has told already.
+/// What one layer tells about its requests.
 #[derive(Debug, Default)]
 pub(crate) struct LayerLog {
-    pub(crate) content: Once,
-    pub(crate) cost: Once,
-    pub(crate) no_key: Once,
-    pub(crate) queue: QueueLog,
-    pub(crate) shadow: ShadowLog,
-    pub(crate) unknown_tier: Once,
+    cost: Once,
+    content: Once,
+    key: Once,
+    tier: Once,
+    queue: Sparse,
+    shadow: Sparse,
+    meters: LayerMeters,
 }
 
-/// A warning that is given once for each layer.
-#[derive(Debug, Default)]
-pub(crate) struct Once(AtomicBool);
-
-impl Once {
-    fn first(&self) -> bool {
-        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+impl LayerLog {
+    /// Every request ends here once, unless it was cancelled before.
+    pub(crate) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
+        self.meters.decided(scope, tier, decision);
+        record!(
+            "quota.scope" = scope,
+            "quota.tier" = tier,
+            "quota.policy" = refusing_policy(decision),
+            "quota.outcome" = outcome_name(decision.outcome())
+        );
     }
 
     pub(crate) fn no_key(&self, scope: &str) {
-        if self.first() {
+        self.meters.unattributed(scope);
+        if self.key.is_first() {
             event!(
                 WARN,
                 scope = %scope,
@@ -176,7 +269,8 @@ impl Once {
     }
 
     pub(crate) fn cost_above_capacity(&self, scope: &str, policy: &QuotaPolicy, cost: u64) {
-        if self.first() {
+        self.meters.never_fits(scope);
+        if self.cost.is_first() {
             event!(
                 WARN,
                 scope = %scope,
@@ -189,7 +283,8 @@ impl Once {
     }
 
     pub(crate) fn uncounted_content(&self, scope: &str) {
-        if self.first() {
+        self.meters.uncounted_content(scope);
+        if self.content.is_first() {
             event!(
                 WARN,
                 scope = %scope,
@@ -199,19 +294,88 @@ impl Once {
         }
     }
 
-    #[cfg(feature = "axum")]
-    pub(crate) fn streamed_refusal(&self) {
-        if self.first() {
+    pub(crate) fn unknown_tier(&self, scope: &str) {
+        self.meters.unknown_tier(scope);
+        if self.tier.is_first() {
+            event!(WARN, scope = %scope, "a request is of a tier that is not configured; the first tier is used");
+        }
+    }
+
+    /// A policy in shadow mode would have refused a request.
+    pub(crate) fn would_refuse(&self, now: Timestamp, scope: &str, policy: &str) {
+        self.shadow.record(now, |suppressed| {
+            event!(
+                INFO,
+                scope = %scope,
+                policy = %policy,
+                suppressed = %suppressed,
+                "a policy in shadow mode would have refused a request"
+            );
+        });
+    }
+
+    /// A request waits for its turn in a leaky bucket.
+    pub(crate) fn queued(&self, now: Timestamp, scope: &str, delay: Duration) {
+        self.meters.queue_wait(scope, delay);
+        self.queue.record(now, |suppressed| {
+            event!(
+                DEBUG,
+                scope = %scope,
+                delay_seconds = %delay.as_secs_f64(),
+                suppressed = %suppressed,
+                "a request waits for its turn"
+            );
+        });
+    }
+}
+
+/// The body of a refusal is a stream.
+#[cfg(feature = "axum")]
+#[derive(Debug, Default)]
+pub(crate) struct StreamLog(Once);
+
+#[cfg(feature = "axum")]
+impl StreamLog {
+    pub(crate) fn record(&self) {
+        if self.0.is_first() {
             event!(
                 WARN,
                 "the body of a refusal is a stream, which is not waited for; the usual response is given instead"
             );
         }
     }
+}
 
-    pub(crate) fn unknown_tier(&self, scope: &str) {
-        if self.first() {
-            event!(WARN, scope = %scope, "a request is of a tier that is not configured; the first tier is used");
-        }
+/// Something that is told once for each layer.
+#[derive(Debug, Default)]
+struct Once(AtomicBool);
+
+impl Once {
+    fn is_first(&self) -> bool {
+        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// Of the policies that refuse a request, the one that does so for longest; empty if none does.
+fn refusing_policy(decision: &Decision) -> &str {
+    if decision.outcome() != Outcome::Refused {
+        return "";
+    }
+    let violated = decision.violated();
+    let longest = violated.max_by_key(|allowance| allowance.retry_after().unwrap_or(Duration::MAX));
+    longest.map_or("", |allowance| allowance.policy().name())
+}
+
+fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Abnormal => "abnormal",
+        Outcome::Allowed => "allowed",
+        Outcome::Blocked => "blocked",
+        Outcome::FailedOpen => "failed_open",
+        Outcome::FailedClosed => "failed_closed",
+        Outcome::Overloaded => "overloaded",
+        Outcome::Refused => "refused",
+        Outcome::Unattributed => "unattributed",
+        Outcome::Unlimited => "unlimited",
     }
 }

@@ -92,7 +92,7 @@ pub(super) struct Shard {
 impl Shard {
     pub(super) fn new(cap: usize) -> Self {
         Self {
-            users: BoundedMap::new(cap),
+            users: BoundedMap::new(cap, || {}),
             running: HashMap::default(),
         }
     }

@@ -59,7 +59,12 @@ impl MemoryStore {
 
     /// A store with the default cap and the system clock.
     pub fn new() -> Self {
-        Self::of(Self::DEFAULT_MAX_PARTITIONS, Clock::system())
+        Self::on(Clock::system())
+    }
+
+    /// A store with the default cap.
+    pub(crate) fn on(clock: Clock) -> Self {
+        Self::of(Self::DEFAULT_MAX_PARTITIONS, clock)
     }
 
     /// A store with settings of your own.

@@ -3,14 +3,14 @@
 use super::partition::PartitionState;
 use crate::{
     algorithm::Readings, bounded_map::BoundedMap, clock::Timestamp, lease::LeaseId, partition::PartitionId,
-    plan::PartPlan, settlement::PartSettlement,
+    plan::PartPlan, settlement::PartSettlement, telemetry,
 };
 
 pub(super) struct Shard(BoundedMap<PartitionState>);
 
 impl Shard {
     pub(super) fn new(cap: usize) -> Self {
-        Self(BoundedMap::new(cap))
+        Self(BoundedMap::new(cap, telemetry::partition_evicted))
     }
 
     pub(super) fn len(&self) -> usize {

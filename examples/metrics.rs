@@ -1,0 +1,72 @@
+//! A page for Prometheus with what the limits do.
+//!
+//! ```sh
+//! cargo run --example metrics --features metrics
+//! ```
+//!
+//! Then send more requests than are allowed, and read the page:
+//!
+//! ```sh
+//! for i in 1 2 3 4 5; do curl -is -H 'x-user-id: alice' http://127.0.0.1:3000/items; done
+//! curl http://127.0.0.1:3000/metrics | grep tower_quota
+//! ```
+//!
+//! What the numbers mean, and which alerts to make of them: the documentation of `tower_quota::telemetry`.
+//!
+//! `PORT` sets the port; 0 takes a free one.
+
+use std::{env, error::Error, time::Duration};
+
+use axum::{Router, routing::get};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tower_quota::{ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+
+/// Borders of the buckets of every histogram, in seconds: around 1 ms for a store that is near, around the deadline of
+/// 50 ms, and beyond it for requests that wait for their turn.
+const BUCKETS: [f64; 10] = [0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0];
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    // Before the first request: a layer asks for its counters once.
+    let page = prometheus()?.install_recorder()?;
+    tokio::spawn(upkeep(page.clone()));
+
+    let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    println!("Listening on {url}");
+    println!();
+    println!("Send more requests than are allowed, and read the page:");
+    println!("  for i in 1 2 3 4 5; do curl -is -H 'x-user-id: alice' {url}/items; done");
+    println!("  curl {url}/metrics | grep tower_quota");
+    axum::serve(listener, app(page)?).await?;
+    Ok(())
+}
+
+/// Without buckets the page would show quantiles, which cannot be added up over instances.
+pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
+    PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
+}
+
+/// The exporter keeps every measured time until somebody reads the page or calls this.
+async fn upkeep(page: PrometheusHandle) {
+    let mut interval = tokio::time::interval(Duration::from_secs(5));
+    loop {
+        interval.tick().await;
+        page.run_upkeep();
+    }
+}
+
+/// The page is outside of the limits. In production it belongs on a port that only Prometheus reaches.
+pub(crate) fn app(page: PrometheusHandle) -> Result<Router, ConfigError> {
+    let limits = RateLimitLayer::builder(MemoryStore::new())
+        .scope("items")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_minute("burst", 3))
+        .policy(QuotaPolicy::per_day("daily", 1_000))
+        .build()?;
+    Ok(Router::new()
+        .route("/items", get(|| async { "Some items.\n" }).layer(limits))
+        .route("/metrics", get(async move || page.render())))
+}

@@ -1,0 +1,356 @@
+//! Numbers for operators, through the `metrics` facade.
+//!
+//! Handles are made at the first use and kept: nothing is looked up or allocated for a request afterwards.
+
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use metrics::{
+    Counter, Gauge, Histogram, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
+
+use super::{outcome_name, refusing_policy, series::Series};
+use crate::{
+    clock::{Clock, Timestamp},
+    decision::{Decision, Outcome},
+    error::StoreErrorKind,
+};
+
+const CIRCUIT_OPEN: &str = "tower_quota_circuit_open";
+const CONNECTION_FAILURES: &str = "tower_quota_connection_failures_total";
+const DECISIONS: &str = "tower_quota_decisions_total";
+const EVICTIONS: &str = "tower_quota_evictions_total";
+const FAILED: &str = "tower_quota_failed_total";
+const NEVER_FITS: &str = "tower_quota_never_fits_total";
+const QUEUE_WAIT: &str = "tower_quota_queue_wait_seconds";
+const SLOTS_HELD: &str = "tower_quota_slots_held";
+const STORE: &str = "tower_quota_store_seconds";
+const UNATTRIBUTED: &str = "tower_quota_unattributed_total";
+const UNCOUNTED_CONTENT: &str = "tower_quota_uncounted_content_total";
+const UNDECIDED: &str = "tower_quota_undecided_total";
+const UNKNOWN_TIER: &str = "tower_quota_unknown_tier_total";
+const UNSETTLED: &str = "tower_quota_unsettled_total";
+
+const COUNTERS: [(&str, &str); 10] = [
+    (CONNECTION_FAILURES, "Connections to Redis that could not be opened"),
+    (DECISIONS, "Requests by what was decided about them"),
+    (EVICTIONS, "Partitions that a full memory store has thrown out"),
+    (FAILED, "Requests that no store decided, by the failure mode"),
+    (NEVER_FITS, "Requests that cost more than a policy ever lets pass"),
+    (UNATTRIBUTED, "Requests without a key"),
+    (
+        UNCOUNTED_CONTENT,
+        "Requests whose content has no known length and is not counted",
+    ),
+    (UNDECIDED, "Requests that the store gave no decision for, by the reason"),
+    (UNKNOWN_TIER, "Requests of a tier that is not configured"),
+    (UNSETTLED, "Changes of charges that were given up"),
+];
+
+const GAUGES: [(&str, &str); 2] = [
+    (CIRCUIT_OPEN, "Circuit breakers that are open"),
+    (
+        SLOTS_HELD,
+        "Requests that hold a slot of a limit of concurrent requests",
+    ),
+];
+
+const HISTOGRAMS: [(&str, &str); 2] = [
+    (QUEUE_WAIT, "How long requests in a leaky bucket wait for their turn"),
+    (STORE, "Time until the store has answered or was given up"),
+];
+
+/// Tells the recorder what there is. What can be there is there from the beginning, with a 0: what appears with its
+/// first count looks as if it had never risen.
+fn register() {
+    for (name, description) in COUNTERS {
+        describe_counter!(name, Unit::Count, description);
+    }
+    for (name, description) in GAUGES {
+        describe_gauge!(name, Unit::Count, description);
+    }
+    for (name, description) in HISTOGRAMS {
+        describe_histogram!(name, Unit::Seconds, description);
+    }
+    for name in [CONNECTION_FAILURES, EVICTIONS, UNSETTLED] {
+        counter!(name).increment(0);
+    }
+}
+
+/// One more of something that is rare and that no layer is known of.
+fn count(name: &'static str) {
+    counter!(name).increment(1);
+}
+
+#[cfg(feature = "redis")]
+pub(super) fn connection_failed() {
+    count(CONNECTION_FAILURES);
+}
+
+pub(super) fn evicted() {
+    count(EVICTIONS);
+}
+
+#[cfg(feature = "redis")]
+pub(super) fn unsettled() {
+    count(UNSETTLED);
+}
+
+fn scoped(scope: &str) -> Vec<Label> {
+    vec![Label::new("scope", scope.to_owned())]
+}
+
+/// What one layer counts.
+#[derive(Debug, Default)]
+pub(super) struct LayerMeters(OnceLock<LayerHandles>);
+
+#[derive(Debug)]
+struct LayerHandles {
+    decisions: Series,
+    failed_closed: Counter,
+    failed_open: Counter,
+    never_fits: Counter,
+    queue_wait: Histogram,
+    unattributed: Counter,
+    uncounted_content: Counter,
+    unknown_tier: Counter,
+}
+
+impl LayerHandles {
+    fn new(scope: &str) -> Self {
+        register();
+        let failed = |mode: &'static str| {
+            let mut labels = scoped(scope);
+            labels.push(Label::from_static_parts("mode", mode));
+            counter!(FAILED, labels)
+        };
+        Self {
+            decisions: Series::default(),
+            failed_closed: failed("closed"),
+            failed_open: failed("open"),
+            never_fits: counter!(NEVER_FITS, scoped(scope)),
+            queue_wait: histogram!(QUEUE_WAIT, scoped(scope)),
+            unattributed: counter!(UNATTRIBUTED, scoped(scope)),
+            uncounted_content: counter!(UNCOUNTED_CONTENT, scoped(scope)),
+            unknown_tier: counter!(UNKNOWN_TIER, scoped(scope)),
+        }
+    }
+}
+
+impl LayerMeters {
+    fn handles(&self, scope: &str) -> &LayerHandles {
+        self.0.get_or_init(|| LayerHandles::new(scope))
+    }
+
+    pub(super) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
+        let handles = self.handles(scope);
+        let names = [tier, refusing_policy(decision), outcome_name(decision.outcome())];
+        handles.decisions.increment(names, |[tier, policy, outcome]| {
+            let mut labels = scoped(scope);
+            labels.push(Label::new("tier", tier.to_owned()));
+            labels.push(Label::new("policy", policy.to_owned()));
+            labels.push(Label::new("outcome", outcome.to_owned()));
+            counter!(DECISIONS, labels)
+        });
+        match decision.outcome() {
+            Outcome::FailedClosed => handles.failed_closed.increment(1),
+            Outcome::FailedOpen => handles.failed_open.increment(1),
+            _ => {}
+        }
+    }
+
+    pub(super) fn never_fits(&self, scope: &str) {
+        self.handles(scope).never_fits.increment(1);
+    }
+
+    pub(super) fn queue_wait(&self, scope: &str, wait: Duration) {
+        self.handles(scope).queue_wait.record(wait);
+    }
+
+    pub(super) fn unattributed(&self, scope: &str) {
+        self.handles(scope).unattributed.increment(1);
+    }
+
+    pub(super) fn uncounted_content(&self, scope: &str) {
+        self.handles(scope).uncounted_content.increment(1);
+    }
+
+    pub(super) fn unknown_tier(&self, scope: &str) {
+        self.handles(scope).unknown_tier.increment(1);
+    }
+}
+
+/// What is counted about the store of one layer.
+#[derive(Debug, Default)]
+pub(super) struct StoreMeters {
+    handles: OnceLock<StoreHandles>,
+    is_open: AtomicBool,
+}
+
+#[derive(Debug)]
+struct StoreHandles {
+    circuit_open: Gauge,
+    seconds: Histogram,
+    slots_held: Gauge,
+    undecided: [(StoreErrorKind, Counter); 5],
+}
+
+impl StoreHandles {
+    fn new(scope: &str) -> Self {
+        register();
+        let undecided = |kind: StoreErrorKind| {
+            let mut labels = scoped(scope);
+            labels.push(Label::from_static_parts("reason", reason(kind)));
+            (kind, counter!(UNDECIDED, labels))
+        };
+        Self {
+            circuit_open: gauge!(CIRCUIT_OPEN, scoped(scope)),
+            seconds: histogram!(STORE, scoped(scope)),
+            slots_held: gauge!(SLOTS_HELD, scoped(scope)),
+            undecided: [
+                undecided(StoreErrorKind::CircuitOpen),
+                undecided(StoreErrorKind::Rejected),
+                undecided(StoreErrorKind::TimedOut),
+                undecided(StoreErrorKind::Unavailable),
+                undecided(StoreErrorKind::Unreachable),
+            ],
+        }
+    }
+}
+
+const fn reason(kind: StoreErrorKind) -> &'static str {
+    match kind {
+        StoreErrorKind::CircuitOpen => "circuit_open",
+        StoreErrorKind::Rejected => "rejected",
+        StoreErrorKind::TimedOut => "timed_out",
+        StoreErrorKind::Unavailable => "unavailable",
+        StoreErrorKind::Unreachable => "unreachable",
+    }
+}
+
+impl StoreMeters {
+    fn handles(&self, scope: &str) -> &StoreHandles {
+        self.handles.get_or_init(|| StoreHandles::new(scope))
+    }
+
+    /// Layers of the same scope have a gauge together, so each of them adds and takes away.
+    pub(super) fn circuit_opened(&self, scope: &str) {
+        if !self.is_open.swap(true, Ordering::Relaxed) {
+            self.handles(scope).circuit_open.increment(1.0);
+        }
+    }
+
+    pub(super) fn circuit_closed(&self, scope: &str) {
+        if self.is_open.swap(false, Ordering::Relaxed) {
+            self.handles(scope).circuit_open.decrement(1.0);
+        }
+    }
+
+    pub(super) fn undecided(&self, scope: &str, kind: StoreErrorKind) {
+        let undecided = &self.handles(scope).undecided;
+        if let Some((_, counter)) = undecided.iter().find(|(reason, _)| *reason == kind) {
+            counter.increment(1);
+        }
+    }
+
+    pub(super) fn answered(&self, scope: &str, after: Stopwatch, clock: &Clock) {
+        let micros = clock.now().micros_since(after.0);
+        let seconds = &self.handles(scope).seconds;
+        seconds.record(Duration::from_micros(micros));
+    }
+
+    pub(super) fn slots_held(&self, scope: &str) -> HeldSlots {
+        HeldSlots::new(self.handles(scope).slots_held.clone())
+    }
+}
+
+impl Drop for StoreMeters {
+    /// A layer that is dropped takes its circuit with it.
+    fn drop(&mut self) {
+        if let Some(handles) = self.handles.get()
+            && *self.is_open.get_mut()
+        {
+            handles.circuit_open.decrement(1.0);
+        }
+    }
+}
+
+/// When the store was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(Timestamp);
+
+impl Stopwatch {
+    pub(crate) fn start(clock: &Clock) -> Self {
+        Self(clock.now())
+    }
+}
+
+/// The slots of a request, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldSlots(Gauge);
+
+impl HeldSlots {
+    fn new(gauge: Gauge) -> Self {
+        gauge.increment(1.0);
+        Self(gauge)
+    }
+}
+
+impl Drop for HeldSlots {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+
+    use super::*;
+
+    /// Runs `action` with a recorder of its own.
+    fn with_page(action: impl FnOnce(&PrometheusHandle)) {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || action(&recorder.handle()));
+    }
+
+    #[test]
+    fn open_circuits_of_layers_with_the_same_scope_are_added_up() {
+        with_page(|page| {
+            let open = |number: u8| {
+                let line = format!("tower_quota_circuit_open{{scope=\"same\"}} {number}\n");
+                assert!(page.render().contains(&line), "{line} is not in\n{}", page.render());
+            };
+            let (first, second) = (StoreMeters::default(), StoreMeters::default());
+            first.circuit_opened("same");
+            first.circuit_opened("same");
+            open(1);
+            second.circuit_opened("same");
+            open(2);
+            first.circuit_closed("same");
+            first.circuit_closed("same");
+            drop(first);
+            open(1);
+            drop(second);
+            open(0);
+        });
+    }
+
+    #[test]
+    fn the_time_of_a_store_is_measured_in_seconds() {
+        with_page(|page| {
+            let (meters, clock) = (StoreMeters::default(), Clock::manual(Timestamp::from_micros(1)));
+            let asked = Stopwatch::start(&clock);
+            clock.advance(Duration::from_millis(1_500));
+            meters.answered("scope", asked, &clock);
+            let line = "tower_quota_store_seconds_sum{scope=\"scope\"} 1.5\n";
+            assert!(page.render().contains(line), "{}", page.render());
+        });
+    }
+}

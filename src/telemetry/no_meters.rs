@@ -1,0 +1,60 @@
+//! The same as `meters` without the feature `metrics`: nothing.
+
+use std::time::Duration;
+
+use crate::{clock::Clock, decision::Decision, error::StoreErrorKind};
+
+#[cfg(feature = "redis")]
+pub(super) fn connection_failed() {}
+
+pub(super) fn evicted() {}
+
+#[cfg(feature = "redis")]
+pub(super) fn unsettled() {}
+
+#[derive(Debug, Default)]
+pub(super) struct LayerMeters;
+
+impl LayerMeters {
+    pub(super) fn decided(&self, _: &str, _: &str, _: &Decision) {}
+
+    pub(super) fn never_fits(&self, _: &str) {}
+
+    pub(super) fn queue_wait(&self, _: &str, _: Duration) {}
+
+    pub(super) fn unattributed(&self, _: &str) {}
+
+    pub(super) fn uncounted_content(&self, _: &str) {}
+
+    pub(super) fn unknown_tier(&self, _: &str) {}
+}
+
+#[derive(Debug, Default)]
+pub(super) struct StoreMeters;
+
+impl StoreMeters {
+    pub(super) fn circuit_opened(&self, _: &str) {}
+
+    pub(super) fn circuit_closed(&self, _: &str) {}
+
+    pub(super) fn undecided(&self, _: &str, _: StoreErrorKind) {}
+
+    pub(super) fn answered(&self, _: &str, _: Stopwatch, _: &Clock) {}
+
+    pub(super) fn slots_held(&self, _: &str) -> HeldSlots {
+        HeldSlots
+    }
+}
+
+/// Reads no clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch;
+
+impl Stopwatch {
+    pub(crate) fn start(_: &Clock) -> Self {
+        Self
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct HeldSlots;

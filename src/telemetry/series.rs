@@ -1,0 +1,102 @@
+//! The counters of one layer's decisions, by names that come from its configuration.
+
+use std::{hash::BuildHasher, sync::OnceLock};
+
+use foldhash::fast::RandomState;
+use metrics::Counter;
+
+/// Tier, policy and outcome.
+type Names<'a> = [&'a str; 3];
+
+/// Counters by names, made at the first use and kept. Finding one takes no lock and no allocation.
+///
+/// The number is bounded, because rules may be replaced while a program runs: what finds no place is counted under the
+/// tier and policy [`OTHER`](Self::OTHER).
+#[derive(Debug, Default)]
+pub(super) struct Series {
+    hasher: RandomState,
+    places: OnceLock<Box<[OnceLock<Entry>]>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    names: [Box<str>; 3],
+    counter: Counter,
+}
+
+impl Series {
+    const PLACES: usize = 512;
+    /// How many places are looked at, from the one that the names hash to.
+    const PROBES: usize = 16;
+    const OTHER: &str = "(other)";
+
+    /// Counts one more under these names, by a counter that `new` makes if it is not there yet.
+    pub(super) fn increment(&self, names: Names<'_>, new: impl Fn(Names<'_>) -> Counter) {
+        let [_, _, outcome] = names;
+        match self.entry(names, &new) {
+            Some(entry) => entry.counter.increment(1),
+            None => new([Self::OTHER, Self::OTHER, outcome]).increment(1),
+        }
+    }
+
+    fn entry(&self, names: Names<'_>, new: impl Fn(Names<'_>) -> Counter) -> Option<&Entry> {
+        let empty = || (0..Self::PLACES).map(|_| OnceLock::new()).collect();
+        let places = self.places.get_or_init(empty);
+        let first = self.hasher.hash_one(names) as usize;
+        let mut probed = (0..Self::PROBES).map(|step| {
+            let place = &places[first.wrapping_add(step) % Self::PLACES];
+            place.get_or_init(|| Entry {
+                names: names.map(Box::from),
+                counter: new(names),
+            })
+        });
+        probed.find(|entry| entry.is(names))
+    }
+}
+
+impl Entry {
+    fn is(&self, names: Names<'_>) -> bool {
+        // An empty box points to nowhere, and some processors take long to compare no bytes of that.
+        let is_same = |own: &str, name: &str| own.len() == name.len() && (name.is_empty() || own == name);
+        self.names.iter().zip(names).all(|(own, name)| is_same(own, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn counters_are_made_once_and_their_number_is_bounded() {
+        let (series, made) = (Series::default(), AtomicUsize::new(0));
+        let new = |[tier, policy, outcome]: Names<'_>| {
+            let is_other = tier == Series::OTHER && policy == Series::OTHER;
+            made.fetch_add(usize::from(!is_other), Ordering::Relaxed);
+            assert_eq!(outcome, "allowed");
+            Counter::noop()
+        };
+        for _ in 0..3 {
+            series.increment(["free", "", "allowed"], new);
+        }
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+        let tiers: Vec<String> = (0..10_000).map(|tier| tier.to_string()).collect();
+        for tier in tiers.iter().chain(&tiers) {
+            series.increment([tier, "", "allowed"], new);
+        }
+        assert!((Series::PLACES / 2..=Series::PLACES).contains(&made.load(Ordering::Relaxed)));
+    }
+
+    #[test]
+    fn names_that_only_look_alike_when_joined_are_kept_apart() {
+        let (series, made) = (Series::default(), AtomicUsize::new(0));
+        for names in [["a", "b", "c"], ["ab", "", "c"], ["", "ab", "c"], ["a", "b", "d"]] {
+            series.increment(names, |_| {
+                made.fetch_add(1, Ordering::Relaxed);
+                Counter::noop()
+            });
+        }
+        assert_eq!(made.load(Ordering::Relaxed), 4);
+    }
+}

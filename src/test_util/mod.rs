@@ -1,0 +1,268 @@
+//! How to test your limits: a store that does what a test tells it, a clock that a test moves, and assertions.
+//!
+//! With the feature `test_util`, which belongs under `[dev-dependencies]`:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! tower-quota = { version = "0.1", features = ["test_util"] }
+//! ```
+//!
+//! The feature only adds this module. Nothing in it waits, opens a connection or starts a task. It tests how *your
+//! service* behaves with its limits; it says nothing about Redis. For that, run a server, and give
+//! `RedisStoreBuilder::key_prefix` a prefix of each test's own and `RedisStoreBuilder::clock` a manual clock.
+//!
+//! # A guide
+//!
+//! Write the function that builds your service so that it takes the store: in production a `RedisStore`, in tests a
+//! [`ScriptedStore`]. All examples below are about this one:
+//!
+//! ```
+//! use axum::{Router, routing::get};
+//! use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
+//!
+//! pub fn app(store: impl Store) -> Result<Router, ConfigError> {
+//!     let limits = RateLimitLayer::builder(store)
+//!         .scope("items")
+//!         .key(key::header("x-user-id"))
+//!         .policy(QuotaPolicy::per_second("burst", 2))
+//!         .policy(QuotaPolicy::per_day("daily", 5_000))
+//!         .build()?;
+//!     Ok(Router::new().route("/", get(|| async { "some items" })).layer(limits))
+//! }
+//! # app(tower_quota::MemoryStore::new()).unwrap();
+//! ```
+//!
+//! Requests are sent with `tower::ServiceExt::oneshot` (feature `util` of `tower`), without a socket: the
+//! [`Decision`](crate::Decision) that assertions look at is in the response's extensions, and does not travel over a
+//! connection. Behind a real server, read the fields with [`fields::Hints`](crate::fields::Hints).
+//!
+//! ## A limit is hit, and passes, without waiting
+//!
+//! ```
+//! use axum::body::Body;
+//! use http::Request;
+//! use tower::ServiceExt;
+//! use tower_quota::test_util::{ScriptedStore, assert_allowed, assert_refused_by, remaining, retry_after};
+//!
+//! # use axum::{Router, routing::get};
+//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
+//! # fn app(store: impl Store) -> Result<Router, ConfigError> {
+//! #     let limits = RateLimitLayer::builder(store).scope("items").key(key::header("x-user-id"))
+//! #         .policy(QuotaPolicy::per_second("burst", 2)).policy(QuotaPolicy::per_day("daily", 5_000)).build()?;
+//! #     Ok(Router::new().route("/", get(|| async { "some items" })).layer(limits))
+//! # }
+//! # tokio_test::block_on(async {
+//! let store = ScriptedStore::new();
+//! let app = app(store.clone())?;
+//! let send = async |user: &str| {
+//!     let request = Request::get("/").header("x-user-id", user).body(Body::empty());
+//!     app.clone().oneshot(request.unwrap()).await.unwrap()
+//! };
+//!
+//! assert_allowed(&send("alice").await);
+//! assert_eq!(remaining(&send("alice").await, "daily"), 4_998);
+//!
+//! let refused = send("alice").await;
+//! assert_refused_by(&refused, "burst");
+//! assert_eq!(refused.status(), 429);
+//! assert_eq!(refused.headers()["retry-after"], "1");
+//! assert_allowed(&send("bob").await);
+//!
+//! // After exactly that time the same request passes.
+//! store.clock().advance(retry_after(&refused));
+//! assert_allowed(&send("alice").await);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! ## A refusal, whatever the limits are
+//!
+//! A test of what your service says when it refuses should not have to know how much it allows.
+//!
+//! ```
+//! # use axum::{Router, body::Body, routing::get};
+//! # use http::Request;
+//! # use tower::ServiceExt;
+//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
+//! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_refused};
+//!
+//! # fn app(store: impl Store) -> Result<Router, ConfigError> {
+//! #     let limits = RateLimitLayer::builder(store).scope("items").key(key::header("x-user-id"))
+//! #         .policy(QuotaPolicy::per_second("burst", 2)).policy(QuotaPolicy::per_day("daily", 5_000)).build()?;
+//! #     Ok(Router::new().route("/", get(|| async { "some items" })).layer(limits))
+//! # }
+//! # tokio_test::block_on(async {
+//! # let store = ScriptedStore::new();
+//! # let app = app(store.clone())?;
+//! # let send = async |user: &str| {
+//! #     let request = Request::get("/").header("x-user-id", user).body(Body::empty());
+//! #     app.clone().oneshot(request.unwrap()).await.unwrap()
+//! # };
+//! store.answer_next(1, Answer::Allowed);
+//! store.answer_next(2, Answer::Refused);
+//!
+//! assert_allowed(&send("alice").await);
+//! assert_refused(&send("alice").await);
+//! let refused = send("alice").await;
+//! assert_eq!(refused.headers()["content-type"], "application/problem+json");
+//!
+//! // The script is at its end: from now on the store counts.
+//! assert_allowed(&send("alice").await);
+//! assert_eq!(store.calls(), 4);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! ## Redis is down: requests pass
+//!
+//! ```
+//! # use axum::{Router, body::Body, routing::get};
+//! # use http::Request;
+//! # use tower::ServiceExt;
+//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
+//! use tower_quota::{Outcome, StoreErrorKind};
+//! use tower_quota::test_util::{Answer, ScriptedStore, assert_outcome};
+//!
+//! # fn app(store: impl Store) -> Result<Router, ConfigError> {
+//! #     let limits = RateLimitLayer::builder(store).scope("items").key(key::header("x-user-id"))
+//! #         .policy(QuotaPolicy::per_second("burst", 2)).policy(QuotaPolicy::per_day("daily", 5_000)).build()?;
+//! #     Ok(Router::new().route("/", get(|| async { "some items" })).layer(limits))
+//! # }
+//! # tokio_test::block_on(async {
+//! # let store = ScriptedStore::new();
+//! # let app = app(store.clone())?;
+//! # let send = async |user: &str| {
+//! #     let request = Request::get("/").header("x-user-id", user).body(Body::empty());
+//! #     app.clone().oneshot(request.unwrap()).await.unwrap()
+//! # };
+//! store.answer(Answer::Failed(StoreErrorKind::Unreachable));
+//!
+//! for _ in 0..100 {
+//!     let response = send("alice").await;
+//!     assert_outcome(&response, Outcome::FailedOpen);
+//!     assert_eq!(response.status(), 200);
+//!     assert!(!response.headers().contains_key("ratelimit"), "nothing is known, so nothing is said");
+//! }
+//! assert!(store.calls() < 100, "the circuit breaker has left the store alone");
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! ## Redis is back: limits hold again
+//!
+//! The circuit breaker waits before it tries again. Give it the clock of the store, with
+//! [`clock`](crate::RateLimitLayerBuilder::clock), and move that.
+//!
+//! ```
+//! # use axum::{Router, body::Body, routing::get};
+//! # use http::Request;
+//! # use tower::ServiceExt;
+//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, StoreErrorKind, key};
+//! use std::time::Duration;
+//! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_refused};
+//!
+//! # tokio_test::block_on(async {
+//! let store = ScriptedStore::new();
+//! let limits = RateLimitLayer::builder(store.clone())
+//!     .clock(store.clock().clone())
+//! #   .scope("items").key(key::header("x-user-id")).policy(QuotaPolicy::per_day("daily", 1))
+//!     // … the rest as above, with one request a day
+//!     .build()?;
+//! # let app = Router::new().route("/", get(|| async { "some items" })).layer(limits);
+//! # let send = async |user: &str| {
+//! #     let request = Request::get("/").header("x-user-id", user).body(Body::empty());
+//! #     app.clone().oneshot(request.unwrap()).await.unwrap()
+//! # };
+//! store.answer(Answer::Failed(StoreErrorKind::Unreachable));
+//! for _ in 0..10 {
+//!     assert_eq!(send("alice").await.status(), 200);
+//! }
+//!
+//! store.answer(Answer::Counted);
+//! store.clock().advance(Duration::from_secs(1));
+//! assert_allowed(&send("alice").await);
+//! assert_refused(&send("alice").await);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! ## A route that fails closed answers 503
+//!
+//! ```
+//! # use axum::{Router, body::Body, routing::post};
+//! # use http::Request;
+//! # use tower::ServiceExt;
+//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, key};
+//! use tower_quota::{FailureMode, Outcome, StoreErrorKind};
+//! use tower_quota::test_util::{Answer, ScriptedStore, assert_outcome};
+//!
+//! # tokio_test::block_on(async {
+//! let store = ScriptedStore::new();
+//! let logins = RateLimitLayer::builder(store.clone())
+//!     .failure_mode(FailureMode::Closed)
+//! #   .scope("login").key(key::header("x-user-id")).policy(QuotaPolicy::per_minute("minute", 5))
+//!     // … scope, key and policies
+//!     .build()?;
+//! let app = Router::new().route("/login", post(|| async { "welcome" })).layer(logins);
+//!
+//! store.answer(Answer::Failed(StoreErrorKind::Unavailable));
+//! let request = Request::post("/login").header("x-user-id", "alice").body(Body::empty())?;
+//! let response = app.oneshot(request).await?;
+//! assert_outcome(&response, Outcome::FailedClosed);
+//! assert_eq!(response.status(), 503);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
+//!
+//! ## Redis hangs: no request waits past the deadline
+//!
+//! Deadlines are kept by Tokio's timer. On a runtime that is paused (feature `test-util` of `tokio`) the time goes
+//! straight to where somebody waits for it, in whole milliseconds, so the test itself takes no time.
+//!
+//! ```
+//! # use axum::{Router, body::Body, routing::get};
+//! # use http::Request;
+//! # use tower::ServiceExt;
+//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
+//! use std::time::Duration;
+//! use tower_quota::Outcome;
+//! use tower_quota::test_util::{Answer, ScriptedStore, assert_outcome};
+//!
+//! # fn app(store: impl Store) -> Result<Router, ConfigError> {
+//! #     let limits = RateLimitLayer::builder(store).scope("items").key(key::header("x-user-id"))
+//! #         .policy(QuotaPolicy::per_second("burst", 2)).policy(QuotaPolicy::per_day("daily", 5_000)).build()?;
+//! #     Ok(Router::new().route("/", get(|| async { "some items" })).layer(limits))
+//! # }
+//! // #[tokio::test(start_paused = true)]
+//! async fn a_store_that_hangs_costs_each_request_50_ms_until_the_circuit_opens() {
+//!     let store = ScriptedStore::new();
+//!     let app = app(store.clone()).unwrap();
+//!     store.answer(Answer::Hanging);
+//!
+//!     let start = tokio::time::Instant::now();
+//!     for _ in 0..100 {
+//!         let request = Request::get("/").header("x-user-id", "alice").body(Body::empty()).unwrap();
+//!         assert_outcome(&app.clone().oneshot(request).await.unwrap(), Outcome::FailedOpen);
+//!     }
+//!     let asked = store.calls() as u32;
+//!     assert!(start.elapsed() >= Duration::from_millis(50) * asked);
+//!     assert!(start.elapsed() <= Duration::from_millis(51) * asked);
+//!     assert!(asked < 100);
+//! }
+//! # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
+//! #     .block_on(a_store_that_hangs_costs_each_request_50_ms_until_the_circuit_opens());
+//! ```
+//!
+//! ## Slots
+//!
+//! A slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is taken until the response's body was
+//! read or dropped. Keep a response to keep its slot; drop it to give the slot back.
+
+mod assertions;
+mod scripted_store;
+
+pub use self::{
+    assertions::{assert_allowed, assert_outcome, assert_refused, assert_refused_by, decision, remaining, retry_after},
+    scripted_store::{Answer, ScriptedStore},
+};
+pub use crate::clock::{Clock, Timestamp};

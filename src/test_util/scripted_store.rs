@@ -1,0 +1,249 @@
+//! A store that does what a test tells it.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{
+    algorithm::{LeakyBucket, Readings, Rule},
+    clock::{Clock, Timestamp},
+    decision::{Decision, Measured},
+    error::{StoreError, StoreErrorKind},
+    lease::LeaseId,
+    plan::Plan,
+    settlement::Settlement,
+    store::{AcquireFuture, Store, StoreFuture, memory::MemoryStore},
+};
+
+/// What a [`ScriptedStore`] answers when it is asked for a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Answer {
+    /// Allowed, as if the caller was never seen before; nothing is charged, and no slot is taken. A request that costs
+    /// more than a policy ever lets pass is refused all the same.
+    Allowed,
+    /// What has been used says: the store counts like a [`MemoryStore`]. The default.
+    #[default]
+    Counted,
+    /// An error of this kind.
+    Failed(StoreErrorKind),
+    /// Never.
+    Hanging,
+    /// Refused, as if the last units of all policies were used at this moment. A request that costs nothing is allowed
+    /// all the same.
+    Refused,
+}
+
+/// A store for tests: a [`MemoryStore`] on a manual clock, until it is told to fail, to hang, or what to answer.
+///
+/// It is given to the layer in place of the store of production; the test keeps a clone, which shares everything. See
+/// the [guide](crate::test_util#a-guide).
+///
+/// What is told is about decisions, also those that [`peek`](Store::peek) asks for. While the answer to all of them is
+/// [`Failed`](Answer::Failed) or [`Hanging`](Answer::Hanging), changes of charges and resets fail or hang, too, and are
+/// not made. Changes of what it was told to allow are forgotten.
+///
+/// ```
+/// use tower_quota::{
+///     CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, StoreErrorKind,
+///     test_util::{Answer, ScriptedStore},
+/// };
+///
+/// # tokio_test::block_on(async {
+/// let store = ScriptedStore::new();
+/// store.answer_next(2, Answer::Refused);
+/// store.answer_next(1, Answer::Failed(StoreErrorKind::TimedOut));
+///
+/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+///
+/// assert_eq!(send().await?.outcome(), Outcome::Refused);
+/// assert_eq!(send().await?.outcome(), Outcome::Refused);
+/// assert_eq!(send().await.unwrap_err().kind(), StoreErrorKind::TimedOut);
+/// assert_eq!(send().await?.outcome(), Outcome::Allowed);
+/// assert_eq!(store.calls(), 4);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct ScriptedStore(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    counting: MemoryStore,
+    clock: Clock,
+    script: Mutex<Script>,
+    /// Stands in every decision that was told, so that its settlement is known as one.
+    told: LeaseId,
+}
+
+#[derive(Debug, Default)]
+struct Script {
+    /// What comes first, and how often.
+    next: VecDeque<(usize, Answer)>,
+    /// What comes then.
+    always: Answer,
+    calls: usize,
+    settlements: usize,
+}
+
+impl Script {
+    fn next(&mut self) -> Answer {
+        self.calls += 1;
+        let Some((count, answer)) = self.next.front_mut() else {
+            return self.always;
+        };
+        let answer = *answer;
+        *count -= 1;
+        if *count == 0 {
+            self.next.pop_front();
+        }
+        answer
+    }
+}
+
+impl ScriptedStore {
+    /// The first moment of 2026, where every window up to a day begins.
+    const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+    /// A store that counts, on a manual clock of its own that shows the first moment of 2026.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(Clock::manual(Self::START))
+    }
+
+    /// A store that counts, on this clock.
+    #[must_use]
+    pub fn with_clock(clock: Clock) -> Self {
+        Self(Arc::new(Inner {
+            counting: MemoryStore::on(clock.clone()),
+            clock,
+            script: Mutex::default(),
+            told: LeaseId::unique(),
+        }))
+    }
+
+    /// The store's clock, to move it: [`Clock::advance`].
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// What all decisions are answered from now on. What [`answer_next`](Self::answer_next) has said and was not used
+    /// is forgotten.
+    pub fn answer(&self, answer: Answer) {
+        let mut script = self.script();
+        script.next.clear();
+        script.always = answer;
+    }
+
+    /// What the next `count` decisions are answered, after those that this was said of before.
+    pub fn answer_next(&self, count: usize, answer: Answer) {
+        if count > 0 {
+            self.script().next.push_back((count, answer));
+        }
+    }
+
+    /// For how many decisions the store was asked, whatever it answered.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.script().calls
+    }
+
+    /// How often it was told to change a charge or to free slots, whatever became of it.
+    #[must_use]
+    pub fn settlements(&self) -> usize {
+        self.script().settlements
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decided(&self, plan: Plan, reading: impl Fn(&Rule) -> Readings) -> AcquireFuture {
+        let rules = plan.policies().map(|policy| policy.rule());
+        AcquireFuture::ready(Ok(Decision::measured(Measured {
+            readings: rules.flat_map(reading).collect(),
+            plan,
+            now: self.0.clock.now(),
+            lease: Some(self.0.told),
+        })))
+    }
+
+    /// Does something unless all that the store does is to fail or to hang.
+    fn unless_away(&self, action: impl FnOnce(&MemoryStore) -> StoreFuture<()>) -> StoreFuture<()> {
+        let always = self.script().always;
+        match always {
+            Answer::Failed(kind) => failed(kind),
+            Answer::Hanging => hanging(),
+            Answer::Allowed | Answer::Counted | Answer::Refused => action(&self.0.counting),
+        }
+    }
+}
+
+impl Default for ScriptedStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for ScriptedStore {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let answer = self.script().next();
+        match answer {
+            Answer::Allowed => self.decided(plan, unused),
+            Answer::Counted => self.0.counting.acquire(plan),
+            Answer::Failed(kind) => failed(kind),
+            Answer::Hanging => hanging(),
+            Answer::Refused => self.decided(plan, used_up),
+        }
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        if settlement.is_empty() {
+            return StoreFuture::ready(Ok(()));
+        }
+        self.script().settlements += 1;
+        let told = Some(self.0.told);
+        let is_told = settlement.parts().any(|part| part.lease == told);
+        self.unless_away(|counting| {
+            if is_told {
+                return StoreFuture::ready(Ok(()));
+            }
+            counting.settle(settlement)
+        })
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.unless_away(|counting| counting.reset(plan))
+    }
+}
+
+fn failed<T>(kind: StoreErrorKind) -> StoreFuture<T> {
+    StoreFuture::ready(Err(StoreError::new(kind, "the test has said so")))
+}
+
+fn hanging<T: 'static>() -> StoreFuture<T> {
+    StoreFuture::boxed(std::future::pending())
+}
+
+/// The reading of a policy that was never charged.
+fn unused(rule: &Rule) -> Readings {
+    std::iter::repeat_n(0, rule.width()).collect()
+}
+
+/// The reading of a policy whose last units were used just now.
+fn used_up(rule: &Rule) -> Readings {
+    match rule {
+        Rule::Concurrency(slots) => [slots.limit].into_iter().collect(),
+        Rule::FixedWindow(window) => [window.limit].into_iter().collect(),
+        Rule::LeakyBucket(LeakyBucket { bucket }) | Rule::TokenBucket(bucket) => [bucket.limit].into_iter().collect(),
+        Rule::SlidingCounter(counter) => [0, counter.limit].into_iter().collect(),
+        // Used, the wait, the time until the oldest entry leaves, and the number of the newest one.
+        Rule::SlidingLog(log) => [log.limit, log.window_micros, log.window_micros, 1]
+            .into_iter()
+            .collect(),
+    }
+}

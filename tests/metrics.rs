@@ -1,0 +1,443 @@
+//! What is counted for operators, as Prometheus would read it.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../examples/metrics.rs"]
+#[allow(dead_code, reason = "its main function is not called here")]
+mod example;
+
+use std::{collections::BTreeSet, convert::Infallible, fs, future::pending, net::TcpListener, time::Duration};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use metrics::set_default_local_recorder;
+use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, Algorithm, CheckedPolicies, Content, FailureMode, MemoryStore, NoKey, PartitionKey, Plan,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreError,
+    StoreErrorKind, StoreFuture, Tiers,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+/// The lines of a page that say something about tower-quota, and are no comments.
+fn samples(page: &str) -> Vec<&str> {
+    page.lines().filter(|line| line.starts_with("tower_quota_")).collect()
+}
+
+/// The value of a series that is written exactly like this.
+fn value(page: &str, series: &str) -> f64 {
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    let line = line.unwrap_or_else(|| panic!("there is no {series} in\n{page}"));
+    line.parse().unwrap()
+}
+
+/// How often each decision was made, without the words that all of the lines share.
+fn decisions(page: &str) -> Vec<&str> {
+    let lines = samples(page).into_iter();
+    let mut lines: Vec<_> = lines
+        .filter_map(|line| line.strip_prefix(r#"tower_quota_decisions_total{scope="test","#))
+        .collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
+    let recorder = example::prometheus().unwrap().build_recorder();
+    let page = recorder.handle();
+    (recorder, page)
+}
+
+fn builder(store: impl Store) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("test")
+        .key(key::header("x-user-id"))
+}
+
+fn request(user: &str) -> Request<()> {
+    Request::builder().header("x-user-id", user).body(()).unwrap()
+}
+
+/// Sends a request and reads the response to its end.
+async fn send(layer: &RateLimitLayer, request: Request<()>) -> u16 {
+    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()));
+    let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
+    response.status().as_u16()
+}
+
+/// Fails with this, or hangs.
+#[derive(Debug)]
+struct Failing(Option<StoreErrorKind>);
+
+impl Store for Failing {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        match self.0 {
+            Some(kind) => AcquireFuture::ready(Err(StoreError::new(kind, "test"))),
+            None => AcquireFuture::boxed(pending()),
+        }
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn the_page_of_the_example_shows_what_was_decided() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let app = example::app(page).unwrap();
+    let get = async |path: &str| {
+        let request = Request::get(path).header("x-user-id", "alice").body(Body::empty());
+        let response = app.clone().oneshot(request.unwrap()).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    };
+    for _ in 0..5 {
+        get("/items").await;
+    }
+    let page = get("/metrics").await;
+    let decisions = r#"tower_quota_decisions_total{scope="items",tier="","#;
+    assert_eq!(
+        value(&page, &format!(r#"{decisions}policy="",outcome="allowed"}}"#)),
+        3.0
+    );
+    assert_eq!(
+        value(&page, &format!(r#"{decisions}policy="burst",outcome="refused"}}"#)),
+        2.0
+    );
+    assert_eq!(value(&page, r#"tower_quota_store_seconds_count{scope="items"}"#), 5.0);
+    assert_eq!(
+        value(&page, r#"tower_quota_store_seconds_bucket{scope="items",le="+Inf"}"#),
+        5.0
+    );
+    for line in [
+        "# TYPE tower_quota_decisions_total counter",
+        "# TYPE tower_quota_store_seconds histogram",
+        "# TYPE tower_quota_circuit_open gauge",
+        "# HELP tower_quota_decisions_total Requests by what was decided about them",
+    ] {
+        assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
+    }
+    assert!(!page.contains("alice"), "{page}");
+}
+
+/// An alert for what has never happened yet must not miss the first time.
+#[tokio::test]
+async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    assert_eq!(samples(&page.render()), Vec::<&str>::new());
+    send(&layer, request("alice")).await;
+    let page = page.render();
+    let scoped = [
+        "circuit_open",
+        "never_fits_total",
+        "queue_wait_seconds_count",
+        "slots_held",
+        "unattributed_total",
+        "uncounted_content_total",
+        "unknown_tier_total",
+    ];
+    for name in scoped {
+        assert_eq!(
+            value(&page, &format!(r#"tower_quota_{name}{{scope="test"}}"#)),
+            0.0,
+            "{name}"
+        );
+    }
+    for mode in ["closed", "open"] {
+        let series = format!(r#"tower_quota_failed_total{{scope="test",mode="{mode}"}}"#);
+        assert_eq!(value(&page, &series), 0.0);
+    }
+    for reason in ["circuit_open", "rejected", "timed_out", "unavailable", "unreachable"] {
+        let series = format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#);
+        assert_eq!(value(&page, &series), 0.0);
+    }
+    for name in ["connection_failures_total", "evictions_total", "unsettled_total"] {
+        assert_eq!(value(&page, &format!("tower_quota_{name}")), 0.0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn decisions_are_counted_by_tier_policy_and_outcome() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let tiers = Tiers::by(|request| request.headers.get("x-tier")?.to_str().ok())
+        .tier(
+            "free",
+            [QuotaPolicy::per_minute("minute", 2), QuotaPolicy::per_day("day", 2)],
+        )
+        .tier("premium", [QuotaPolicy::per_minute("minute", 1)])
+        .unlimited("admin");
+    let layer = builder(MemoryStore::new())
+        .tiers(tiers)
+        .no_key(NoKey::Refuse)
+        .build()
+        .unwrap();
+    let of_tier = |tier: &str, user: &str| {
+        let mut request = request(user);
+        request.headers_mut().insert("x-tier", tier.parse().unwrap());
+        request
+    };
+    for _ in 0..3 {
+        send(&layer, of_tier("free", "alice")).await;
+        send(&layer, of_tier("premium", "bob")).await;
+        send(&layer, of_tier("admin", "root")).await;
+    }
+    send(&layer, of_tier("gold", "carol")).await;
+    send(&layer, Request::new(())).await;
+    let page = page.render();
+    let expected = [
+        r#"tier="admin",policy="",outcome="unlimited"} 3"#,
+        // Carol's tier is not known, so she is of the first one.
+        r#"tier="free",policy="",outcome="allowed"} 3"#,
+        r#"tier="free",policy="",outcome="unattributed"} 1"#,
+        // Both refuse, and the day does so for longer.
+        r#"tier="free",policy="day",outcome="refused"} 1"#,
+        r#"tier="premium",policy="",outcome="allowed"} 1"#,
+        r#"tier="premium",policy="minute",outcome="refused"} 2"#,
+    ];
+    assert_eq!(decisions(&page), expected);
+    assert_eq!(value(&page, r#"tower_quota_unknown_tier_total{scope="test"}"#), 1.0);
+    assert_eq!(value(&page, r#"tower_quota_unattributed_total{scope="test"}"#), 1.0);
+    for user in ["alice", "bob", "root", "carol", "gold"] {
+        assert!(!page.contains(user), "{user} is in\n{page}");
+    }
+}
+
+/// L10
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let policy = QuotaPolicy::per_day("day", 9);
+    let clock = Clock::manual(Timestamp::from_micros(0));
+    let open = builder(Failing(None))
+        .clock(clock)
+        .policy(policy.clone())
+        .build()
+        .unwrap();
+    let closed = builder(Failing(Some(StoreErrorKind::Rejected)))
+        .failure_mode(FailureMode::Closed)
+        .policy(policy)
+        .build()
+        .unwrap();
+    for _ in 0..8 {
+        assert_eq!(send(&open, request("alice")).await, 200);
+        assert_eq!(send(&closed, request("alice")).await, 503);
+    }
+    let text = page.render();
+    let undecided = |reason| {
+        value(
+            &text,
+            &format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#),
+        )
+    };
+    assert_eq!((undecided("timed_out"), undecided("circuit_open")), (5.0, 3.0));
+    assert_eq!(undecided("rejected"), 8.0);
+    let failed = |mode| {
+        value(
+            &text,
+            &format!(r#"tower_quota_failed_total{{scope="test",mode="{mode}"}}"#),
+        )
+    };
+    assert_eq!((failed("open"), failed("closed")), (8.0, 8.0));
+    let asked = value(&text, r#"tower_quota_store_seconds_count{scope="test"}"#);
+    assert_eq!(asked, 13.0, "an open circuit asks nobody");
+    assert_eq!(value(&text, r#"tower_quota_circuit_open{scope="test"}"#), 1.0);
+
+    drop(open);
+    assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+}
+
+#[tokio::test]
+async fn what_the_fallback_decides_has_not_failed() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(Failing(Some(StoreErrorKind::Unreachable)))
+        .fallback(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    assert_eq!(send(&layer, request("alice")).await, 200);
+    assert_eq!(send(&layer, request("alice")).await, 429);
+    let page = page.render();
+    assert_eq!(
+        value(
+            &page,
+            r#"tower_quota_undecided_total{scope="test",reason="unreachable"}"#
+        ),
+        2.0
+    );
+    assert_eq!(
+        value(&page, r#"tower_quota_failed_total{scope="test",mode="open"}"#),
+        0.0
+    );
+}
+
+#[tokio::test]
+async fn slots_are_held_until_the_response_has_ended() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::concurrent("at once", 2))
+        .build()
+        .unwrap();
+    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
+    let service = layer.layer(service_fn(handler));
+    let held = || value(&page.render(), r#"tower_quota_slots_held{scope="test"}"#);
+    let first = service.clone().oneshot(request("alice")).await.unwrap();
+    let second = service.clone().oneshot(request("alice")).await.unwrap();
+    assert_eq!(held(), 2.0);
+    assert_eq!(service.oneshot(request("alice")).await.unwrap().status(), 429);
+    assert_eq!(held(), 2.0, "a refused request holds nothing");
+    first.into_body().collect().await.unwrap();
+    assert_eq!(held(), 1.0);
+    drop(second);
+    assert_eq!(held(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_of_queued_requests_is_measured() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let queue = QuotaPolicy::per_day("queue", 1).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 2 });
+    let layer = builder(MemoryStore::new()).policy(queue).build().unwrap();
+    for status in [200, 200] {
+        assert_eq!(send(&layer, request("alice")).await, status);
+    }
+    let page = page.render();
+    assert_eq!(
+        value(&page, r#"tower_quota_queue_wait_seconds_count{scope="test"}"#),
+        1.0
+    );
+    let sum = value(&page, r#"tower_quota_queue_wait_seconds_sum{scope="test"}"#);
+    assert!((86_300.0..=86_400.0).contains(&sum), "{sum}");
+}
+
+#[tokio::test]
+async fn mistakes_of_the_configuration_are_counted_beside_their_warning() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .cost(7)
+        .policy(QuotaPolicy::per_day("day", 5))
+        .policy(QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Content::Request))
+        .build()
+        .unwrap();
+    for _ in 0..3 {
+        let mut request = request("alice");
+        *request.method_mut() = http::Method::POST;
+        assert_eq!(send(&layer, request).await, 429);
+    }
+    let page = page.render();
+    assert_eq!(value(&page, r#"tower_quota_never_fits_total{scope="test"}"#), 3.0);
+    assert_eq!(
+        value(&page, r#"tower_quota_uncounted_content_total{scope="test"}"#),
+        3.0
+    );
+}
+
+#[tokio::test]
+async fn partitions_that_are_thrown_out_are_counted() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let store = MemoryStore::builder().max_partitions(10).build().unwrap();
+    let layer = builder(store).policy(QuotaPolicy::per_day("day", 9)).build().unwrap();
+    for user in 0..15 {
+        send(&layer, request(&user.to_string())).await;
+    }
+    assert_eq!(value(&page.render(), "tower_quota_evictions_total"), 5.0);
+}
+
+#[tokio::test]
+async fn connections_to_redis_that_fail_are_counted() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let store = RedisStore::new(format!("redis://{free}/")).unwrap();
+    let layer = builder(store)
+        .deadline(Duration::from_secs(60))
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    assert_eq!(send(&layer, request("alice")).await, 200);
+    let page = page.render();
+    assert!(value(&page, "tower_quota_connection_failures_total") >= 1.0, "{page}");
+    assert_eq!(
+        value(
+            &page,
+            r#"tower_quota_undecided_total{scope="test",reason="unreachable"}"#
+        ),
+        1.0
+    );
+}
+
+/// Outside of a runtime there is nobody who could tell the server.
+#[test]
+fn charges_that_are_not_settled_are_counted() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let policies = CheckedPolicies::new([QuotaPolicy::per_day("day", 9)]).unwrap();
+    let alice = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
+    let decision = MemoryStore::new().acquire(Plan::new(policies, alice, 1)).now_or_never();
+    let settlement = Settlement::new(&decision.unwrap().unwrap(), 0);
+    let store = RedisStore::new("redis://127.0.0.1/").unwrap();
+    drop(store.settle(settlement));
+    assert_eq!(value(&page.render(), "tower_quota_unsettled_total"), 1.0);
+}
+
+/// All names that begin with that of the crate, as they are without the suffixes of histograms.
+fn names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+    let names = words.filter(|word| word.starts_with("tower_quota_"));
+    let suffixes = ["_bucket", "_sum", "_count"];
+    names
+        .map(|name| {
+            let cut = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+            cut.unwrap_or(name).to_owned()
+        })
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    send(&layer, request("alice")).await;
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/telemetry/mod.rs");
+    let source = fs::read_to_string(source).unwrap();
+    let docs: Vec<_> = source.lines().filter(|line| line.starts_with("//! | ")).collect();
+    let rows = |named: bool| {
+        let is_name = |line: &&str| line.starts_with("//! | `tower_quota_") == named;
+        let rows: Vec<_> = docs.iter().copied().filter(is_name).collect();
+        rows.join("\n")
+    };
+    let counted = names(&page.render());
+    assert_eq!(names(&rows(true)), counted);
+    let alerts = names(&rows(false));
+    assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
+    // Whoever hears an alert has to have a line for it.
+    let silent: Vec<_> = counted.difference(&alerts).collect();
+    assert_eq!(silent, ["tower_quota_connection_failures_total"]);
+}
