@@ -61,10 +61,19 @@ impl<V> BoundedMap<V> {
             if self.entries.len() >= self.cap {
                 self.evict(worth);
             }
+            self.grow();
         }
         match self.entries.entry(partition) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(new()),
+        }
+    }
+
+    /// By doubling, but never beyond the cap: a map that grows by itself would end with nearly twice the memory.
+    fn grow(&mut self) {
+        let len = self.entries.len();
+        if len == self.entries.capacity() {
+            self.entries.reserve_exact(len.max(4).min(self.cap - len));
         }
     }
 

@@ -30,7 +30,7 @@ use crate::{
 /// `RedisStore`. It does *not* share anything with other processes: N instances admit N times the quota.
 ///
 /// Clones share their state. Memory is bounded by a hard cap on the number of partitions, by default 262 144, about
-/// 30 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog) comes on top, with about 32
+/// 36 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog) comes on top, with about 32
 /// bytes for each request in its window. There is no background task: each new partition clears away up to two that have
 /// not been used for so long that they are as good as new; at the cap it takes the place of the one, among eight,
 /// that is nearest to that. So a flood of new keys costs the idle ones first; a partition that is thrown out starts
