@@ -1,0 +1,168 @@
+//! What administrators see and change. Rules, switch and blocks are those of this process: tell each instance.
+
+use std::{fmt::Display, time::Duration};
+
+use axum::{
+    Json, Router,
+    extract::{Path, Request, State},
+    http::{HeaderName, StatusCode, header},
+    middleware,
+    routing::{get, post},
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tower_quota::{
+    Access, AccessList, CheckedPolicies, Plan, QuotaPolicy, RedisStore, Scope, Store, StoreFuture, TierCache,
+    ToPartitionKey,
+};
+
+use super::{
+    SCOPE,
+    rules::RuleBook,
+    users::{self, User},
+};
+
+#[derive(Clone)]
+pub(crate) struct Admin {
+    pub(crate) token: Option<String>,
+    pub(crate) rules: RuleBook,
+    pub(crate) store: RedisStore,
+    pub(crate) tiers: TierCache,
+    pub(crate) access: AccessList,
+}
+
+type Failure = (StatusCode, String);
+
+pub(crate) fn router<S>(admin: Admin) -> Router<S> {
+    Router::new()
+        .route("/rules", get(rules).post(replace_rules))
+        .route("/switch/{position}", post(switch))
+        .route("/users/{id}", get(user).delete(reset_user))
+        .route("/block", post(block).delete(unblock))
+        .fallback(|| async { StatusCode::NOT_FOUND })
+        .layer(middleware::map_request_with_state(admin.clone(), authorize))
+        .with_state(admin)
+}
+
+/// Whoever lacks the token is not told that there is anything.
+///
+/// What is needed is a token that nobody guesses (`openssl rand -hex 32`), TLS, and a network that only administrators
+/// reach. A comparison in constant time is not: this one's few nanoseconds are lost in what a request takes.
+async fn authorize(State(admin): State<Admin>, request: Request) -> Result<Request, StatusCode> {
+    let token = admin.token.filter(|token| !token.is_empty());
+    let bearer = token.map(|token| format!("Bearer {token}"));
+    let told = request.headers().get(header::AUTHORIZATION);
+    match (bearer, told) {
+        (Some(bearer), Some(told)) if *told == bearer => Ok(request),
+        _ => Err(StatusCode::NOT_FOUND),
+    }
+}
+
+async fn rules(State(admin): State<Admin>) -> ([(HeaderName, &'static str); 1], String) {
+    ([(header::CONTENT_TYPE, "application/json")], admin.rules.json())
+}
+
+/// They hold until the file changes, or this process ends.
+async fn replace_rules(State(admin): State<Admin>, json: String) -> Result<StatusCode, Failure> {
+    admin.rules.replace(json).map_err(unprocessable)?;
+    tracing::info!("new rules from an administrator");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn switch(State(admin): State<Admin>, Path(position): Path<String>) -> StatusCode {
+    match &*position {
+        "on" => admin.rules.handle().switch_on(),
+        "off" => admin.rules.handle().switch_off(),
+        _ => return StatusCode::NOT_FOUND,
+    }
+    tracing::warn!("an administrator has switched the limits {position}");
+    StatusCode::NO_CONTENT
+}
+
+/// What a user has left, without a charge.
+async fn user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Json<Value>, Failure> {
+    let user = User(id);
+    let name = users::tier_of(user.clone()).await.map_err(unavailable)?;
+    let mut tiers = admin.rules.tiers().map_err(unprocessable)?;
+    let index = tiers.iter().position(|tier| name == Some(&*tier.name));
+    let tier = tiers.swap_remove(index.unwrap_or(0));
+    let Some(plan) = plan(&user, tier.policies) else {
+        return Ok(Json(json!({"tier": tier.name, "policies": []})));
+    };
+    let decision = answer(admin.store.peek(plan)).await?;
+    let policies = decision.allowances().map(|allowance| {
+        json!({
+            "name": allowance.policy().name(),
+            "quota": allowance.policy().quota(),
+            "remaining": allowance.remaining(),
+            "reset_seconds": allowance.reset().map(|reset| reset.as_secs_f64().ceil() as u64),
+        })
+    });
+    Ok(Json(
+        json!({"tier": tier.name, "policies": policies.collect::<Vec<_>>()}),
+    ))
+}
+
+/// Gives a user a full quota, and has their tier looked up anew: they may have just paid.
+async fn reset_user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<StatusCode, Failure> {
+    let user = User(id);
+    admin.tiers.forget(&user);
+    for tier in admin.rules.tiers().map_err(unprocessable)? {
+        if let Some(plan) = plan(&user, tier.policies) {
+            answer(admin.store.reset(plan)).await?;
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What Redis is asked about a user, if these policies limit users at all. What is counted by another key belongs to
+/// nobody in particular.
+fn plan(user: &User, policies: Vec<QuotaPolicy>) -> Option<Plan> {
+    let policies = policies.into_iter().filter(|policy| policy.key().is_none());
+    let policies = CheckedPolicies::new(policies).ok()?;
+    let partition = Scope::new(SCOPE).partition(&user.to_partition_key());
+    Some(Plan::new(policies, partition, 1))
+}
+
+/// Outside of a layer nothing else keeps a deadline.
+async fn answer<T>(future: StoreFuture<T>) -> Result<T, Failure> {
+    let answer = tokio::time::timeout(Duration::from_secs(5), future).await;
+    answer.map_err(unavailable)?.map_err(unavailable)
+}
+
+/// `{"user": "mallory"}` or `{"network": "203.0.113.0/24"}`.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Client {
+    Network(String),
+    User(String),
+}
+
+async fn block(State(admin): State<Admin>, Json(client): Json<Client>) -> Result<StatusCode, Failure> {
+    let blocked = admin.access.update(|rules| match client {
+        Client::Network(network) => rules.set_network(network, Access::Block),
+        Client::User(id) => rules.set_key(User(id).to_partition_key(), Access::Block),
+    });
+    blocked.map_err(unprocessable)?;
+    tracing::info!("an administrator has blocked a client");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn unblock(State(admin): State<Admin>, Json(client): Json<Client>) -> Result<StatusCode, Failure> {
+    let was_blocked = admin.access.update(|rules| match client {
+        Client::Network(network) => rules.remove_network(network),
+        Client::User(id) => Ok(rules.remove_key(&User(id).to_partition_key())),
+    });
+    match was_blocked.map_err(unprocessable)? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Ok(StatusCode::NOT_FOUND),
+    }
+}
+
+fn unprocessable(error: impl Display) -> Failure {
+    (StatusCode::UNPROCESSABLE_ENTITY, format!("{error}\n"))
+}
+
+fn unavailable(error: impl Display) -> Failure {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
+}

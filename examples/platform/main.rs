@@ -1,0 +1,127 @@
+//! A service as a team would run it: limits in Redis, tiers from a file that may change, an administrator's routes, and
+//! a page for Prometheus.
+//!
+//! ```sh
+//! ADMIN_TOKEN=secret cargo run --example platform --features axum,metrics,serde
+//! ```
+//!
+//! Names that begin with `premium-` and `admin-` are those of other tiers:
+//!
+//! ```sh
+//! curl -i -H 'x-user-id: alice' http://127.0.0.1:3000/
+//! curl -i -H 'x-user-id: premium-bob' http://127.0.0.1:3000/
+//! curl -i http://127.0.0.1:3000/health                        # costs nothing
+//! curl http://127.0.0.1:3000/metrics | grep tower_quota
+//! curl -H 'authorization: Bearer secret' http://127.0.0.1:3000/admin/users/alice
+//! ```
+//!
+//! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
+//!
+//! `REDIS_URL` says where Redis is, by default `redis://127.0.0.1/`; `RULES` is the path of the rules; without
+//! `ADMIN_TOKEN` there are no administrators; `PORT` sets the port; 0 takes a free one.
+
+mod admin;
+pub(crate) mod metrics;
+mod rules;
+mod users;
+
+use std::{env, error::Error, net::SocketAddr, path::PathBuf, time::Duration};
+
+use axum::{Router, middleware, routing::get};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::TcpListener;
+use tower::ServiceBuilder;
+use tower_quota::{
+    AccessList, Exemption, RateLimitLayer, RedisStore, TierLayer, Tiers,
+    key::{self, KeyExtractor},
+};
+
+use self::{
+    admin::Admin,
+    rules::{RuleBook, RulesFile},
+    users::User,
+};
+
+/// What is counted under: everything that asks Redis about a user has to say the same.
+const SCOPE: &str = "platform";
+
+pub(crate) struct Settings {
+    pub(crate) redis_url: String,
+    pub(crate) rules: PathBuf,
+    pub(crate) admin_token: Option<String>,
+    /// How long a request waits for Redis, and for the tier of its user, before it goes on without.
+    pub(crate) deadline: Duration,
+}
+
+impl Settings {
+    fn from_environment() -> Self {
+        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/platform/rules.json");
+        Self {
+            redis_url: env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned()),
+            rules: env::var_os("RULES").unwrap_or_else(|| rules.into()).into(),
+            admin_token: env::var("ADMIN_TOKEN").ok(),
+            deadline: Duration::from_millis(50),
+        }
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt::init();
+    // Before the first request: a layer asks for its counters once.
+    let page = metrics::prometheus()?.install_recorder()?;
+    tokio::spawn(metrics::upkeep(page.clone()));
+
+    let app = app(Settings::from_environment(), page).await?;
+    let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    tracing::info!("listening on http://{}/", listener.local_addr()?);
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}
+
+pub(crate) async fn app(settings: Settings, page: PrometheusHandle) -> Result<Router, Box<dyn Error>> {
+    let store = RedisStore::new(settings.redis_url)?; // Redis need not be up yet
+    let access = AccessList::new(key::client_ip());
+    let (file, json) = RulesFile::open(settings.rules).await?;
+
+    let limits = RateLimitLayer::builder(store.clone())
+        .scope(SCOPE)
+        // Behind a proxy, name it: see `ClientIp::trusted_proxies`.
+        .key(key::extension::<User>().or_else(key::client_ip()))
+        .named_key("address", key::client_ip())
+        .tiers(Tiers::resolved())
+        .rules(serde_json::from_str(&json)?)
+        .access_list(access.clone())
+        .exempt(Exemption::path("/health"))
+        .deadline(settings.deadline)
+        .build()?;
+    let tiers = TierLayer::by_extension(users::tier_of)
+        .deadline(settings.deadline)
+        .build()?;
+
+    let rules = RuleBook::new(limits.rules(), json);
+    tokio::spawn(file.watch(rules.clone()));
+    let admin = Admin {
+        token: settings.admin_token,
+        rules,
+        store,
+        tiers: tiers.cache().clone(),
+        access,
+    };
+
+    // The first one of these sees a request first: who is it, which tier is theirs, what is left for them?
+    let layers = ServiceBuilder::new()
+        .layer(middleware::map_request(users::authenticate))
+        .layer(tiers)
+        .layer(limits);
+    let service = Router::new()
+        .route("/", get(|| async { "Hello!\n" }))
+        .route("/health", get(|| async { "Fine.\n" }))
+        .layer(layers);
+
+    // Outside of the limits. In production both belong on a port that clients do not reach.
+    Ok(service
+        .nest("/admin", admin::router(admin))
+        .route("/metrics", get(async move || page.render())))
+}

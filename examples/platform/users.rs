@@ -1,0 +1,37 @@
+//! Who calls, and which plan they pay for.
+
+use std::{io, time::Duration};
+
+use axum::extract::Request;
+use tower_quota::{PartitionKey, ToPartitionKey};
+
+#[derive(Clone)]
+pub(crate) struct User(pub(crate) String);
+
+impl ToPartitionKey for User {
+    fn to_partition_key(&self) -> PartitionKey {
+        PartitionKey::new("user", &self.0)
+    }
+}
+
+/// A stand-in for authentication: it believes whatever name it is told. Yours verifies a session or a token here, and
+/// turns away those whose token is wrong.
+pub(crate) async fn authenticate(mut request: Request) -> Request {
+    let name = request.headers().get("x-user-id").and_then(|name| name.to_str().ok());
+    if let Some(name) = name.filter(|name| !name.is_empty()) {
+        let user = User(name.to_owned());
+        request.extensions_mut().insert(user);
+    }
+    request
+}
+
+/// A stand-in for a database that takes its time. Users without a plan are of the first tier.
+#[allow(clippy::disallowed_methods, reason = "pretending to be slow")]
+pub(crate) async fn tier_of(User(name): User) -> io::Result<Option<&'static str>> {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    Ok(match name.split('-').next() {
+        Some("premium") => Some("premium"),
+        Some("admin") => Some("admin"),
+        _ => None,
+    })
+}

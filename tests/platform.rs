@@ -1,0 +1,522 @@
+//! The platform of the examples, with a real Redis: what it does for users, administrators and operators.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a server that restarts and a file that is looked at do not follow virtual time"
+)]
+
+mod support;
+
+#[path = "../examples/platform/main.rs"]
+#[allow(dead_code, reason = "its main function is not called here")]
+mod platform;
+
+use std::{
+    env,
+    fs::{self, File},
+    future::Future,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use axum::{Router, body::Body, extract::ConnectInfo};
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::BodyExt;
+use metrics::{LocalRecorderGuard, set_default_local_recorder};
+use platform::Settings;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use tower::ServiceExt;
+use tower_quota::fields::Hints;
+
+use support::{RedisServer, shared_server};
+
+/// Longer than anything here can take unless it hangs.
+const HANG: Duration = Duration::from_secs(20);
+
+const TOKEN: &str = "7c211433f02071597741e6ff5a8ea34789abbf43";
+
+/// By the day, so that no unit comes back while a test runs.
+fn rules(premium: u64) -> String {
+    let day = |name: &str, quota: u64| json!({"name": name, "quota": quota, "window_seconds": 86_400});
+    let planned = json!({"name": "planned", "quota": 1, "window_seconds": 86_400, "shadow": true});
+    let address = json!({"name": "address", "quota": 5, "window_seconds": 86_400, "key": "address"});
+    let rules = json!({"tiers": [
+        {"name": "free", "policies": [day("day", 3), planned, address]},
+        {"name": "premium", "policies": [day("day", premium), day("month", 500)]},
+        {"name": "admin", "unlimited": true},
+    ]});
+    rules.to_string()
+}
+
+/// The example with a file of its own, and the numbers of this thread, on which all of its tasks run.
+struct Platform {
+    app: Router,
+    file: PathBuf,
+    /// Whether the file was made for the test.
+    is_own_file: bool,
+    /// Apart from the other tests, which have the same Redis.
+    address: SocketAddr,
+    _recorder: LocalRecorderGuard<'static>,
+}
+
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Answer {
+    /// What is left, by policy.
+    fn left(&self) -> Vec<(String, u64)> {
+        let hints = Hints::read(&self.headers);
+        let left = hints.limits().iter().map(|limit| (limit.name(), limit.remaining()));
+        left.map(|(name, left)| (name.unwrap().to_owned(), left.unwrap()))
+            .collect()
+    }
+}
+
+fn left(left: &[(&str, u64)]) -> Vec<(String, u64)> {
+    left.iter().map(|(name, left)| ((*name).to_owned(), *left)).collect()
+}
+
+impl Platform {
+    async fn start(server: &RedisServer, test: u8) -> Self {
+        let file = env::temp_dir().join(format!("tower-quota-platform-{}-{test}.json", std::process::id()));
+        fs::write(&file, rules(100)).unwrap();
+        let mut platform = Self::with(server, test, file, Some(TOKEN)).await;
+        platform.is_own_file = true;
+        platform
+    }
+
+    async fn with(server: &RedisServer, test: u8, file: PathBuf, token: Option<&str>) -> Self {
+        let recorder = Box::leak(Box::new(platform::metrics::prometheus().unwrap().build_recorder()));
+        let settings = Settings {
+            redis_url: server.url(),
+            rules: file.clone(),
+            admin_token: token.map(str::to_owned),
+            // A busy machine is no reason to go on without.
+            deadline: Duration::from_secs(10),
+        };
+        let guard = set_default_local_recorder(recorder);
+        Self {
+            app: platform::app(settings, recorder.handle()).await.unwrap(),
+            file,
+            is_own_file: false,
+            address: SocketAddr::from(([192, 0, 2, test], 50_000)),
+            _recorder: guard,
+        }
+    }
+
+    /// At one moment, as somebody would who cares.
+    fn write(&self, rules: &str) {
+        let new = self.file.with_extension("new");
+        fs::write(&new, rules).unwrap();
+        fs::rename(&new, &self.file).unwrap();
+    }
+
+    fn request(&self, method: Method, path: &str) -> http::request::Builder {
+        let request = Request::builder().method(method).uri(path);
+        request.extension(ConnectInfo(self.address))
+    }
+
+    async fn get(&self, path: &str, user: &str) -> Answer {
+        let request = self.request(Method::GET, path).header("x-user-id", user);
+        send(&self.app, request.body(Body::empty()).unwrap()).await
+    }
+
+    /// As somebody who has the token.
+    async fn admin(&self, method: Method, path: &str, body: &str) -> Answer {
+        let request = self.request(method, path).header("content-type", "application/json");
+        let request = request.header("authorization", format!("Bearer {TOKEN}"));
+        send(&self.app, request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+
+    async fn page(&self) -> String {
+        self.get("/metrics", "prometheus").await.body
+    }
+
+    /// What an administrator sees of a user.
+    async fn shown(&self, user: &str) -> (String, Vec<(String, u64)>) {
+        let answer = self.admin(Method::GET, &format!("/admin/users/{user}"), "").await;
+        let shown: Value = serde_json::from_str(&answer.body).unwrap();
+        let policies = shown["policies"].as_array().unwrap().iter();
+        let left = policies.map(|policy| {
+            (
+                policy["name"].as_str().unwrap().to_owned(),
+                policy["remaining"].as_u64().unwrap(),
+            )
+        });
+        (shown["tier"].as_str().unwrap().to_owned(), left.collect())
+    }
+}
+
+impl Drop for Platform {
+    fn drop(&mut self) {
+        if self.is_own_file {
+            let _ = fs::remove_file(&self.file);
+            let _ = fs::remove_file(self.file.with_extension("log"));
+        }
+    }
+}
+
+async fn send(app: &Router, request: Request<Body>) -> Answer {
+    let response = timeout(HANG, app.clone().oneshot(request)).await.unwrap().unwrap();
+    let (head, body) = response.into_parts();
+    Answer {
+        status: head.status,
+        headers: head.headers,
+        body: String::from_utf8(body.collect().await.unwrap().to_bytes().to_vec()).unwrap(),
+    }
+}
+
+async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let wait = async {
+        while !condition().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(HANG, wait)
+        .await
+        .unwrap_or_else(|_| panic!("still not so: {what}"));
+}
+
+#[tokio::test]
+async fn the_file_of_the_example_has_limits_for_each_tier() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/platform/rules.json");
+    let platform = Platform::with(shared_server(), 1, file, None).await;
+    for (user, policies) in [
+        (
+            "tiers",
+            Some(r#""burst";q=5;w=1, "minute";q=20;w=60, "day";q=1000;w=86400, "address";q=600;w=60"#),
+        ),
+        (
+            "premium-tiers",
+            Some(r#""burst";q=50;w=1, "minute";q=1000;w=60, "day";q=100000;w=86400"#),
+        ),
+        ("admin-tiers", None),
+    ] {
+        let answer = platform.get("/", user).await;
+        assert_eq!((answer.status, &*answer.body), (StatusCode::OK, "Hello!\n"), "{user}");
+        let shown = answer.headers.get("ratelimit-policy");
+        assert_eq!(shown.map(|shown| shown.to_str().unwrap()), policies, "{user}");
+    }
+}
+
+#[tokio::test]
+async fn users_have_the_limits_of_their_tier_and_share_that_of_their_address() {
+    let platform = Platform::start(shared_server(), 2).await;
+    for day in [2, 1, 0] {
+        let answer = platform.get("/", "first").await;
+        assert_eq!(answer.left(), left(&[("day", day), ("address", day + 2)]));
+    }
+    let refused = platform.get("/", "first").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(
+        refused.body.contains(r#""violated-policies":["day"]"#),
+        "{}",
+        refused.body
+    );
+    assert!(refused.headers.contains_key("retry-after"));
+
+    for address in [1, 0] {
+        assert_eq!(
+            platform.get("/", "second").await.left()[1],
+            ("address".to_owned(), address)
+        );
+    }
+    let refused = platform.get("/", "third").await;
+    assert!(
+        refused.body.contains(r#""violated-policies":["address"]"#),
+        "{}",
+        refused.body
+    );
+
+    assert_eq!(
+        platform.get("/", "premium-first").await.left(),
+        left(&[("day", 99), ("month", 499)])
+    );
+    for _ in 0..10 {
+        let unlimited = platform.get("/", "admin-first").await;
+        assert_eq!((unlimited.status, unlimited.left()), (StatusCode::OK, Vec::new()));
+    }
+}
+
+#[tokio::test]
+async fn somebody_without_a_name_is_counted_by_address_in_the_first_tier() {
+    let platform = Platform::start(shared_server(), 3).await;
+    for name in [None, Some("")] {
+        let mut request = platform.request(Method::GET, "/");
+        if let Some(name) = name {
+            request = request.header("x-user-id", name);
+        }
+        send(&platform.app, request.body(Body::empty()).unwrap()).await;
+    }
+    let request = platform.request(Method::GET, "/").body(Body::empty()).unwrap();
+    let answer = send(&platform.app, request).await;
+    assert_eq!(answer.left(), left(&[("day", 0), ("address", 2)]));
+}
+
+#[tokio::test]
+async fn health_checks_cost_nothing() {
+    let platform = Platform::start(shared_server(), 4).await;
+    for _ in 0..10 {
+        let answer = platform.get("/health", "healthy").await;
+        assert_eq!((answer.status, answer.left()), (StatusCode::OK, Vec::new()));
+    }
+    assert_eq!(
+        platform.get("/", "healthy").await.left(),
+        left(&[("day", 2), ("address", 4)])
+    );
+}
+
+#[tokio::test]
+async fn a_changed_file_takes_effect_while_requests_run_and_one_with_a_mistake_does_not() {
+    let platform = Platform::start(shared_server(), 5).await;
+    let log = platform.file.with_extension("log");
+    let subscriber = tracing_subscriber::fmt().with_ansi(false);
+    let subscriber = subscriber.with_writer(File::create(&log).unwrap());
+    let _log = tracing::subscriber::set_default(subscriber.finish());
+    assert_eq!(platform.get("/", "premium-file").await.left()[0].1, 99);
+
+    let app = platform.app.clone();
+    let others = tokio::spawn(async move {
+        loop {
+            let request = Request::get("/").header("x-user-id", "admin-file").body(Body::empty());
+            assert_eq!(send(&app, request.unwrap()).await.status, StatusCode::OK);
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+
+    let quota = async || platform.admin(Method::GET, "/admin/rules", "").await.body == rules(200);
+    platform.write(&rules(200));
+    eventually("the new rules hold", quota).await;
+    assert_eq!(platform.get("/", "premium-file").await.left()[0].1, 198);
+
+    let log = || fs::read_to_string(&log).unwrap();
+    platform.write(&rules(0));
+    let mistake = r#"the old rules stay error=tier "premium": policy "day": quota 0 is outside"#;
+    eventually("the mistake is in the log", async || log().contains(mistake)).await;
+    assert_eq!(platform.get("/", "premium-file").await.left()[0].1, 197);
+    assert!(quota().await);
+
+    fs::remove_file(&platform.file).unwrap();
+    let missing = format!("the old rules stay error={}: No such file", platform.file.display());
+    eventually("the missing file is in the log", async || log().contains(&missing)).await;
+    assert_eq!(platform.get("/", "premium-file").await.left()[0].1, 196);
+
+    platform.write(&rules(300));
+    eventually("what was mended holds", async || {
+        platform.admin(Method::GET, "/admin/rules", "").await.body == rules(300)
+    })
+    .await;
+    assert_eq!(platform.get("/", "premium-file").await.left()[0].1, 295);
+    assert!(!others.is_finished(), "{:?}", others.await);
+    others.abort();
+}
+
+#[tokio::test]
+async fn without_the_token_there_are_no_administrators() {
+    let server = shared_server();
+    let platform = Platform::start(server, 6).await;
+    let file = platform.file.clone();
+    let without = Platform::with(server, 7, file.clone(), None).await;
+    let empty = Platform::with(server, 8, file, Some("")).await;
+
+    for (method, path) in [
+        (Method::GET, "/admin/rules"),
+        (Method::POST, "/admin/rules"),
+        (Method::POST, "/admin/switch/off"),
+        (Method::GET, "/admin/users/alice"),
+        (Method::DELETE, "/admin/users/alice"),
+        (Method::POST, "/admin/block"),
+        (Method::DELETE, "/admin/block"),
+        (Method::PUT, "/admin/rules"),
+        (Method::GET, "/admin/nothing"),
+    ] {
+        for platform in [&platform, &without, &empty] {
+            for told in [
+                None,
+                Some("Bearer "),
+                Some("Bearer guess"),
+                Some(&format!("bearer {TOKEN}x")),
+            ] {
+                let mut request = platform.request(method.clone(), path);
+                if let Some(told) = told {
+                    request = request.header("authorization", told);
+                }
+                let answer = send(&platform.app, request.body(Body::from(rules(7))).unwrap()).await;
+                let seen = (answer.status, &*answer.body, answer.left());
+                assert_eq!(
+                    seen,
+                    (StatusCode::NOT_FOUND, "", Vec::new()),
+                    "{method} {path} {told:?}"
+                );
+            }
+        }
+    }
+    assert_eq!(platform.get("/", "premium-nobody").await.left()[0].1, 99);
+}
+
+#[tokio::test]
+async fn administrators_see_and_change_the_rules() {
+    let platform = Platform::start(shared_server(), 9).await;
+    let answer = platform.admin(Method::GET, "/admin/rules", "").await;
+    assert_eq!(
+        (&*answer.body, &answer.headers["content-type"]),
+        (&*rules(100), &"application/json".parse().unwrap())
+    );
+
+    for (mistaken, message) in [
+        (
+            rules(0),
+            "tier \"premium\": policy \"day\": quota 0 is outside 1..=999999999999999\n",
+        ),
+        (
+            "{\"tiers\": [".to_owned(),
+            "EOF while parsing a list at line 1 column 11\n",
+        ),
+        (
+            rules(5).replace("address\",\"n", "planet\",\"n"),
+            "tier \"free\": policy \"address\": the layer has no key named \"planet\"\n",
+        ),
+    ] {
+        let answer = platform.admin(Method::POST, "/admin/rules", &mistaken).await;
+        assert_eq!(
+            (answer.status, &*answer.body),
+            (StatusCode::UNPROCESSABLE_ENTITY, message)
+        );
+    }
+    assert_eq!(platform.get("/", "premium-rules").await.left()[0].1, 99);
+
+    let answer = platform.admin(Method::POST, "/admin/rules", &rules(70)).await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    assert_eq!(platform.get("/", "premium-rules").await.left()[0].1, 68);
+    assert_eq!(platform.admin(Method::GET, "/admin/rules", "").await.body, rules(70));
+
+    for (position, limited) in [("off", false), ("sideways", false), ("on", true)] {
+        let path = format!("/admin/switch/{position}");
+        let answer = platform.admin(Method::POST, &path, "").await;
+        assert_eq!(answer.status == StatusCode::NO_CONTENT, position != "sideways");
+        let is_limited = !platform.get("/", "premium-switch").await.left().is_empty();
+        assert_eq!(is_limited, limited, "{position}");
+    }
+
+    // The same policies for all.
+    let same = r#"{"policies": [{"name": "day", "quota": 9, "window_seconds": 86400}]}"#;
+    platform.admin(Method::POST, "/admin/rules", same).await;
+    assert_eq!(platform.get("/", "premium-rules").await.left(), left(&[("day", 6)]));
+    assert_eq!(
+        platform.shown("premium-rules").await,
+        (String::new(), left(&[("day", 6)]))
+    );
+}
+
+#[tokio::test]
+async fn administrators_see_what_a_user_has_left_without_a_charge_and_give_it_back() {
+    let platform = Platform::start(shared_server(), 10).await;
+    let full = left(&[("day", 3), ("planned", 1)]);
+    assert_eq!(platform.shown("seen").await, ("free".to_owned(), full.clone()));
+    for _ in 0..4 {
+        platform.get("/", "seen").await;
+    }
+    let used = left(&[("day", 0), ("planned", 0)]);
+    for _ in 0..2 {
+        assert_eq!(platform.shown("seen").await, ("free".to_owned(), used.clone()));
+    }
+    platform.get("/", "premium-seen").await;
+    let premium = left(&[("day", 99), ("month", 499)]);
+    assert_eq!(platform.shown("premium-seen").await, ("premium".to_owned(), premium));
+    assert_eq!(platform.shown("admin-seen").await, ("admin".to_owned(), Vec::new()));
+
+    let answer = platform.admin(Method::DELETE, "/admin/users/seen", "").await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    assert_eq!(platform.shown("seen").await.1, full);
+    assert_eq!(platform.get("/", "seen").await.left()[0].1, 2);
+    assert_eq!(platform.shown("premium-seen").await.1[0].1, 99);
+}
+
+#[tokio::test]
+async fn administrators_block_users_and_networks_until_they_unblock_them() {
+    let platform = Platform::start(shared_server(), 11).await;
+    let block = async |method, client: &str| platform.admin(method, "/admin/block", client).await.status;
+    let statuses = async || {
+        let of = async |user| platform.get("/", user).await.status.as_u16();
+        (of("premium-mallory").await, of("premium-other").await)
+    };
+    let (mallory, network) = (r#"{"user": "premium-mallory"}"#, r#"{"network": "192.0.2.11/32"}"#);
+
+    assert_eq!(block(Method::POST, mallory).await, StatusCode::NO_CONTENT);
+    assert_eq!(statuses().await, (403, 200));
+    assert_eq!(block(Method::DELETE, mallory).await, StatusCode::NO_CONTENT);
+    assert_eq!(block(Method::DELETE, mallory).await, StatusCode::NOT_FOUND);
+    assert_eq!(statuses().await, (200, 200));
+
+    assert_eq!(block(Method::POST, network).await, StatusCode::NO_CONTENT);
+    assert_eq!(statuses().await, (403, 403));
+    assert_eq!(block(Method::DELETE, network).await, StatusCode::NO_CONTENT);
+    assert_eq!(statuses().await, (200, 200));
+
+    for mistaken in [r#"{"network": "somewhere"}"#, r#"{"planet": "Mars"}"#, "{}"] {
+        let status = block(Method::POST, mistaken).await;
+        assert!(status.is_client_error(), "{mistaken}: {status}");
+    }
+    assert_eq!(statuses().await, (200, 200));
+}
+
+#[tokio::test]
+async fn the_page_for_prometheus_has_the_decisions() {
+    let platform = Platform::start(shared_server(), 12).await;
+    for _ in 0..5 {
+        platform.get("/", "counted").await;
+    }
+    platform.get("/", "admin-counted").await;
+    platform.get("/health", "").await;
+    let page = platform.page().await;
+    for line in [
+        r#"tier="free",policy="",outcome="allowed"} 3"#,
+        r#"tier="free",policy="day",outcome="refused"} 2"#,
+        r#"tier="admin",policy="",outcome="unlimited"} 1"#,
+        r#"tier="free",policy="",outcome="unlimited"} 1"#,
+    ] {
+        let line = format!(r#"tower_quota_decisions_total{{scope="platform",{line}"#);
+        assert!(page.lines().any(|of_page| of_page == line), "{line} is not in\n{page}");
+    }
+    assert!(page.contains(r#"tower_quota_store_seconds_bucket{scope="platform",le="0.05"}"#));
+}
+
+#[tokio::test]
+async fn while_redis_is_away_requests_pass_and_the_page_says_so() {
+    let server = RedisServer::start();
+    let platform = Platform::start(&server, 13).await;
+    assert_eq!(platform.get("/", "away").await.left()[0].1, 2);
+
+    server.kill();
+    for _ in 0..7 {
+        let answer = platform.get("/", "away").await;
+        assert_eq!((answer.status, answer.left()), (StatusCode::OK, Vec::new()));
+    }
+    let page = platform.page().await;
+    for line in [
+        r#"tower_quota_failed_total{scope="platform",mode="open"} 7"#,
+        r#"tower_quota_circuit_open{scope="platform"} 1"#,
+    ] {
+        assert!(page.lines().any(|of_page| of_page == line), "{line} is not in\n{page}");
+    }
+    let answer = platform.admin(Method::GET, "/admin/users/away", "").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(answer.body.starts_with("store unreachable: "), "{}", answer.body);
+
+    server.restart();
+    eventually("requests are limited again", async || {
+        !platform.get("/", "premium-back").await.left().is_empty()
+    })
+    .await;
+    let page = platform.page().await;
+    assert!(
+        page.contains("tower_quota_circuit_open{scope=\"platform\"} 0\n"),
+        "{page}"
+    );
+}
