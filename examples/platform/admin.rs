@@ -44,7 +44,7 @@ pub(crate) fn router<S>(admin: Admin) -> Router<S> {
         .with_state(admin)
 }
 
-/// Whoever lacks the token is not told that there is anything.
+/// Whoever lacks the token is not told which routes there are.
 ///
 /// What is needed is a token that nobody guesses (`openssl rand -hex 32`), TLS, and a network that only administrators
 /// reach. A comparison in constant time is not: this one's few nanoseconds are lost in what a request takes.
