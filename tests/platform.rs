@@ -25,7 +25,7 @@ use axum::{Router, body::Body, extract::ConnectInfo};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use metrics::{LocalRecorderGuard, set_default_local_recorder};
-use platform::Settings;
+use platform::{Settings, rules::RulesFile};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
@@ -315,6 +315,22 @@ async fn a_changed_file_takes_effect_while_requests_run_and_one_with_a_mistake_d
     assert_eq!(platform.get("/", "premium-file").await.left()[0].1, 295);
     assert!(!others.is_finished(), "{:?}", others.await);
     others.abort();
+}
+
+#[tokio::test]
+async fn a_file_is_read_once_after_each_change() {
+    let platform = Platform::start(shared_server(), 14).await;
+    let (mut file, json) = RulesFile::open(platform.file.clone()).await.unwrap();
+    assert_eq!(json, rules(100));
+    assert!(file.changed().await.is_none());
+
+    platform.write(&rules(200));
+    assert_eq!(file.changed().await.unwrap().unwrap(), rules(200));
+    assert!(file.changed().await.is_none());
+
+    fs::remove_file(&platform.file).unwrap();
+    assert!(file.changed().await.unwrap().is_err());
+    assert!(file.changed().await.is_none());
 }
 
 #[tokio::test]

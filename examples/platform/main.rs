@@ -22,7 +22,7 @@
 
 mod admin;
 pub(crate) mod metrics;
-mod rules;
+pub(crate) mod rules;
 mod users;
 
 use std::{env, error::Error, net::SocketAddr, path::PathBuf, time::Duration};

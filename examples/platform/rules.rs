@@ -91,20 +91,24 @@ impl RulesFile {
         let mut interval = time::interval(Duration::from_secs(1));
         loop {
             interval.tick().await;
-            let modified = self.modified().await;
-            if modified == self.modified {
+            let Some(changed) = self.changed().await else {
                 continue;
-            }
-            self.modified = modified;
-            let replaced = match self.read().await {
-                Ok(json) => rules.replace(json),
-                Err(error) => Err(error.into()),
             };
-            match replaced {
+            match changed.map_err(Into::into).and_then(|json| rules.replace(json)) {
                 Ok(()) => tracing::info!("new rules from the file"),
                 Err(error) => tracing::error!(%error, "the file of rules is refused; the old rules stay"),
             }
         }
+    }
+
+    /// What is in the file, if it is another one than the last time.
+    pub(crate) async fn changed(&mut self) -> Option<io::Result<String>> {
+        let modified = self.modified().await;
+        if modified == self.modified {
+            return None;
+        }
+        self.modified = modified;
+        Some(self.read().await)
     }
 
     async fn read(&self) -> io::Result<String> {
