@@ -110,10 +110,14 @@ impl Platform {
         }
     }
 
-    /// At one moment, as somebody would who cares.
+    /// At one moment, as somebody would who cares, and never at the same one as the last time.
     fn write(&self, rules: &str) {
         let new = self.file.with_extension("new");
+        let modified = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
         fs::write(&new, rules).unwrap();
+        while modified(&new) == modified(&self.file) {
+            fs::write(&new, rules).unwrap();
+        }
         fs::rename(&new, &self.file).unwrap();
     }
 
