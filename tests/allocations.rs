@@ -9,13 +9,17 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, Request, Response};
 use http_body_util::Empty;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Service, service_fn};
 use tower_layer::Layer;
-use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
+use tower_quota::{
+    CheckedPolicies, LegacyReset, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, ResponseFields, Scope, Store,
+    ToPartitionKey, key,
+};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -51,9 +55,32 @@ fn allocations(fields: ResponseFields) -> usize {
     last
 }
 
+/// Bytes of the heap for each partition of a store that is full, with three policies.
+fn bytes_per_partition() -> usize {
+    const CAP: usize = 50_000;
+
+    let policies = [
+        QuotaPolicy::per_second("second", 10),
+        QuotaPolicy::per_minute("minute", 100),
+        QuotaPolicy::per_day("day", 5_000),
+    ];
+    let (policies, scope) = (CheckedPolicies::new(policies).unwrap(), Scope::new("allocations"));
+    let region = Region::new(ALLOCATOR);
+    let store = MemoryStore::builder().max_partitions(CAP).build().unwrap();
+    for user in 0..2 * CAP as u64 {
+        let plan = Plan::new(policies.clone(), scope.partition(&user.to_partition_key()), 1);
+        assert!(store.acquire(plan).now_or_never().unwrap().is_ok());
+    }
+    let change = region.change();
+    (change.bytes_allocated - change.bytes_deallocated) / store.partitions()
+}
+
 /// One test, because allocations of others would be counted.
 #[test]
 fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_none() {
+    let bytes = bytes_per_partition();
+    assert!((50..=150).contains(&bytes), "{bytes} bytes for each partition");
+
     let without = allocations(ResponseFields::none());
     let cost = |fields| allocations(fields) - without;
     assert_eq!(cost(ResponseFields::draft11().without_limits()), 0);
