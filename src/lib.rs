@@ -166,9 +166,9 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
     layer::{
-        AbnormalUsage, Access, AccessList, AccessRules, ActualCost, Capacity, Exemption, HeldSlot, NoKey, RateLimit,
-        RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent, RequestContentBody, RequestContentLayer,
-        ResponseFuture, SlotHandle,
+        AbnormalUsage, Access, AccessList, AccessRules, ActualCost, AdminHandle, Capacity, Exemption, HeldSlot, NoKey,
+        RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent, RequestContentBody,
+        RequestContentLayer, ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},

@@ -85,6 +85,12 @@ pub trait ToPartitionKey {
     fn to_partition_key(&self) -> PartitionKey;
 }
 
+impl ToPartitionKey for PartitionKey {
+    fn to_partition_key(&self) -> PartitionKey {
+        self.clone()
+    }
+}
+
 macro_rules! to_partition_key {
     ($($kind:literal: $($type:ty),+ => |$value:ident| $bytes:expr;)+) => {$($(
         impl ToPartitionKey for $type {

@@ -430,7 +430,7 @@ async fn administrators_see_and_change_the_rules() {
     assert_eq!(platform.get("/", "premium-rules").await.left(), left(&[("day", 6)]));
     assert_eq!(
         platform.shown("premium-rules").await,
-        (String::new(), left(&[("day", 6)]))
+        ("premium".to_owned(), left(&[("day", 6)]))
     );
 }
 

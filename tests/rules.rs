@@ -389,6 +389,70 @@ async fn a_request_without_a_named_key_shares_that_part_passes_it_or_is_refused(
     assert_eq!(send_from(&layer, "alice", Some("1.1.1.1")).await.0, 200);
 }
 
+#[tokio::test]
+async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
+    let scene = Scene::new();
+    let layer = three_keys(&scene).build().unwrap();
+    let admin = layer.admin();
+    let left = |decision: Option<Decision>| {
+        let allowances = decision
+            .iter()
+            .flat_map(Decision::allowances)
+            .map(|allowance| allowance.remaining());
+        allowances.collect::<Vec<_>>()
+    };
+    let alice = PartitionKey::new("x-user-id", "alice");
+    let address = PartitionKey::new("x-address", "1.1.1.1");
+    for _ in 0..3 {
+        send_from(&layer, "alice", Some("1.1.1.1")).await;
+    }
+    assert_eq!(left(admin.peek(&alice, None).await.unwrap()), [0, 27]);
+    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [1]);
+    assert!(admin.peek_by("nothing", &address, None).await.unwrap().is_none());
+    admin.reset(&alice).await.unwrap();
+    assert_eq!(left(admin.peek(&alice, None).await.unwrap()), [3, 30]);
+    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [1]);
+    admin.reset_by("address", &address).await.unwrap();
+    admin.reset_by("nothing", &address).await.unwrap();
+    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [4]);
+    assert_eq!(
+        numbers(&send_from(&layer, "alice", Some("1.1.1.1")).await.1),
+        [2, 29, 3, 46]
+    );
+}
+
+#[tokio::test]
+async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
+    let scene = Scene::new();
+    let tiers = Tiers::by(|_| Some("premium"))
+        .tier("free", [hour(10)])
+        .tier(
+            "premium",
+            [
+                hour(100),
+                QuotaPolicy::per_day("log", 50).with_algorithm(Algorithm::SlidingWindowLog),
+            ],
+        )
+        .unlimited("admin");
+    let layer = scene.builder().tiers(tiers).build().unwrap();
+    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    send(&layer, "alice").await;
+    let left = async |tier| {
+        let decision = admin.peek(&alice, tier).await.unwrap()?;
+        Some(
+            decision
+                .allowances()
+                .map(|allowance| allowance.remaining())
+                .collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(left(Some("premium")).await, Some(vec![99, 49]));
+    assert_eq!(left(Some("unknown")).await, Some(vec![9]));
+    assert_eq!(left(Some("admin")).await, None);
+    admin.reset(&alice).await.unwrap();
+    assert_eq!(left(Some("premium")).await, Some(vec![100, 50]));
+}
+
 #[test]
 fn keys_that_are_missing_or_named_twice_are_refused() {
     let scene = Scene::new();

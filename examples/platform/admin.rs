@@ -11,13 +11,9 @@ use axum::{
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tower_quota::{
-    Access, AccessList, CheckedPolicies, Plan, QuotaPolicy, RedisStore, Scope, Store, StoreFuture, TierCache,
-    ToPartitionKey,
-};
+use tower_quota::{Access, AccessList, AdminHandle, Decision, StoreError, TierCache, ToPartitionKey};
 
 use super::{
-    SCOPE,
     rules::RuleBook,
     users::{self, User},
 };
@@ -26,7 +22,7 @@ use super::{
 pub(crate) struct Admin {
     pub(crate) token: Option<String>,
     pub(crate) rules: RuleBook,
-    pub(crate) store: RedisStore,
+    pub(crate) limits: AdminHandle,
     pub(crate) tiers: TierCache,
     pub(crate) access: AccessList,
 }
@@ -82,15 +78,9 @@ async fn switch(State(admin): State<Admin>, Path(position): Path<String>) -> Sta
 /// What a user has left, without a charge.
 async fn user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Json<Value>, Failure> {
     let user = User(id);
-    let name = users::tier_of(user.clone()).await.map_err(unavailable)?;
-    let mut tiers = admin.rules.tiers().map_err(unprocessable)?;
-    let index = tiers.iter().position(|tier| name == Some(&*tier.name));
-    let tier = tiers.swap_remove(index.unwrap_or(0));
-    let Some(plan) = plan(&user, tier.policies) else {
-        return Ok(Json(json!({"tier": tier.name, "policies": []})));
-    };
-    let decision = answer(admin.store.peek(plan)).await?;
-    let policies = decision.allowances().map(|allowance| {
+    let tier = users::tier_of(user.clone()).await.map_err(unavailable)?;
+    let decision = answer(admin.limits.peek(&user, tier)).await?;
+    let policies = decision.iter().flat_map(Decision::allowances).map(|allowance| {
         json!({
             "name": allowance.policy().name(),
             "quota": allowance.policy().quota(),
@@ -99,7 +89,7 @@ async fn user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Json
         })
     });
     Ok(Json(
-        json!({"tier": tier.name, "policies": policies.collect::<Vec<_>>()}),
+        json!({"tier": tier.unwrap_or("free"), "policies": policies.collect::<Vec<_>>()}),
     ))
 }
 
@@ -107,26 +97,13 @@ async fn user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Json
 async fn reset_user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<StatusCode, Failure> {
     let user = User(id);
     admin.tiers.forget(&user);
-    for tier in admin.rules.tiers().map_err(unprocessable)? {
-        if let Some(plan) = plan(&user, tier.policies) {
-            answer(admin.store.reset(plan)).await?;
-        }
-    }
+    answer(admin.limits.reset(&user)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// What Redis is asked about a user, if these policies limit users at all. What is counted by another key belongs to
-/// nobody in particular.
-fn plan(user: &User, policies: Vec<QuotaPolicy>) -> Option<Plan> {
-    let policies = policies.into_iter().filter(|policy| policy.key().is_none());
-    let policies = CheckedPolicies::new(policies).ok()?;
-    let partition = Scope::new(SCOPE).partition(&user.to_partition_key());
-    Some(Plan::new(policies, partition, 1))
-}
-
-/// Outside of a layer nothing else keeps a deadline.
-async fn answer<T>(future: StoreFuture<T>) -> Result<T, Failure> {
-    let answer = tokio::time::timeout(Duration::from_secs(5), future).await;
+/// Nothing else keeps a deadline here.
+async fn answer<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, Failure> {
+    let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
     answer.map_err(unavailable)?.map_err(unavailable)
 }
 

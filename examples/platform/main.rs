@@ -42,9 +42,6 @@ use self::{
     users::User,
 };
 
-/// What is counted under: everything that asks Redis about a user has to say the same.
-const SCOPE: &str = "platform";
-
 pub(crate) struct Settings {
     pub(crate) redis_url: String,
     pub(crate) rules: PathBuf,
@@ -85,8 +82,8 @@ pub(crate) async fn app(settings: Settings, page: PrometheusHandle) -> Result<Ro
     let access = AccessList::new(key::client_ip());
     let (file, json) = RulesFile::open(settings.rules).await?;
 
-    let limits = RateLimitLayer::builder(store.clone())
-        .scope(SCOPE)
+    let limits = RateLimitLayer::builder(store)
+        .scope("platform")
         // Behind a proxy, name it: see `ClientIp::trusted_proxies`.
         .key(key::extension::<User>().or_else(key::client_ip()))
         .named_key("address", key::client_ip())
@@ -105,7 +102,7 @@ pub(crate) async fn app(settings: Settings, page: PrometheusHandle) -> Result<Ro
     let admin = Admin {
         token: settings.admin_token,
         rules,
-        store,
+        limits: limits.admin(),
         tiers: tiers.cache().clone(),
         access,
     };

@@ -9,24 +9,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use serde::Deserialize;
 use tokio::{fs, time};
-use tower_quota::{QuotaPolicy, RulesHandle};
+use tower_quota::RulesHandle;
 
 /// The rules of the layer, and the text that they were read from.
 #[derive(Clone)]
 pub(crate) struct RuleBook {
     handle: RulesHandle,
     json: Arc<Mutex<String>>,
-}
-
-/// A tier as an administrator wants to see it: `Rules` do not show what is in them.
-#[derive(Deserialize)]
-pub(crate) struct Tier {
-    pub(crate) name: String,
-    /// None for a tier without limits.
-    #[serde(default)]
-    pub(crate) policies: Vec<QuotaPolicy>,
 }
 
 impl RuleBook {
@@ -51,23 +41,6 @@ impl RuleBook {
         self.handle.replace(rules)?;
         *current = json;
         Ok(())
-    }
-
-    /// All tiers, the one of users without a tier first.
-    pub(crate) fn tiers(&self) -> serde_json::Result<Vec<Tier>> {
-        #[derive(Deserialize)]
-        struct Rules {
-            #[serde(default)]
-            policies: Vec<QuotaPolicy>,
-            #[serde(default)]
-            tiers: Vec<Tier>,
-        }
-        let Rules { policies, mut tiers } = serde_json::from_str(&self.json())?;
-        if tiers.is_empty() {
-            let name = String::new();
-            tiers.push(Tier { name, policies });
-        }
-        Ok(tiers)
     }
 }
 

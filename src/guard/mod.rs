@@ -69,6 +69,11 @@ impl Guard {
         }
     }
 
+    /// The store that decides, the fallback apart.
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
     /// Decides a plan within the deadline, and at once while the circuit is open.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> Deciding {
         let admission = self.breaker.admit();

@@ -1,5 +1,6 @@
 //! The layer, and the service that it makes.
 
+mod admin;
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
@@ -19,6 +20,7 @@ use tower_layer::Layer;
 pub use self::axum::NoDecision;
 use self::limits::Limits;
 pub use self::{
+    admin::AdminHandle,
     body::RateLimitBody,
     builder::RateLimitLayerBuilder,
     content::{RequestContent, RequestContentBody, RequestContentLayer},
@@ -58,6 +60,11 @@ impl RateLimitLayer {
     /// A handle that replaces the rules of this layer and its clones while they run.
     pub fn rules(&self) -> RulesHandle {
         RulesHandle::new(Arc::clone(&self.0.policies))
+    }
+
+    /// A handle for support staff: what callers have left, and to give it back.
+    pub fn admin(&self) -> AdminHandle {
+        AdminHandle::new(Arc::clone(&self.0))
     }
 
     fn new(limits: Limits) -> Self {

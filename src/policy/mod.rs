@@ -217,14 +217,38 @@ impl Policies {
         }
     }
 
+    /// The position of a key that has this name.
+    pub(crate) fn key(&self, name: &str) -> Option<usize> {
+        self.keys.iter().position(|key| key == name)
+    }
+
+    /// The policies of a tier, or of the first one; `None` if it is not limited.
+    pub(crate) fn of_tier(&self, name: Option<&str>) -> Option<Arc<PolicySet>> {
+        match &self.active.load().current.checked {
+            CheckedSets::Same(set) => Some(Arc::clone(set)),
+            CheckedSets::ByTier(tiers) => {
+                let named = tiers.iter().find(|(tier, _)| Some(&**tier) == name);
+                named.unwrap_or(&tiers[0]).1.clone()
+            }
+        }
+    }
+
+    /// The policies of all tiers, and those that are tried.
+    pub(crate) fn all_sets(&self) -> Vec<Arc<PolicySet>> {
+        let active = self.active.load();
+        let candidate = active.candidate.as_ref().map(|candidate| &candidate.sets);
+        let all = std::iter::once(&active.current).chain(candidate);
+        all.flat_map(|sets| match &sets.checked {
+            CheckedSets::Same(set) => vec![Arc::clone(set)],
+            CheckedSets::ByTier(tiers) => tiers.iter().filter_map(|(_, set)| set.clone()).collect(),
+        })
+        .collect()
+    }
+
     /// The windows of sets that have none shorter than an hour.
     pub(crate) fn lone_large_windows(&self) -> Vec<Duration> {
-        let active = self.active.load();
-        let sets: Vec<&PolicySet> = match &active.current.checked {
-            CheckedSets::Same(set) => vec![set],
-            CheckedSets::ByTier(tiers) => tiers.iter().filter_map(|(_, set)| set.as_deref()).collect(),
-        };
-        sets.into_iter().filter_map(PolicySet::lone_large_window).collect()
+        let sets = self.all_sets();
+        sets.iter().filter_map(|set| set.lone_large_window()).collect()
     }
 }
 

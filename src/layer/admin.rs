@@ -1,0 +1,153 @@
+//! What support staff ask and do.
+
+use std::{fmt, sync::Arc};
+
+use super::limits::Limits;
+use crate::{
+    decision::Decision,
+    error::StoreError,
+    partition::{PartitionId, ToPartitionKey},
+    plan::Plan,
+    policy::PolicySet,
+};
+
+/// Looks at what callers of a layer have left, and gives it back: see
+/// [`RateLimitLayer::admin`](crate::RateLimitLayer::admin).
+///
+/// It asks the store of the layer directly, without its deadline, circuit breaker and fallback: put a timeout around it.
+/// What it does holds for all instances that share the store. It does not know who may do that: that is up to you.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key};
+///
+/// #[derive(Clone)]
+/// struct UserId(u64);
+///
+/// impl ToPartitionKey for UserId {
+///     fn to_partition_key(&self) -> PartitionKey {
+///         PartitionKey::new("user", self.0.to_be_bytes())
+///     }
+/// }
+///
+/// # tokio_test::block_on(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::extension::<UserId>())
+///     .policy(QuotaPolicy::per_hour("hour", 100))
+///     .build()?;
+/// let admin = layer.admin();
+/// let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
+/// service.oneshot(Request::builder().extension(UserId(7)).body(())?).await?;
+///
+/// let left = |decision: tower_quota::Decision| decision.allowances().next().unwrap().remaining();
+/// assert_eq!(admin.peek(&UserId(7), None).await?.map(left), Some(99));
+/// admin.reset(&UserId(7)).await?;
+/// assert_eq!(admin.peek(&UserId(7), None).await?.map(left), Some(100));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct AdminHandle(Arc<Limits>);
+
+impl AdminHandle {
+    pub(super) fn new(limits: Arc<Limits>) -> Self {
+        Self(limits)
+    }
+
+    /// What a caller has left, without a charge, by the policies of a tier that count by the layer's main key; of the
+    /// first tier, if there is none of this name.
+    ///
+    /// `None` if no policy limits the caller. The decision's outcome says whether any policy is overdrawn.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn peek(
+        &self,
+        caller: &(impl ToPartitionKey + ?Sized),
+        tier: Option<&str>,
+    ) -> Result<Option<Decision>, StoreError> {
+        self.peek_part(None, self.partition(caller), tier).await
+    }
+
+    /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key); `None` also if the
+    /// layer has no such key.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer.
+    pub async fn peek_by(
+        &self,
+        key: &str,
+        caller: &(impl ToPartitionKey + ?Sized),
+        tier: Option<&str>,
+    ) -> Result<Option<Decision>, StoreError> {
+        match self.0.policies.key(key) {
+            Some(key) => self.peek_part(Some(key), self.partition(caller), tier).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Forgets what a caller has used by the main key, in all tiers; slots of requests in progress stay taken.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer. Some of it may be forgotten then.
+    pub async fn reset(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), StoreError> {
+        self.reset_part(None, self.partition(caller)).await
+    }
+
+    /// The same by a [named key](crate::RateLimitLayerBuilder::named_key). Nothing happens if the layer has no such key.
+    ///
+    /// # Errors
+    ///
+    /// If the store does not answer. Some of it may be forgotten then.
+    pub async fn reset_by(&self, key: &str, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), StoreError> {
+        match self.0.policies.key(key) {
+            Some(key) => self.reset_part(Some(key), self.partition(caller)).await,
+            None => Ok(()),
+        }
+    }
+
+    fn partition(&self, caller: &(impl ToPartitionKey + ?Sized)) -> PartitionId {
+        self.0.scope.partition(&caller.to_partition_key())
+    }
+
+    async fn peek_part(
+        &self,
+        key: Option<usize>,
+        partition: PartitionId,
+        tier: Option<&str>,
+    ) -> Result<Option<Decision>, StoreError> {
+        let set = self.0.policies.of_tier(tier);
+        match set.and_then(|set| plan(&set, key, partition)) {
+            Some(plan) => self.0.guard.store().peek(plan).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn reset_part(&self, key: Option<usize>, partition: PartitionId) -> Result<(), StoreError> {
+        for set in self.0.policies.all_sets() {
+            if let Some(plan) = plan(&set, key, partition) {
+                self.0.guard.store().reset(plan).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is asked of a partition by those policies of a set that count by this key, if there are any.
+fn plan(set: &PolicySet, key: Option<usize>, partition: PartitionId) -> Option<Plan> {
+    let part = set.parts.iter().find(|part| part.key == key)?;
+    Some(Plan::new(part.policies.clone(), partition, 1))
+}
+
+impl fmt::Debug for AdminHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdminHandle")
+            .field("scope", &self.0.scope_name)
+            .finish_non_exhaustive()
+    }
+}
