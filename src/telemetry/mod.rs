@@ -29,7 +29,7 @@
 //! | `tower_quota_unsettled_total` | counter | | changes of charges that a Redis store has given up |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
 //!
-//! - `outcome`: `allowed`, `refused`, `unlimited`, `unattributed`, `failed_open`, `failed_closed`, `overloaded`,
+//! - `outcome`: `allowed`, `refused`, `unlimited`, `unattributed`, `failed_open`, `failed_closed`, `overloaded`, `blocked`,
 //!   `abnormal`, as in [`Outcome`]. What the fallback has decided is `allowed` or `refused`.
 //! - `policy`: of the policies that refuse, the one with the longest wait; empty for every other outcome.
 //! - `tier`: as in [`Tiers`](crate::Tiers), unlimited ones too; empty for a layer without tiers.
