@@ -48,6 +48,8 @@ pub enum ConfigErrorKind {
     DuplicateTier,
     /// Requests that are not counted: a path or network that cannot be read, or too many exemptions.
     Exemption,
+    /// More for one caller than the rules say.
+    Grant,
     /// How requests are attributed: a missing key, an unreadable network, a prefix length, a header name.
     Key,
     /// The name of a policy.

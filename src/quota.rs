@@ -458,6 +458,17 @@ impl QuotaPolicy {
         self
     }
 
+    /// The same policy with so many units more.
+    pub(crate) fn raised_by(mut self, units: u64) -> Self {
+        let raised = |number: u64| number.saturating_add(units).min(MAX_QUOTA);
+        self.quota = raised(self.quota);
+        self.burst_capacity = self.burst_capacity.map(raised);
+        if let Algorithm::LeakyBucketQueue { max_waiting } = &mut self.algorithm {
+            *max_waiting = raised(*max_waiting);
+        }
+        self
+    }
+
     pub(crate) fn window_micros(&self) -> u64 {
         self.window.map_or(0, |window| window.as_secs() * 1_000_000)
     }

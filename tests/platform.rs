@@ -456,6 +456,12 @@ async fn administrators_see_what_a_user_has_left_without_a_charge_and_give_it_ba
     assert_eq!(platform.shown("seen").await.1, full);
     assert_eq!(platform.get("/", "seen").await.left()[0].1, 2);
     assert_eq!(platform.shown("premium-seen").await.1[0].1, 99);
+
+    let more = r#"{"units": 5, "seconds": 3600}"#;
+    let answer = platform.admin(Method::POST, "/admin/users/seen/grant", more).await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    assert_eq!(platform.get("/", "seen").await.left()[0].1, 6);
+    assert_eq!(platform.get("/", "unseen").await.left()[0].1, 2);
 }
 
 #[tokio::test]

@@ -34,6 +34,7 @@ pub(crate) fn router<S>(admin: Admin) -> Router<S> {
         .route("/rules", get(rules).post(replace_rules))
         .route("/switch/{position}", post(switch))
         .route("/users/{id}", get(user).delete(reset_user))
+        .route("/users/{id}/grant", post(grant))
         .route("/block", post(block).delete(unblock))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::map_request_with_state(admin.clone(), authorize))
@@ -98,6 +99,24 @@ async fn reset_user(State(admin): State<Admin>, Path(id): Path<String>) -> Resul
     let user = User(id);
     admin.tiers.forget(&user);
     answer(admin.limits.reset(&user)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `{"units": 500, "seconds": 3600}`
+#[derive(Deserialize)]
+struct Grant {
+    units: u64,
+    seconds: u64,
+}
+
+/// Gives a user more for some time.
+async fn grant(
+    State(admin): State<Admin>,
+    Path(id): Path<String>,
+    Json(Grant { units, seconds }): Json<Grant>,
+) -> Result<StatusCode, Failure> {
+    let time = Duration::from_secs(seconds);
+    admin.limits.grant(&User(id), units, time).map_err(unprocessable)?;
     Ok(StatusCode::NO_CONTENT)
 }
 

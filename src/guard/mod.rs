@@ -7,7 +7,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use self::breaker::{Admission, Breaker};
 use crate::{
-    clock::Clock,
+    clock::{Clock, Timestamp},
     decision::{Decision, Outcome},
     error::{StoreError, StoreErrorKind},
     plan::Plan,
@@ -67,6 +67,11 @@ impl Guard {
             clock,
             log,
         }
+    }
+
+    /// The time by the layer's clock.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// The store that decides, the fallback apart.
@@ -167,7 +172,6 @@ mod tests {
     use super::*;
     use crate::{
         MemoryStore,
-        clock::Timestamp,
         partition::{PartitionKey, Scope},
         quota::{CheckedPolicies, QuotaPolicy},
         store::StoreFuture,

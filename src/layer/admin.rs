@@ -1,11 +1,11 @@
 //! What support staff ask and do.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use super::limits::Limits;
 use crate::{
     decision::Decision,
-    error::StoreError,
+    error::{ConfigError, StoreError},
     partition::{PartitionId, ToPartitionKey},
     plan::Plan,
     policy::PolicySet,
@@ -111,6 +111,37 @@ impl AdminHandle {
         }
     }
 
+    /// Gives a caller so many units more than the rules say, for as long as this: in each window of those policies that
+    /// count requests by the main key.
+    ///
+    /// What is used stays used, before and afterwards. A grant takes the place of an earlier one of the same caller, and
+    /// up to 10 000 callers may have one. It belongs to this process and is not kept when that ends: give it in each
+    /// instance, as you do with [rules](crate::RulesHandle).
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// use std::time::Duration;
+    ///
+    /// # fn give(layer: RateLimitLayer) -> Result<(), tower_quota::ConfigError> {
+    /// layer.admin().grant("alice", 500, Duration::from_secs(3_600))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If 10 000 callers have a grant already.
+    pub fn grant(
+        &self,
+        caller: &(impl ToPartitionKey + ?Sized),
+        units: u64,
+        time: Duration,
+    ) -> Result<(), ConfigError> {
+        let now = self.0.guard.now();
+        let partition = self.partition(caller);
+        self.0.policies.grant(partition, units, now.saturating_add(time), now)
+    }
+
     fn partition(&self, caller: &(impl ToPartitionKey + ?Sized)) -> PartitionId {
         self.0.scope.partition(&caller.to_partition_key())
     }
@@ -121,7 +152,10 @@ impl AdminHandle {
         partition: PartitionId,
         tier: Option<&str>,
     ) -> Result<Option<Decision>, StoreError> {
-        let set = self.0.policies.of_tier(tier);
+        let set = self.0.policies.of_tier(tier).map(|set| {
+            let active = self.0.policies.active();
+            self.0.policies.granted(&active, set, partition, || self.0.guard.now())
+        });
         match set.and_then(|set| plan(&set, key, partition)) {
             Some(plan) => self.0.guard.store().peek(plan).await.map(Some),
             None => Ok(None),

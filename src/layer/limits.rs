@@ -148,8 +148,8 @@ impl Limits {
                 Selection::default(),
             );
         }
-        // While new rules are tried, they depend on who the caller is.
-        let known = active.has_candidate().then(|| self.partition(&caller, None));
+        // While new rules are tried or grants given, policies depend on who the caller is.
+        let known = active.depends_on_caller().then(|| self.partition(&caller, None));
         let mut selection = self.policies.select(&active, request, known.and_then(Result::ok));
         if selection.is_unknown {
             self.log.unknown_tier(&self.scope_name);
@@ -162,7 +162,10 @@ impl Limits {
         let Some(set) = &selection.set else {
             return (decided(Outcome::Unlimited, None), selection);
         };
-        let set = self.policies.at_capacity(set, percent);
+        let mut set = self.policies.at_capacity(set, percent);
+        if let Some(Ok(partition)) = known {
+            set = self.policies.granted(&active, set, partition, || self.guard.now());
+        }
         let deciding = match self.plan(&set, &caller, known) {
             Ok(plan) => self.guard.decide(plan),
             Err(outcome) => decided(outcome, None),

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "serde")]
 mod format;
+mod grants;
 mod resolved;
 mod rules;
 mod set;
@@ -11,12 +12,14 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use http::request::Parts;
 
+use self::grants::Grants;
 pub(crate) use self::set::{FollowUp, PolicySet};
 pub use self::{
     resolved::ResolvedTier,
     rules::{Rules, RulesHandle},
 };
 use crate::{
+    clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
     quota::QuotaPolicy,
@@ -110,11 +113,12 @@ pub(crate) struct Policies {
 }
 
 /// What holds at one moment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Active {
     is_on: bool,
     current: Arc<Sets>,
     candidate: Option<Candidate>,
+    grants: Arc<Grants>,
 }
 
 /// Rules that are tried on a part of the callers.
@@ -171,6 +175,7 @@ impl Policies {
             is_on: true,
             current: Arc::new(sets),
             candidate: None,
+            grants: Arc::default(),
         };
         Ok(Self {
             select,
@@ -187,6 +192,38 @@ impl Policies {
     /// A set with so many percent of its quotas.
     pub(crate) fn at_capacity(&self, set: &Arc<PolicySet>, percent: u8) -> Arc<PolicySet> {
         set.at_capacity(percent, &self.keys, &self.fields)
+    }
+
+    /// The policies of a caller, raised if there is a grant that is not over.
+    pub(crate) fn granted(
+        &self,
+        active: &Active,
+        set: Arc<PolicySet>,
+        partition: PartitionId,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Arc<PolicySet> {
+        let raised = active.grants.of(partition).and_then(|grant| {
+            let raise = |set: &PolicySet, units| set.raised_by(units, &self.keys, &self.fields).ok();
+            grant.raise(&set, now(), raise)
+        });
+        raised.unwrap_or(set)
+    }
+
+    /// Gives a caller more than the rules say until then.
+    pub(crate) fn grant(
+        &self,
+        partition: PartitionId,
+        units: u64,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<(), ConfigError> {
+        let with_grant = |active: &Active| (*active.grants).clone().with(partition, units, until, now);
+        with_grant(&self.active.load())?;
+        self.active.rcu(|active| Active {
+            grants: with_grant(active).map_or_else(|_| Arc::clone(&active.grants), Arc::new),
+            ..(**active).clone()
+        });
+        Ok(())
     }
 
     /// What holds now. Whoever has begun with it goes on with it.
@@ -259,8 +296,8 @@ impl Active {
     }
 
     /// Whether it matters to the rules who the caller is.
-    pub(crate) fn has_candidate(&self) -> bool {
-        self.candidate.is_some()
+    pub(crate) fn depends_on_caller(&self) -> bool {
+        self.candidate.is_some() || !self.grants.is_empty()
     }
 }
 

@@ -123,9 +123,9 @@ impl RulesHandle {
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
         let sets = self.check(rules)?;
         self.change(|active| Active {
-            is_on: active.is_on,
             current: Arc::clone(&sets),
             candidate: None,
+            ..active.clone()
         });
         Ok(())
     }
@@ -145,12 +145,11 @@ impl RulesHandle {
         }
         let sets = self.check(rules)?;
         self.change(|active| Active {
-            is_on: active.is_on,
-            current: Arc::clone(&active.current),
             candidate: Some(Candidate {
                 percent,
                 sets: Arc::clone(&sets),
             }),
+            ..active.clone()
         });
         Ok(())
     }
@@ -174,8 +173,7 @@ impl RulesHandle {
     fn switch(&self, is_on: bool) {
         self.change(|active| Active {
             is_on,
-            current: Arc::clone(&active.current),
-            candidate: active.candidate.clone(),
+            ..active.clone()
         });
     }
 

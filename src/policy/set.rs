@@ -128,6 +128,23 @@ impl PolicySet {
         Arc::clone(reduced)
     }
 
+    /// The same policies with so many units more for the caller of the main key, of those that count requests over time.
+    pub(super) fn raised_by(&self, units: u64, keys: &[String], fields: &ResponseFields) -> Result<Self, ConfigError> {
+        let policies = self.policies.iter().map(|policy| {
+            let policy = policy.policy();
+            let raised = policy.clone().raised_by(units);
+            let is_meant = policy.key().is_none() && policy.unit() == QuotaUnit::Requests;
+            // What cannot be raised so far stays as it is.
+            let is_sound = is_meant && CheckedPolicies::new([raised.clone()]).is_ok();
+            if is_sound { raised } else { policy.clone() }
+        });
+        let raised = Self::new(policies.collect(), keys, fields)?;
+        Ok(Self {
+            is_reduced: self.is_reduced,
+            ..raised
+        })
+    }
+
     fn reduced_to(&self, percent: u8, keys: &[String], fields: &ResponseFields) -> Self {
         let reduced = |percent| {
             let policies = self.policies.iter().map(|policy| policy.policy().clone());

@@ -1,0 +1,85 @@
+//! Callers who have more than their rules say, for some time.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::PolicySet;
+use crate::{
+    clock::Timestamp,
+    error::{ConfigError, ConfigErrorKind},
+    partition::PartitionId,
+};
+
+/// How many callers may have a grant at the same time: they are exceptions.
+const MAX_GRANTS: usize = 10_000;
+
+/// The grants of a layer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Grants(HashMap<PartitionId, Arc<Grant>>);
+
+/// What one caller has in addition.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    units: u64,
+    until: Timestamp,
+    /// The raised policies, and those that they were made of: most often the same as the last time.
+    raised: Mutex<Option<[Arc<PolicySet>; 2]>>,
+}
+
+impl Grants {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn of(&self, partition: PartitionId) -> Option<&Arc<Grant>> {
+        self.0.get(&partition)
+    }
+
+    /// Puts a grant in the place of an earlier one of the same caller; those that are over make room.
+    pub(super) fn with(
+        mut self,
+        partition: PartitionId,
+        units: u64,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Self, ConfigError> {
+        self.0.retain(|_, grant| grant.until > now);
+        self.0.remove(&partition);
+        if self.0.len() >= MAX_GRANTS {
+            let message = format!("grants: there are {MAX_GRANTS} already, and no more can be given");
+            return Err(ConfigError::new(ConfigErrorKind::Grant, message));
+        }
+        let grant = Grant {
+            units,
+            until,
+            raised: Mutex::default(),
+        };
+        self.0.insert(partition, Arc::new(grant));
+        Ok(self)
+    }
+}
+
+impl Grant {
+    /// The policies with what was granted, if that is not over.
+    pub(super) fn raise(
+        &self,
+        set: &Arc<PolicySet>,
+        now: Timestamp,
+        raise: impl FnOnce(&PolicySet, u64) -> Option<PolicySet>,
+    ) -> Option<Arc<PolicySet>> {
+        if now >= self.until {
+            return None;
+        }
+        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*raised {
+            Some([base, raised]) if Arc::ptr_eq(base, set) => Some(Arc::clone(raised)),
+            _ => {
+                let new = Arc::new(raise(set, self.units)?);
+                *raised = Some([Arc::clone(set), Arc::clone(&new)]);
+                Some(new)
+            }
+        }
+    }
+}
