@@ -266,6 +266,7 @@ impl Decision {
         match self.outcome {
             Outcome::FailedClosed => return Some(Duration::from_secs(1)),
             Outcome::Abnormal | Outcome::Overloaded => return self.wait,
+            outcome if outcome.is_pass() => return None,
             _ => {}
         }
         self.violated()

@@ -243,7 +243,9 @@ impl Limits {
         self.log.decided(&self.scope_name, selection.tier(), &decision);
         let policies = selection.set;
         let decision = with_capacity(decision, policies.as_deref());
-        if let Some(would_refuse) = decision.shadow_violated().next() {
+        if policies.as_ref().is_some_and(|set| set.has_shadows)
+            && let Some(would_refuse) = decision.shadow_violated().next()
+        {
             let policy = would_refuse.policy().name();
             self.log.would_refuse(Clock::system().now(), &self.scope_name, policy);
         }

@@ -20,6 +20,7 @@ pub(crate) struct PolicySet {
     pub(crate) parts: SmallVec<[SetPart; 1]>,
     pub(crate) fields: Arc<PolicyFields>,
     pub(crate) follow_up: FollowUp,
+    pub(crate) has_shadows: bool,
     /// Whether these are other policies with a part of their quotas.
     pub(crate) is_reduced: bool,
     /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
@@ -111,6 +112,7 @@ impl PolicySet {
             parts: parts(&policies, keys)?,
             fields: Arc::new(fields.prepare(&policies)?),
             follow_up: FollowUp::of(&policies),
+            has_shadows: policies.iter().any(|policy| policy.policy().is_shadow()),
             policies,
             is_reduced: false,
             reduced: OnceLock::new(),
@@ -162,6 +164,7 @@ impl PolicySet {
             parts: self.parts.clone(),
             fields: Arc::default(),
             follow_up: self.follow_up,
+            has_shadows: self.has_shadows,
             is_reduced: true,
             reduced: OnceLock::new(),
         });
