@@ -133,6 +133,22 @@ async fn the_page_of_the_example_shows_what_was_decided() {
     assert!(!page.contains("alice"), "{page}");
 }
 
+#[tokio::test]
+async fn what_a_shadow_would_refuse_is_counted_by_its_policy() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .policy(QuotaPolicy::per_day("planned", 1).shadow())
+        .build()
+        .unwrap();
+    for _ in 0..4 {
+        send(&layer, request("alice")).await;
+    }
+    let series = r#"tower_quota_shadow_refusals_total{scope="test",tier="",policy="planned"}"#;
+    assert_eq!(value(&page.render(), series), 3.0);
+}
+
 /// An alert for what has never happened yet must not miss the first time.
 #[tokio::test]
 async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
@@ -422,8 +438,10 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     let _recorder = set_default_local_recorder(&recorder);
     let layer = builder(MemoryStore::new())
         .policy(QuotaPolicy::per_day("day", 9))
+        .policy(QuotaPolicy::per_day("planned", 1).shadow())
         .build()
         .unwrap();
+    send(&layer, request("alice")).await;
     send(&layer, request("alice")).await;
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/telemetry/mod.rs");
     let source = fs::read_to_string(source).unwrap();
@@ -437,7 +455,11 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     assert_eq!(names(&rows(true)), counted);
     let alerts = names(&rows(false));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
-    // Whoever hears an alert has to have a line for it.
+    // Whoever hears an alert has to have a line for it. What a shadow would refuse alarms nobody.
     let silent: Vec<_> = counted.difference(&alerts).collect();
-    assert_eq!(silent, ["tower_quota_connection_failures_total"]);
+    let expected = [
+        "tower_quota_connection_failures_total",
+        "tower_quota_shadow_refusals_total",
+    ];
+    assert_eq!(silent, expected);
 }

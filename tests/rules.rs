@@ -146,6 +146,10 @@ async fn tiers_can_be_replaced_as_well() {
     let layer = scene.builder().rules(first).tiers(by_user()).build().unwrap();
     assert_eq!(send(&layer, "admin").await, "Unlimited");
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+    let current = layer.rules().current();
+    let tiers: Vec<_> = current.tiers().collect();
+    assert_eq!(tiers, [("anybody", Some(&[hour(10)][..])), ("admin", None)]);
+    assert!(current.policies().is_empty());
     let second = Rules::new().tier("anybody", [hour(20)]).tier("admin", [hour(100)]);
     layer.rules().replace(second).unwrap();
     assert_eq!(send(&layer, "admin").await, r#""hour";r=99;t=3564"#);

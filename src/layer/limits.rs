@@ -241,14 +241,9 @@ impl Limits {
     /// Before the inner service is called: keeps the charge open if anything of it may still change.
     pub(super) fn admit(&self, decision: Decision, selection: Selection, request: &mut Parts) -> Verdict {
         self.log.decided(&self.scope_name, selection.tier(), &decision);
+        self.log_shadows(&decision, &selection);
         let policies = selection.set;
         let decision = with_capacity(decision, policies.as_deref());
-        if policies.as_ref().is_some_and(|set| set.has_shadows)
-            && let Some(would_refuse) = decision.shadow_violated().next()
-        {
-            let policy = would_refuse.policy().name();
-            self.log.would_refuse(Clock::system().now(), &self.scope_name, policy);
-        }
         if self.decision_in_request {
             request.extensions.insert(decision.clone());
         }
@@ -273,6 +268,16 @@ impl Limits {
             decision,
             policies,
             charge: Some(charge),
+        }
+    }
+
+    fn log_shadows(&self, decision: &Decision, selection: &Selection) {
+        if !selection.set.as_ref().is_some_and(|set| set.has_shadows) {
+            return;
+        }
+        for would_refuse in decision.shadow_violated() {
+            let (now, policy) = (Clock::system().now(), would_refuse.policy().name());
+            self.log.would_refuse(now, &self.scope_name, selection.tier(), policy);
         }
     }
 

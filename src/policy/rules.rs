@@ -45,6 +45,16 @@ impl Rules {
         }
     }
 
+    /// The policies for all callers.
+    pub fn policies(&self) -> &[QuotaPolicy] {
+        &self.policies
+    }
+
+    /// The tiers in their order, with their policies; `None` for those that are not limited.
+    pub fn tiers(&self) -> impl Iterator<Item = (&str, Option<&[QuotaPolicy]>)> {
+        self.tiers.iter().map(|(name, policies)| (&**name, policies.as_deref()))
+    }
+
     /// Adds a policy for all callers.
     #[must_use]
     pub fn policy(mut self, policy: QuotaPolicy) -> Self {

@@ -29,6 +29,7 @@ const EVICTIONS: &str = "tower_quota_evictions_total";
 const FAILED: &str = "tower_quota_failed_total";
 const NEVER_FITS: &str = "tower_quota_never_fits_total";
 const QUEUE_WAIT: &str = "tower_quota_queue_wait_seconds";
+const SHADOW_REFUSALS: &str = "tower_quota_shadow_refusals_total";
 const SLOTS_HELD: &str = "tower_quota_slots_held";
 const STORE: &str = "tower_quota_store_seconds";
 const UNATTRIBUTED: &str = "tower_quota_unattributed_total";
@@ -37,12 +38,16 @@ const UNDECIDED: &str = "tower_quota_undecided_total";
 const UNKNOWN_TIER: &str = "tower_quota_unknown_tier_total";
 const UNSETTLED: &str = "tower_quota_unsettled_total";
 
-const COUNTERS: [(&str, &str); 10] = [
+const COUNTERS: [(&str, &str); 11] = [
     (CONNECTION_FAILURES, "Connections to Redis that could not be opened"),
     (DECISIONS, "Requests by what was decided about them"),
     (EVICTIONS, "Partitions that a full memory store has thrown out"),
     (FAILED, "Requests that no store decided, by the failure mode"),
     (NEVER_FITS, "Requests that cost more than a policy ever lets pass"),
+    (
+        SHADOW_REFUSALS,
+        "Requests that a policy in shadow mode would have refused",
+    ),
     (UNATTRIBUTED, "Requests without a key"),
     (
         UNCOUNTED_CONTENT,
@@ -117,6 +122,7 @@ struct LayerHandles {
     failed_open: Counter,
     never_fits: Counter,
     queue_wait: Histogram,
+    shadow_refusals: Series,
     unattributed: Counter,
     uncounted_content: Counter,
     unknown_tier: Counter,
@@ -136,6 +142,7 @@ impl LayerHandles {
             failed_open: failed("open"),
             never_fits: counter!(NEVER_FITS, scoped(scope)),
             queue_wait: histogram!(QUEUE_WAIT, scoped(scope)),
+            shadow_refusals: Series::default(),
             unattributed: counter!(UNATTRIBUTED, scoped(scope)),
             uncounted_content: counter!(UNCOUNTED_CONTENT, scoped(scope)),
             unknown_tier: counter!(UNKNOWN_TIER, scoped(scope)),
@@ -171,6 +178,17 @@ impl LayerMeters {
 
     pub(super) fn queue_wait(&self, scope: &str, wait: Duration) {
         self.handles(scope).queue_wait.record(wait);
+    }
+
+    pub(super) fn would_refuse(&self, scope: &str, tier: &str, policy: &str) {
+        let names = [tier, policy, "refused"];
+        let refusals = &self.handles(scope).shadow_refusals;
+        refusals.increment(names, |[tier, policy, _]| {
+            let mut labels = scoped(scope);
+            labels.push(Label::new("tier", tier.to_owned()));
+            labels.push(Label::new("policy", policy.to_owned()));
+            counter!(SHADOW_REFUSALS, labels)
+        });
     }
 
     pub(super) fn unattributed(&self, scope: &str) {

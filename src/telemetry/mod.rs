@@ -21,6 +21,7 @@
 //! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
 //! | `tower_quota_queue_wait_seconds` | histogram | `scope` | for requests that are told to wait in a leaky bucket, how long; others are left out |
+//! | `tower_quota_shadow_refusals_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have refused |
 //! | `tower_quota_unattributed_total` | counter | `scope` | requests without a key, whatever becomes of them |
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |
 //! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and nobody does |
@@ -302,7 +303,8 @@ impl LayerLog {
     }
 
     /// A policy in shadow mode would have refused a request.
-    pub(crate) fn would_refuse(&self, now: Timestamp, scope: &str, policy: &str) {
+    pub(crate) fn would_refuse(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
+        self.meters.would_refuse(scope, tier, policy);
         self.shadow.record(now, |suppressed| {
             event!(
                 INFO,

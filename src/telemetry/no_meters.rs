@@ -22,6 +22,8 @@ impl LayerMeters {
 
     pub(super) fn queue_wait(&self, _: &str, _: Duration) {}
 
+    pub(super) fn would_refuse(&self, _: &str, _: &str, _: &str) {}
+
     pub(super) fn unattributed(&self, _: &str) {}
 
     pub(super) fn uncounted_content(&self, _: &str) {}
