@@ -6,6 +6,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use smallvec::SmallVec;
 
 /// Whose quota a request uses: a user, an API key, an address, or several of these together.
@@ -48,6 +49,43 @@ impl PartitionKey {
         self.0.extend_from_slice(&other.0);
         self
     }
+}
+
+impl PartitionKey {
+    /// The key as an operator reads it: `kind:value`, with slashes between parts, and percent signs before what would
+    /// not be told apart. `None` if it is longer than this.
+    pub(crate) fn to_text(&self, max_length: usize) -> Option<String> {
+        let mut text = String::new();
+        let mut rest = &*self.0;
+        while let Some((kind, others)) = split_field(rest) {
+            let (value, others) = split_field(others)?;
+            rest = others;
+            if !text.is_empty() {
+                text.push('/');
+            }
+            text.extend(percent_encode(kind, ENCODED));
+            text.push(':');
+            match (kind, value.len()) {
+                (b"number", 16) => text += &u128::from_be_bytes(value.try_into().ok()?).to_string(),
+                (b"address", 4) => text += &Ipv4Addr::from(<[u8; 4]>::try_from(value).ok()?).to_string(),
+                (b"address", 16) => text += &Ipv6Addr::from(<[u8; 16]>::try_from(value).ok()?).to_string(),
+                _ => text.extend(percent_encode(value, ENCODED)),
+            }
+            if text.len() > max_length {
+                return None;
+            }
+        }
+        Some(text)
+    }
+}
+
+/// What a text may not hold as it is: what separates its parts, and what a hash tag ends with.
+const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');
+
+/// A field with its length before it, and what comes after.
+fn split_field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
 }
 
 impl fmt::Debug for PartitionKey {

@@ -1,5 +1,7 @@
 //! The first waist: what a store is asked.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::{
@@ -58,6 +60,8 @@ pub struct Plan {
 struct Part {
     policies: CheckedPolicies,
     partition: PartitionId,
+    /// What operators see in place of the digest.
+    label: Option<Arc<str>>,
 }
 
 /// What a plan asks of one partition.
@@ -76,7 +80,11 @@ impl Plan {
     #[inline]
     pub fn new(policies: CheckedPolicies, partition: PartitionId, cost: u64) -> Self {
         Self {
-            parts: SmallVec::from_buf([Part { policies, partition }]),
+            parts: SmallVec::from_buf([Part {
+                policies,
+                partition,
+                label: None,
+            }]),
             costs: Costs {
                 requests: cost,
                 slots: cost.min(1),
@@ -113,7 +121,19 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn and(mut self, policies: CheckedPolicies, partition: PartitionId) -> Self {
-        self.parts.push(Part { policies, partition });
+        self.parts.push(Part {
+            policies,
+            partition,
+            label: None,
+        });
+        self
+    }
+
+    /// The same plan with a name for the partition that was given last.
+    pub(crate) fn labelled(mut self, label: Option<Arc<str>>) -> Self {
+        if let Some(part) = self.parts.last_mut() {
+            part.label = label;
+        }
         self
     }
 
@@ -200,6 +220,15 @@ impl<'a> PartPlan<'a> {
     #[inline]
     pub(crate) fn partition(self) -> PartitionId {
         self.part.partition
+    }
+
+    /// What operators see in place of the digest, if that is what they want.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "the Redis store has keys that can be read")
+    )]
+    pub(crate) fn label(self) -> Option<&'a str> {
+        self.part.label.as_deref()
     }
 
     #[inline]

@@ -4,18 +4,27 @@
 
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
 
 use proptest::{
     prelude::*,
     sample::subsequence,
     test_runner::{Config, TestRunner},
 };
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
 use tower_quota::{
     Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
-    RedisStore, Scope, Settlement, Store,
+    RateLimitBody, RateLimitLayer, RedisStore, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
+    key,
 };
+
+use support::RedisServer;
 
 /// Both stores on one clock, and the kinds of partitions, each with policies of its own.
 struct Bench {
@@ -239,4 +248,93 @@ async fn a_reset_forgets_all_partitions_of_a_plan() {
         let left: Vec<u64> = left.into_iter().map(|(_, left, _)| left).collect();
         assert_eq!(left, [5, 40, 12, 9, 5], "a slot is held until it is given back");
     }
+}
+
+/// A layer with keys that can be read, on a server of its own.
+fn readable(server: &RedisServer) -> RateLimitLayer {
+    RateLimitLayer::builder(RedisStore::new(server.url()).unwrap())
+        .scope("api v1")
+        .key(key::header("x-user-id"))
+        .named_key("address", key::client_ip())
+        .policy(QuotaPolicy::per_hour("hour", 9))
+        .policy(QuotaPolicy::per_hour("log", 9).with_algorithm(Algorithm::SlidingWindowLog))
+        .policy(QuotaPolicy::concurrent("slots", 9).counted_by("address"))
+        .deadline(Duration::from_secs(10))
+        .readable_keys()
+        .build()
+        .unwrap()
+}
+
+async fn send(layer: &RateLimitLayer, user: &str) -> Response<RateLimitBody<Full<Bytes>>> {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+    let address: SocketAddr = "192.0.2.7:9".parse().unwrap();
+    let request = Request::builder()
+        .header("x-user-id", user)
+        .extension(key::PeerAddress(address));
+    layer.layer(handler).oneshot(request.body(()).unwrap()).await.unwrap()
+}
+
+fn keys(server: &RedisServer) -> Vec<String> {
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]).lines().map(str::to_owned).collect();
+    keys.sort();
+    keys
+}
+
+#[tokio::test]
+async fn operators_can_have_keys_that_they_can_read() {
+    let server = RedisServer::start();
+    let layer = readable(&server);
+    let response = send(&layer, "alice").await;
+    let names: Vec<String> = keys(&server)
+        .iter()
+        .map(|key| {
+            key.split_at(key.rfind(':').filter(|_| key.contains("}:")).unwrap_or(key.len()))
+                .0
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "quota:{scope:api%20v1/address:192.0.2.7}:slots",
+            "quota:{scope:api%20v1/x-user-id:alice}",
+            "quota:{scope:api%20v1/x-user-id:alice}:log",
+        ]
+    );
+    // Settlements and resets find them, too.
+    drop(response);
+    let settled = async {
+        while keys(&server).len() > 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), settled).await.unwrap();
+    let alice = PartitionKey::new("x-user-id", "alice");
+    let admin = layer.admin();
+    let left = admin.peek(&alice, None).await.unwrap().unwrap();
+    assert_eq!(
+        left.allowances()
+            .map(|allowance| allowance.remaining())
+            .collect::<Vec<_>>(),
+        [8, 8]
+    );
+    admin.reset(&alice).await.unwrap();
+    assert_eq!(keys(&server), Vec::<String>::new());
+}
+
+/// Nobody can name themselves like somebody else, or leave the hash tag.
+#[tokio::test]
+async fn what_callers_call_themselves_cannot_change_the_meaning_of_a_key() {
+    let server = RedisServer::start();
+    let layer = readable(&server);
+    for user in ["a}b{c", "alice/scope:x", "50%", "x y", &"long".repeat(60)] {
+        drop(send(&layer, user).await);
+    }
+    let keys = keys(&server);
+    let of = |user: &str| keys.contains(&format!("quota:{{scope:api%20v1/x-user-id:{user}}}"));
+    for user in ["a%7Db%7Bc", "alice%2Fscope%3Ax", "50%25", "x%20y"] {
+        assert!(of(user), "{user}: {keys:?}");
+    }
+    let digests = keys.iter().filter(|key| key.len() == "quota:{}".len() + 22).count();
+    assert_eq!(digests, 1, "a long name stays a digest: {keys:?}");
 }

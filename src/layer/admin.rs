@@ -2,11 +2,11 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::limits::Limits;
+use super::limits::{Limits, Who};
 use crate::{
     decision::Decision,
     error::{ConfigError, StoreError},
-    partition::{PartitionId, ToPartitionKey},
+    partition::ToPartitionKey,
     plan::Plan,
     policy::PolicySet,
 };
@@ -69,7 +69,7 @@ impl AdminHandle {
         caller: &(impl ToPartitionKey + ?Sized),
         tier: Option<&str>,
     ) -> Result<Option<Decision>, StoreError> {
-        self.peek_part(None, self.partition(caller), tier).await
+        self.peek_part(None, self.who(caller), tier).await
     }
 
     /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key); `None` also if the
@@ -85,7 +85,7 @@ impl AdminHandle {
         tier: Option<&str>,
     ) -> Result<Option<Decision>, StoreError> {
         match self.0.policies.key(key) {
-            Some(key) => self.peek_part(Some(key), self.partition(caller), tier).await,
+            Some(key) => self.peek_part(Some(key), self.who(caller), tier).await,
             None => Ok(None),
         }
     }
@@ -96,7 +96,7 @@ impl AdminHandle {
     ///
     /// If the store does not answer. Some of it may be forgotten then.
     pub async fn reset(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), StoreError> {
-        self.reset_part(None, self.partition(caller)).await
+        self.reset_part(None, self.who(caller)).await
     }
 
     /// The same by a [named key](crate::RateLimitLayerBuilder::named_key). Nothing happens if the layer has no such key.
@@ -106,7 +106,7 @@ impl AdminHandle {
     /// If the store does not answer. Some of it may be forgotten then.
     pub async fn reset_by(&self, key: &str, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), StoreError> {
         match self.0.policies.key(key) {
-            Some(key) => self.reset_part(Some(key), self.partition(caller)).await,
+            Some(key) => self.reset_part(Some(key), self.who(caller)).await,
             None => Ok(()),
         }
     }
@@ -138,33 +138,35 @@ impl AdminHandle {
         time: Duration,
     ) -> Result<(), ConfigError> {
         let now = self.0.guard.now();
-        let partition = self.partition(caller);
+        let partition = self.who(caller).partition;
         self.0.policies.grant(partition, units, now.saturating_add(time), now)
     }
 
-    fn partition(&self, caller: &(impl ToPartitionKey + ?Sized)) -> PartitionId {
-        self.0.scope.partition(&caller.to_partition_key())
+    fn who(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Who {
+        self.0.who(&caller.to_partition_key())
     }
 
     async fn peek_part(
         &self,
         key: Option<usize>,
-        partition: PartitionId,
+        who: Who,
         tier: Option<&str>,
     ) -> Result<Option<Decision>, StoreError> {
         let set = self.0.policies.of_tier(tier).map(|set| {
             let active = self.0.policies.active();
-            self.0.policies.granted(&active, set, partition, || self.0.guard.now())
+            self.0
+                .policies
+                .granted(&active, set, who.partition, || self.0.guard.now())
         });
-        match set.and_then(|set| plan(&set, key, partition)) {
+        match set.and_then(|set| plan(&set, key, &who)) {
             Some(plan) => self.0.guard.store().peek(plan).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn reset_part(&self, key: Option<usize>, partition: PartitionId) -> Result<(), StoreError> {
+    async fn reset_part(&self, key: Option<usize>, who: Who) -> Result<(), StoreError> {
         for set in self.0.policies.all_sets() {
-            if let Some(plan) = plan(&set, key, partition) {
+            if let Some(plan) = plan(&set, key, &who) {
                 self.0.guard.store().reset(plan).await?;
             }
         }
@@ -173,9 +175,9 @@ impl AdminHandle {
 }
 
 /// What is asked of a partition by those policies of a set that count by this key, if there are any.
-fn plan(set: &PolicySet, key: Option<usize>, partition: PartitionId) -> Option<Plan> {
+fn plan(set: &PolicySet, key: Option<usize>, who: &Who) -> Option<Plan> {
     let part = set.parts.iter().find(|part| part.key == key)?;
-    Some(Plan::new(part.policies.clone(), partition, 1))
+    Some(Plan::new(part.policies.clone(), who.partition, 1).labelled(who.label.clone()))
 }
 
 impl fmt::Debug for AdminHandle {

@@ -32,6 +32,7 @@ pub struct RateLimitLayerBuilder {
     key: Option<Box<dyn KeyExtractor>>,
     named_keys: Vec<(String, Box<dyn KeyExtractor>)>,
     digest_key: Option<[u8; 32]>,
+    readable_keys: bool,
     no_key: NoKey,
     rules: Rules,
     tiers: Option<Tiers>,
@@ -56,6 +57,7 @@ impl RateLimitLayerBuilder {
             key: None,
             named_keys: Vec::new(),
             digest_key: None,
+            readable_keys: false,
             no_key: NoKey::default(),
             rules: Rules::new(),
             tiers: None,
@@ -119,6 +121,16 @@ impl RateLimitLayerBuilder {
     /// the same in all instances; with another secret, every caller starts with a full quota.
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.digest_key = Some(key);
+        self
+    }
+
+    /// Names callers in the keys of Redis, as `quota:{scope:api/user:alice}`, instead of by digests. Default: digests.
+    ///
+    /// You want it while you look for a mistake, or where operators search Redis by name. Whoever can read Redis then reads
+    /// who has called, and keys are longer; a key that would be longer than 200 bytes stays a digest. All instances need the
+    /// same setting: with another one, every caller starts with a full quota. In-memory stores have no such keys.
+    pub fn readable_keys(mut self) -> Self {
+        self.readable_keys = true;
         self
     }
 
@@ -404,8 +416,7 @@ impl RateLimitLayerBuilder {
     /// message names the policy or setting, the value and the bound.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         let error = |kind, message: &str| ConfigError::new(kind, message);
-        let scope_name = self.scope.filter(|scope| !scope.is_empty());
-        let scope_name = scope_name.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: it is missing or empty"))?;
+        let scope_name = self.scope.filter(|scope| !scope.is_empty()).ok_or_else(no_scope)?;
         let key = self
             .key
             .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
@@ -434,6 +445,7 @@ impl RateLimitLayerBuilder {
         Ok(RateLimitLayer::new(Limits {
             shared_partition: Limits::shared_partition(&scope, ""),
             named_keys: NamedKey::of(&scope, self.named_keys),
+            readable_keys: self.readable_keys,
             scope,
             scope_name,
             key,
@@ -463,6 +475,10 @@ fn check_names(keys: &[(String, Box<dyn KeyExtractor>)]) -> Result<Vec<String>, 
         names.push(name.clone());
     }
     Ok(names)
+}
+
+fn no_scope() -> ConfigError {
+    ConfigError::new(ConfigErrorKind::Scope, "scope: it is missing or empty")
 }
 
 fn check_deadline(deadline: Duration) -> Result<(), ConfigError> {

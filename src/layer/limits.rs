@@ -46,6 +46,7 @@ pub(crate) struct Limits {
     pub(super) key: Box<dyn KeyExtractor>,
     pub(super) shared_partition: PartitionId,
     pub(super) named_keys: Vec<NamedKey>,
+    pub(super) readable_keys: bool,
     pub(super) no_key: NoKey,
     pub(super) screening: Screening,
     pub(super) policies: Arc<Policies>,
@@ -72,6 +73,14 @@ impl NamedKey {
         };
         keys.into_iter().map(named).collect()
     }
+}
+
+/// What stores know of a caller.
+#[derive(Clone)]
+pub(super) struct Who {
+    pub(super) partition: PartitionId,
+    /// What operators see in its place, if that is what they want.
+    pub(super) label: Option<Arc<str>>,
 }
 
 pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
@@ -150,7 +159,11 @@ impl Limits {
         }
         // While new rules are tried or grants given, policies depend on who the caller is.
         let known = active.depends_on_caller().then(|| self.partition(&caller, None));
-        let mut selection = self.policies.select(&active, request, known.and_then(Result::ok));
+        let known_partition = known
+            .as_ref()
+            .and_then(|known| known.as_ref().ok())
+            .map(|who| who.partition);
+        let mut selection = self.policies.select(&active, request, known_partition);
         if selection.is_unknown {
             self.log.unknown_tier(&self.scope_name);
         }
@@ -163,7 +176,7 @@ impl Limits {
             return (decided(Outcome::Unlimited, None), selection);
         };
         let mut set = self.policies.at_capacity(set, percent);
-        if let Some(Ok(partition)) = known {
+        if let Some(partition) = known_partition {
             set = self.policies.granted(&active, set, partition, || self.guard.now());
         }
         let deciding = match self.plan(&set, &caller, known) {
@@ -175,12 +188,7 @@ impl Limits {
     }
 
     /// What the store is asked, or what becomes of a request without a key.
-    fn plan(
-        &self,
-        set: &PolicySet,
-        caller: &Caller<'_>,
-        known: Option<Result<PartitionId, Outcome>>,
-    ) -> Result<Plan, Outcome> {
+    fn plan(&self, set: &PolicySet, caller: &Caller<'_>, known: Option<Result<Who, Outcome>>) -> Result<Plan, Outcome> {
         let request = caller.request();
         let cost = match &self.cost {
             Cost::Of(cost) => cost(request),
@@ -188,17 +196,18 @@ impl Limits {
         };
         let mut plan: Option<Plan> = None;
         for part in &set.parts {
-            let known = known.filter(|_| part.key.is_none());
-            let partition = match known.unwrap_or_else(|| self.partition(caller, part.key)) {
-                Ok(partition) => partition,
+            let known = known.clone().filter(|_| part.key.is_none());
+            let who = match known.unwrap_or_else(|| self.partition(caller, part.key)) {
+                Ok(who) => who,
                 // Policies that count by another key apply all the same.
                 Err(Outcome::Unlimited) => continue,
                 Err(outcome) => return Err(outcome),
             };
-            plan = Some(match plan {
-                Some(plan) => plan.and(part.policies.clone(), partition),
-                None => Plan::new(part.policies.clone(), partition, cost),
-            });
+            let extended = match plan {
+                Some(plan) => plan.and(part.policies.clone(), who.partition),
+                None => Plan::new(part.policies.clone(), who.partition, cost),
+            };
+            plan = Some(extended.labelled(who.label));
         }
         let plan = plan.ok_or(Outcome::Unlimited)?;
         if set.follow_up.counts_request_bytes {
@@ -208,23 +217,42 @@ impl Limits {
     }
 
     /// Whose quota a request uses by the main key or one that has a name, or what becomes of it because nobody knows.
-    fn partition(&self, caller: &Caller<'_>, key: Option<usize>) -> Result<PartitionId, Outcome> {
-        let (partition, shared_partition) = match key.map(|key| &self.named_keys[key]) {
+    fn partition(&self, caller: &Caller<'_>, key: Option<usize>) -> Result<Who, Outcome> {
+        let (who, shared_partition) = match key.map(|key| &self.named_keys[key]) {
             Some(named) => {
                 let key = named.key.extract(caller.request());
-                (key.map(|key| self.scope.partition(&key)), named.shared_partition)
+                (key.map(|key| self.who(&key)), named.shared_partition)
             }
-            None => (caller.key().map(|key| self.scope.partition(key)), self.shared_partition),
+            None => (caller.key().map(|key| self.who(key)), self.shared_partition),
         };
-        if let Some(partition) = partition {
-            return Ok(partition);
+        if let Some(who) = who {
+            return Ok(who);
         }
         self.log.no_key(&self.scope_name);
         match self.no_key {
             NoKey::Allow => Err(Outcome::Unlimited),
             NoKey::Refuse => Err(Outcome::Unattributed),
-            NoKey::Share => Ok(shared_partition),
+            NoKey::Share => Ok(Who {
+                partition: shared_partition,
+                label: None,
+            }),
         }
+    }
+
+    /// What stores know of a caller.
+    pub(super) fn who(&self, key: &PartitionKey) -> Who {
+        Who {
+            partition: self.scope.partition(key),
+            label: self.readable_keys.then(|| self.label(key)).flatten(),
+        }
+    }
+
+    /// `scope/kind:value`; a digest is as good for what is too long to be read.
+    fn label(&self, key: &PartitionKey) -> Option<Arc<str>> {
+        const MAX_LENGTH: usize = 200;
+
+        let scope = PartitionKey::new("scope", &self.scope_name).and(key.clone());
+        scope.to_text(MAX_LENGTH).map(Arc::from)
     }
 
     /// The length that a request says its content has.

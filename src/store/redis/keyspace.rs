@@ -5,7 +5,6 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::Rule,
-    partition::PartitionId,
     plan::{PartPlan, Plan},
     quota::CheckedPolicy,
 };
@@ -32,7 +31,7 @@ impl Keyspace {
     /// The keys of one partition.
     pub(super) fn part_keys(&self, part: PartPlan<'_>) -> Keys {
         let mut keys = Keys::new();
-        keys.push(self.partition(part.partition()));
+        keys.push(self.partition(part));
         keys.extend(self.policy_keys(part, |_| true));
         keys
     }
@@ -47,7 +46,7 @@ impl Keyspace {
     pub(super) fn windows(&self, plan: &Plan) -> Keys {
         let is_log = |rule: &Rule| matches!(rule, Rule::SlidingLog(_));
         let windows = plan.parts().flat_map(|part| {
-            let partition = std::iter::once(self.partition(part.partition()));
+            let partition = std::iter::once(self.partition(part));
             partition.chain(self.policy_keys(part, is_log))
         });
         windows.collect()
@@ -55,30 +54,34 @@ impl Keyspace {
 
     fn policy_keys(&self, part: PartPlan<'_>, is_asked_for: impl Fn(&Rule) -> bool) -> impl Iterator<Item = Key> {
         let policies = part.policies().iter().filter(move |policy| is_asked_for(policy.rule()));
-        policies.filter_map(move |policy| self.policy(part.partition(), policy))
+        policies.filter_map(move |policy| self.policy(part, policy))
     }
 
-    /// `prefix{digest}`: in a cluster, everything that is kept about one partition is in one slot.
-    fn partition(&self, partition: PartitionId) -> Key {
-        let mut digest = [0; 22];
-        let written = BASE64_URL_SAFE_NO_PAD.encode_slice(partition.to_bytes(), &mut digest);
-        debug_assert_eq!(written, Ok(digest.len()));
-
+    /// `prefix{digest}`, or `prefix{label}`: in a cluster, everything that is kept about one partition is in one slot.
+    fn partition(&self, part: PartPlan<'_>) -> Key {
         let mut key = Key::from_slice(self.prefix.as_bytes());
         key.push(b'{');
-        key.extend_from_slice(&digest);
+        match part.label() {
+            Some(label) => key.extend_from_slice(label.as_bytes()),
+            None => {
+                let mut digest = [0; 22];
+                let written = BASE64_URL_SAFE_NO_PAD.encode_slice(part.partition().to_bytes(), &mut digest);
+                debug_assert_eq!(written, Ok(digest.len()));
+                key.extend_from_slice(&digest);
+            }
+        }
         key.push(b'}');
         key
     }
 
     /// The key of a policy that has one of its own, because it keeps more than a few numbers.
-    fn policy(&self, partition: PartitionId, policy: &CheckedPolicy) -> Option<Key> {
+    fn policy(&self, part: PartPlan<'_>, policy: &CheckedPolicy) -> Option<Key> {
         let kind = match policy.rule() {
             Rule::SlidingLog(_) => "log",
             Rule::Concurrency(_) => "slots",
             _ => return None,
         };
-        let mut key = self.partition(partition);
+        let mut key = self.partition(part);
         key.extend_from_slice(format!(":{kind}:{:08x}", policy.id()).as_bytes());
         Some(key)
     }
