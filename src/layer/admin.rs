@@ -11,11 +11,12 @@ use crate::{
     policy::PolicySet,
 };
 
-/// Looks at what callers of a layer have left, and gives it back: see
+/// Looks at what callers of a layer have left, gives it back, and grants more: see
 /// [`RateLimitLayer::admin`](crate::RateLimitLayer::admin).
 ///
 /// It asks the store of the layer directly, without its deadline, circuit breaker and fallback: put a timeout around it.
-/// What it does holds for all instances that share the store. It does not know who may do that: that is up to you.
+/// What it gives back is given back for all instances that share the store; a [grant](Self::grant) belongs to this
+/// process. It does not know who may do that: that is up to you.
 ///
 /// ```
 /// use http::{Request, Response};
