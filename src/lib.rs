@@ -96,7 +96,7 @@
 //!   [leaky bucket with a queue](Algorithm::LeakyBucketQueue).
 //! - A slot of a limit of concurrent requests may be taken twice while its holder cannot reach Redis for longer than a
 //!   lease.
-//! - Redis Cluster and Sentinel have no constructors yet; each caller's state is one key, with a hash tag.
+//! - Redis Cluster and Sentinel have no constructors yet; all keys of a caller have one hash tag.
 //!
 //! # Features
 //!

@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, CheckedPolicies, Content, Decision, MemoryStore, NoKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
+    Access, AccessList, Algorithm, CheckedPolicies, Content, Decision, MemoryStore, NoKey, PartitionKey, Plan,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -177,6 +177,19 @@ async fn the_kill_switch_lets_everything_pass_uncounted_until_it_is_switched_bac
     assert_eq!(send(&layer, "alice").await, r#""hour";r=1;t=1200"#);
 }
 
+#[tokio::test]
+async fn who_is_blocked_stays_so_while_the_limits_are_switched_off() {
+    let scene = Scene::new();
+    let list = AccessList::new(key::client_ip());
+    let mallory = PartitionKey::new("x-user-id", "mallory");
+    let blocked = list.update(|rules| rules.set_key(mallory, Access::Block));
+    blocked.unwrap();
+    let layer = scene.builder().policy(hour(1)).access_list(list).build().unwrap();
+    layer.rules().switch_off();
+    assert_eq!(send(&layer, "mallory").await, "Blocked");
+    assert_eq!(send(&layer, "alice").await, "Unlimited");
+}
+
 /// L30
 #[tokio::test]
 async fn rules_are_tried_on_the_same_part_of_the_callers_everywhere() {
@@ -280,6 +293,19 @@ async fn a_shadow_is_not_shown_unless_it_is_set_to_and_takes_effect_when_it_is_e
     assert_eq!(send(&layer, "alice").await, r#""hour";r=7;t=2520, "planned";r=0;t=60"#);
     layer.rules().replace(rules([hour(10), planned()])).unwrap();
     assert_eq!(send(&layer, "alice").await, "Refused");
+}
+
+/// Neither by a delay nor by `Retry-After`.
+#[tokio::test]
+async fn nobody_is_told_to_wait_for_a_shadow_that_is_shown() {
+    let scene = Scene::new();
+    let planned = QuotaPolicy::per_day("planned", 1).shadow().shown();
+    let layer = scene.layer([QuotaPolicy::per_minute("minute", 1), planned]);
+    send(&layer, "alice").await;
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    let refused = layer.layer(handler).oneshot(request).await.unwrap();
+    assert_eq!(refused.headers()["retry-after"], "60");
 }
 
 /// A queue that is tried out makes nobody wait.
@@ -521,6 +547,10 @@ fn keys_that_are_missing_or_named_twice_are_refused() {
     assert_eq!(
         error(three_keys(&scene).named_key("address", key::header("x"))),
         r#"key "address": the name is empty or used twice; names must be unique"#
+    );
+    assert_eq!(
+        error(three_keys(&scene).digest_key([7; 32]).readable_keys()),
+        "readable keys: a digest key is set, which is to hide who has called"
     );
     let handle = three_keys(&scene).build().unwrap().rules();
     let message = handle

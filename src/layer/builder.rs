@@ -128,7 +128,8 @@ impl RateLimitLayerBuilder {
     ///
     /// You want it while you look for a mistake, or where operators search Redis by name. Whoever can read Redis then reads
     /// who has called, and keys are longer; a key that would be longer than 200 bytes stays a digest. All instances need the
-    /// same setting: with another one, every caller starts with a full quota. In-memory stores have no such keys.
+    /// same setting: with another one, every caller starts with a full quota. In-memory stores have no such keys. It cannot be
+    /// set together with a [`digest_key`](Self::digest_key), which is there to hide names.
     pub fn readable_keys(mut self) -> Self {
         self.readable_keys = true;
         self
@@ -415,11 +416,11 @@ impl RateLimitLayerBuilder {
     /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range. The
     /// message names the policy or setting, the value and the bound.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
-        let error = |kind, message: &str| ConfigError::new(kind, message);
         let scope_name = self.scope.filter(|scope| !scope.is_empty()).ok_or_else(no_scope)?;
+        let scope = scope(&scope_name, self.digest_key.as_ref(), self.readable_keys)?;
         let key = self
             .key
-            .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
+            .ok_or_else(|| ConfigError::new(ConfigErrorKind::Key, "key: it is missing"))?;
         key.check()?;
         let keys = check_names(&self.named_keys)?;
         self.screening.check()?;
@@ -430,10 +431,6 @@ impl RateLimitLayerBuilder {
         if let Some(window) = policies.lone_large_windows().first() {
             telemetry::lone_large_window(&scope_name, *window);
         }
-        let scope = self.digest_key.as_ref().map_or_else(
-            || Scope::new(&scope_name),
-            |key| Scope::with_digest_key(&scope_name, key),
-        );
         let guard = Guard::new(
             self.store,
             self.fallback,
@@ -475,6 +472,17 @@ fn check_names(keys: &[(String, Box<dyn KeyExtractor>)]) -> Result<Vec<String>, 
         names.push(name.clone());
     }
     Ok(names)
+}
+
+fn scope(name: &str, digest_key: Option<&[u8; 32]>, readable_keys: bool) -> Result<Scope, ConfigError> {
+    match digest_key {
+        None => Ok(Scope::new(name)),
+        Some(key) if !readable_keys => Ok(Scope::with_digest_key(name, key)),
+        Some(_) => {
+            let message = "readable keys: a digest key is set, which is to hide who has called";
+            Err(ConfigError::new(ConfigErrorKind::Key, message))
+        }
+    }
 }
 
 fn no_scope() -> ConfigError {

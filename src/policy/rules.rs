@@ -165,7 +165,8 @@ impl RulesHandle {
     }
 
     /// Lets all requests pass uncounted, without asking the store and without fields, until
-    /// [`switch_on`](Self::switch_on): for an emergency.
+    /// [`switch_on`](Self::switch_on): for an emergency. Only what an [access list](crate::AccessList) blocks is refused all
+    /// the same.
     pub fn switch_off(&self) {
         self.switch(false);
     }

@@ -218,7 +218,8 @@ impl ResponseFields {
 
     /// Shows fewer units than are left: the closure says how many, and a number above what is left does nothing.
     ///
-    /// You want it to slow clients down while your service is busy, or under attack. It must not block.
+    /// You want it to slow clients down while your service is busy, or under attack. It must not block, and may be called
+    /// more than once for a response.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};

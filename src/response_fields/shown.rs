@@ -63,7 +63,8 @@ impl ResponseFields {
             partition: allowance.partition(),
             remaining,
             reset: reset.map(|seconds| seconds.saturating_add(jitter)),
-            is_violated: allowance.is_violated(),
+            // A shadow refuses nothing, so nobody waits for it.
+            is_violated: allowance.is_violated() && !policy.is_shadow(),
         }
     }
 

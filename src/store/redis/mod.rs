@@ -31,8 +31,8 @@ use crate::{
 /// Keeps quota in Redis, so that any number of instances enforce one limit.
 ///
 /// Each decision is one call of one Lua script: all windows of a caller are read, checked and charged together, by the
-/// server's clock. A caller's state is one key that expires by itself at the moment when it no longer differs from that
-/// of a caller never seen. Redis 5 or newer, or Valkey; no modules.
+/// server's clock. A caller's state is one key, and another for each sliding window log and limit of concurrent requests.
+/// All expire by themselves when the caller no longer differs from one never seen. Redis 5 or newer, or Valkey; no modules.
 ///
 /// Requests share a few connections and are pipelined on them. Making a store waits for no connection: a service can be
 /// started while Redis is away, and limits once it is there. Clones share the connections.
