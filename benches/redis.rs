@@ -87,7 +87,8 @@ fn main() {
         length: Duration::from_secs_f64(rounds::setting("SECONDS", 0.5)),
         undecided: Cell::default(),
     };
-    let (store, layer) = (StoreAlone::new(&bench.server, POLICIES), WholeLayer::new(&bench.server));
+    let (store, layer) = (StoreAlone::new(&bench.server, POLICIES), WholeLayer::new(store(&bench.server)));
+    let layer_without_sharing = WholeLayer::new(store_without_sharing(&bench.server));
     let redis_benchmark = RedisBenchmark::prepare(program, &bench, &store);
     // It is told not how long to run but how many requests to send.
     let requests = (redis_benchmark.measure(50_000) * bench.length.as_secs_f64()) as u64;
@@ -106,6 +107,12 @@ fn main() {
         side.note = "key, digest, plan, guard, deadline, fields, response".to_owned();
         sides.push(side);
     }
+    for tasks in &TASKS[1..] {
+        let name = format!("whole layer, one decision per call, tasks: {tasks}");
+        let mut side = Side::new(name, || bench.measure(&layer_without_sharing, *tasks));
+        side.note = "the same without shared calls".to_owned();
+        sides.push(side);
+    }
     // A round that opens the connections and does not count.
     rounds::measure(1, &mut sides);
     let rounds = rounds::setting("ROUNDS", 11);
@@ -116,6 +123,15 @@ fn main() {
     println!("requests without a decision: {}", bench.undecided.get());
     algorithms::measure(&bench, rounds);
     algorithms::print_sizes(&bench);
+}
+
+fn store(server: &RedisServer) -> RedisStore {
+    RedisStore::new(server.url()).expect("the URL is sound")
+}
+
+fn store_without_sharing(server: &RedisServer) -> RedisStore {
+    let builder = RedisStore::builder(server.url()).decisions_per_call(1);
+    builder.build().expect("the settings are sound")
 }
 
 /// Beside the server or on the `PATH`.
@@ -221,7 +237,7 @@ impl StoreAlone {
     fn new(server: &RedisServer, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
         let scope = Scope::new(SCOPE);
         Self {
-            store: RedisStore::new(server.url()).expect("the URL is sound"),
+            store: store(server),
             policies: CheckedPolicies::new(policies).expect("the policies are sound"),
             partitions: (0..USERS)
                 .map(|user| scope.partition(&UserId(user).to_partition_key()))
@@ -247,8 +263,7 @@ type Answer = fn(Request<String>) -> Ready<Result<Response<String>, Infallible>>
 struct WholeLayer(RateLimit<ServiceFn<Answer>>);
 
 impl WholeLayer {
-    fn new(server: &RedisServer) -> Self {
-        let store = RedisStore::new(server.url()).expect("the URL is sound");
+    fn new(store: RedisStore) -> Self {
         let builder = RateLimitLayer::builder(store)
             .scope(SCOPE)
             .key(key::extension::<UserId>());

@@ -47,14 +47,20 @@ if receipt and now > charged_at then age = now - charged_at end
 
 -- `readings` is the time and what the policies had used before.
 local part_sizes, readings, width = ARGV[5], { now, nil, nil, nil }, 1
-local steps, parts = 1, 1
-if part_sizes then parts, steps = #part_sizes, 2 * #part_sizes end
+local steps, parts, is_alone = 1, 1, false
+if part_sizes then
+  parts, steps = #part_sizes, 2 * #part_sizes
+  if ARGV[6] then steps, is_alone = parts, true end
+end
 local fits, is_charged, key_index, told = true, false, 0, 1
 local first_charge, last_charge = 1, #charges
 for step = 1, steps do
-  local is_trial = step < steps and step <= parts
+  local is_trial = step < steps and step <= parts and not is_alone
   if part_sizes then
-    if step == parts + 1 then
+    if is_alone then
+      fits, is_charged = true, false
+      if step == 1 then last_charge = 0 end
+    elseif step == parts + 1 then
       if not fits then break end
       told, key_index, last_charge = width, 0, 0
     elseif step == 1 then
@@ -420,5 +426,5 @@ for step = 1, steps do
     redis.call('SETRANGE', partition, 1, struct.pack('<I7', now))
   end
 end
-if not part_sizes or not fits then told = width end
+if not part_sizes or not fits or is_alone then told = width end
 return struct.pack('<' .. string.rep('d', told), unpack(readings, 1, told))

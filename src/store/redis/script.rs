@@ -34,6 +34,9 @@ const FIXED_WINDOW: f64 = -1.0;
 const SLIDING_LOG: f64 = -2.0;
 const CONCURRENCY: f64 = -3.0;
 
+/// The sixth argument, if there is one: partitions that have nothing to do with each other.
+const INDEPENDENT: &[u8] = b"1";
+
 /// A script and the name under which a server remembers it.
 struct Named {
     source: &'static str,
@@ -64,14 +67,8 @@ impl Call {
     ) -> Self {
         let lease_micros = lease.map_or(0, |(_, time)| time.as_micros() as u64);
         let parts = plan.parts().len();
-        let mut bytes = Vec::with_capacity(CHARGE * plan.policies().count());
-        for charge in plan.charges() {
-            let mut numbers = Numbers::of(charge.policy(), lease_micros);
-            if charge.is_shadow() {
-                numbers.limit = -numbers.limit;
-            }
-            numbers.write(&mut bytes, charge.policy().id(), charge.weight() as f64);
-        }
+        let mut bytes = Vec::new();
+        write_charges(&mut bytes, plan, lease_micros);
         let mut arguments: SmallVec<[Vec<u8>; 1]> = SmallVec::new();
         arguments.push(bytes);
         if lease.is_some() || now.is_some() || parts > 1 {
@@ -82,16 +79,28 @@ impl Call {
             arguments.push(now.map_or_else(Vec::new, decimal));
         }
         if parts > 1 {
-            // A layer has at most 16 policies, and no plan of anybody needs more than 255.
-            let sizes = plan
-                .parts()
-                .map(|part| u8::try_from(part.charges().len()).unwrap_or(u8::MAX));
+            let sizes = plan.parts().map(|part| size(part.charges().len()));
             arguments.push(sizes.collect());
         }
         Self {
             script: &QUOTA,
             keys: keyspace.keys(plan),
             arguments,
+        }
+    }
+
+    /// Decides plans of one partition each, independently of each other.
+    pub(super) fn acquire_each(keyspace: &Keyspace, plans: &[Plan], now: Option<Timestamp>) -> Self {
+        let (mut keys, mut charges, mut sizes) = (Keys::new(), Vec::new(), Vec::with_capacity(plans.len()));
+        for plan in plans {
+            keys.extend(keyspace.keys(plan));
+            sizes.push(write_charges(&mut charges, plan, 0));
+        }
+        let now = now.map_or_else(Vec::new, decimal);
+        Self {
+            script: &QUOTA,
+            keys,
+            arguments: SmallVec::from_iter([charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()]),
         }
     }
 
@@ -158,6 +167,25 @@ impl Call {
 
 fn decimal(now: Timestamp) -> Vec<u8> {
     now.as_micros().to_string().into_bytes()
+}
+
+/// A layer has at most 16 policies, and no plan of anybody needs more than 255.
+fn size(policies: usize) -> u8 {
+    u8::try_from(policies).unwrap_or(u8::MAX)
+}
+
+/// Returns how many they are.
+fn write_charges(bytes: &mut Vec<u8>, plan: &Plan, lease_micros: u64) -> u8 {
+    let before = bytes.len();
+    bytes.reserve(CHARGE * plan.policies().count());
+    for charge in plan.charges() {
+        let mut numbers = Numbers::of(charge.policy(), lease_micros);
+        if charge.is_shadow() {
+            numbers.limit = -numbers.limit;
+        }
+        numbers.write(bytes, charge.policy().id(), charge.weight() as f64);
+    }
+    size((bytes.len() - before) / CHARGE)
 }
 
 /// A policy in the form of the script. Doubles hold these numbers exactly: all are integers of at most 2⁵³.
@@ -227,26 +255,60 @@ fn mark(adjustment: &Adjustment<'_>) -> f64 {
 
 /// The decision that a reply stands for. Whatever else a server may say is an error, never a panic.
 pub(super) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Value) -> Result<Decision, StoreError> {
-    let unreadable = || StoreError::new(StoreErrorKind::Rejected, "the reply of the script is unreadable");
-    let Value::BulkString(reply) = reply else {
-        return Err(unreadable());
-    };
-    let (numbers, rest) = reply.as_chunks::<8>();
-    let [now, readings @ ..] = numbers else {
-        return Err(unreadable());
-    };
-    let width: usize = plan.policies().map(|policy| policy.rule().width()).sum();
-    if !rest.is_empty() || readings.len() != width {
-        return Err(unreadable());
+    let mut reply = Reply::read(reply)?;
+    let decision = reply.decide(plan, lease)?;
+    if reply.numbers.is_empty() {
+        Ok(decision)
+    } else {
+        Err(unreadable())
     }
-    let readings: Option<Readings> = readings.iter().map(exact_integer).collect();
-    let (now, readings) = exact_integer(now).zip(readings).ok_or_else(unreadable)?;
-    Ok(Decision::measured(Measured {
-        plan,
-        readings,
-        now: Timestamp::from_micros(now),
-        lease,
-    }))
+}
+
+/// The decisions of a call for several plans.
+pub(super) fn decode_each(plans: Vec<Plan>, reply: &Value) -> impl Iterator<Item = Result<Decision, StoreError>> {
+    let mut reply = Reply::read(reply);
+    plans.into_iter().map(move |plan| match &mut reply {
+        Ok(reply) => reply.decide(plan, None),
+        Err(error) => Err(error.clone()),
+    })
+}
+
+/// What the script has returned, as far as it was not read yet.
+struct Reply<'a> {
+    now: Timestamp,
+    numbers: &'a [[u8; 8]],
+}
+
+impl<'a> Reply<'a> {
+    fn read(reply: &'a Value) -> Result<Self, StoreError> {
+        let Value::BulkString(reply) = reply else {
+            return Err(unreadable());
+        };
+        match reply.as_chunks::<8>() {
+            ([now, numbers @ ..], []) => Ok(Self {
+                now: Timestamp::from_micros(exact_integer(now).ok_or_else(unreadable)?),
+                numbers,
+            }),
+            _ => Err(unreadable()),
+        }
+    }
+
+    fn decide(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Decision, StoreError> {
+        let width = plan.policies().map(|policy| policy.rule().width()).sum();
+        let (readings, rest) = self.numbers.split_at_checked(width).ok_or_else(unreadable)?;
+        self.numbers = rest;
+        let readings: Option<Readings> = readings.iter().map(exact_integer).collect();
+        Ok(Decision::measured(Measured {
+            plan,
+            readings: readings.ok_or_else(unreadable)?,
+            now: self.now,
+            lease,
+        }))
+    }
+}
+
+fn unreadable() -> StoreError {
+    StoreError::new(StoreErrorKind::Rejected, "the reply of the script is unreadable")
 }
 
 fn exact_integer(bytes: &[u8; 8]) -> Option<u64> {
