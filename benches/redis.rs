@@ -17,7 +17,8 @@
 //!   outcome of its `Decision`. No deadline, no circuit breaker, no fields.
 //! - *whole layer*: a request with a user id in its extensions through `RateLimit` around a service that answers at
 //!   once: the key and its digest, the plan, guard with breaker and the default deadline, decision, fields and
-//!   response.
+//!   response. Decisions that are under way together share calls of the script, except where it says that each has a
+//!   call of its own.
 //!
 //! Both run on a Tokio runtime with as many threads as there are cores, which the server has to share with them. Only
 //! decisions that were made count. The last line has the number of requests that ran into the deadline, at a moment
@@ -87,7 +88,10 @@ fn main() {
         length: Duration::from_secs_f64(rounds::setting("SECONDS", 0.5)),
         undecided: Cell::default(),
     };
-    let (store, layer) = (StoreAlone::new(&bench.server, POLICIES), WholeLayer::new(store(&bench.server)));
+    let (store, layer) = (
+        StoreAlone::new(&bench.server, POLICIES),
+        WholeLayer::new(store(&bench.server)),
+    );
     let layer_without_sharing = WholeLayer::new(store_without_sharing(&bench.server));
     let redis_benchmark = RedisBenchmark::prepare(program, &bench, &store);
     // It is told not how long to run but how many requests to send.
@@ -95,24 +99,11 @@ fn main() {
     let mut sides = vec![Side::new("redis-benchmark -P 16 -c 50", || {
         redis_benchmark.measure(requests)
     })];
-    for tasks in &TASKS {
-        let name = format!("RedisStore alone, tasks: {tasks}");
-        let mut side = Side::new(name, || bench.measure(&store, *tasks));
-        side.note = "digest given; plan, acquire".to_owned();
-        sides.push(side);
-    }
-    for tasks in &TASKS {
-        let name = format!("whole layer, tasks: {tasks}");
-        let mut side = Side::new(name, || bench.measure(&layer, *tasks));
-        side.note = "key, digest, plan, guard, deadline, fields, response".to_owned();
-        sides.push(side);
-    }
-    for tasks in &TASKS[1..] {
-        let name = format!("whole layer, one decision per call, tasks: {tasks}");
-        let mut side = Side::new(name, || bench.measure(&layer_without_sharing, *tasks));
-        side.note = "the same without shared calls".to_owned();
-        sides.push(side);
-    }
+    sides.extend(bench.sides("RedisStore alone", "digest given; plan, acquire", &store, &TASKS));
+    let all = "key, digest, plan, guard, deadline, fields, response";
+    sides.extend(bench.sides("whole layer", all, &layer, &TASKS));
+    let name = "whole layer, one decision per call";
+    sides.extend(bench.sides(name, "the same", &layer_without_sharing, &TASKS[1..]));
     // A round that opens the connections and does not count.
     rounds::measure(1, &mut sides);
     let rounds = rounds::setting("ROUNDS", 11);
@@ -155,6 +146,16 @@ struct Bench {
 }
 
 impl Bench {
+    /// The same with different numbers of tasks.
+    fn sides<'a>(&'a self, name: &str, note: &str, decide: &'a impl Decide, tasks: &'a [usize]) -> Vec<Side<'a>> {
+        let sides = tasks.iter().map(|tasks| {
+            let mut side = Side::new(format!("{name}, tasks: {tasks}"), || self.measure(decide, *tasks));
+            side.note = note.to_owned();
+            side
+        });
+        sides.collect()
+    }
+
     fn flush(&self) {
         assert_eq!(self.server.command(&["FLUSHALL"]), "OK");
     }

@@ -36,7 +36,8 @@ use crate::{
 /// server's clock. A caller's state is one key, and another for each sliding window log and limit of concurrent requests.
 /// All expire by themselves when the caller no longer differs from one never seen. Redis 5 or newer, or Valkey; no modules.
 ///
-/// Requests share a few connections and are pipelined on them. Making a store waits for no connection: a service can be
+/// Requests share a few connections and are pipelined on them; many at once share
+/// [calls](RedisStoreBuilder::decisions_per_call) as well. Making a store waits for no connection: a service can be
 /// started while Redis is away, and limits once it is there. Clones share the connections.
 ///
 /// An [`acquire`](Store::acquire) that was sent and not answered is never repeated, because it may have been carried

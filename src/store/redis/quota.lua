@@ -10,6 +10,7 @@
 --           is needed, because the server's own time goes on while that of a test stands still
 -- ARGV[5]   a byte for each partition, the number of its policies, if there are several partitions. They are gone
 --           through twice then: once to find out whether all charges fit, and once to make them
+-- ARGV[6]   given if the partitions have nothing to do with each other: each is decided for itself, after those before it
 --
 -- To settle, a charge is the difference to what was charged before, nothing is refused, and the limit is the age in
 -- microseconds from which a charge is not taken back any more.
@@ -47,24 +48,23 @@ if receipt and now > charged_at then age = now - charged_at end
 
 -- `readings` is the time and what the policies had used before.
 local part_sizes, readings, width = ARGV[5], { now, nil, nil, nil }, 1
-local steps, parts, is_alone = 1, 1, false
+local steps, parts, are_independent = 1, 1, false
 if part_sizes then
   parts, steps = #part_sizes, 2 * #part_sizes
-  if ARGV[6] then steps, is_alone = parts, true end
+  if ARGV[6] then steps, are_independent = parts, true end
 end
 local fits, is_charged, key_index, told = true, false, 0, 1
 local first_charge, last_charge = 1, #charges
 for step = 1, steps do
-  local is_trial = step < steps and step <= parts and not is_alone
+  local is_trial = step < steps and step <= parts and not are_independent
   if part_sizes then
-    if is_alone then
+    if step == 1 then
+      last_charge = 0
+    elseif are_independent then
       fits, is_charged = true, false
-      if step == 1 then last_charge = 0 end
     elseif step == parts + 1 then
       if not fits then break end
       told, key_index, last_charge = width, 0, 0
-    elseif step == 1 then
-      last_charge = 0
     end
     first_charge = last_charge + 1
     last_charge = last_charge + CHARGE * string.byte(part_sizes, (step - 1) % parts + 1)
@@ -426,5 +426,5 @@ for step = 1, steps do
     redis.call('SETRANGE', partition, 1, struct.pack('<I7', now))
   end
 end
-if not part_sizes or not fits or is_alone then told = width end
+if not part_sizes or not fits or are_independent then told = width end
 return struct.pack('<' .. string.rep('d', told), unpack(readings, 1, told))
