@@ -1,0 +1,141 @@
+//! A closed loop: so many tasks, each with one request under way. It shows how many decisions are to be had.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::task::JoinSet;
+
+use super::Bench;
+use crate::{
+    peers::{Answer, Limiter, Windows},
+    table::{self, Values},
+};
+
+const HEAD: [&str; 8] = [
+    "",
+    "decisions/s",
+    "÷ bare script (range)",
+    "÷ tower-quota (range)",
+    "Redis µs each",
+    "commands each",
+    "refused",
+    "no decision",
+];
+
+/// How many answers of each kind there were.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    allowed: u64,
+    refused: u64,
+    /// Uncounted and failed ones. They are not taken for decisions.
+    others: u64,
+}
+
+impl Counts {
+    fn add(&mut self, answer: Answer) {
+        match answer {
+            Answer::Allowed => self.allowed += 1,
+            Answer::Refused => self.refused += 1,
+            Answer::Uncounted | Answer::Failed(_) => self.others += 1,
+        }
+    }
+
+    fn decisions(self) -> f64 {
+        (self.allowed + self.refused) as f64
+    }
+
+    fn sum(self, other: Self) -> Self {
+        Self {
+            allowed: self.allowed + other.allowed,
+            refused: self.refused + other.refused,
+            others: self.others + other.others,
+        }
+    }
+}
+
+struct Turn {
+    counts: Counts,
+    seconds: f64,
+    server_seconds: f64,
+    commands: f64,
+}
+
+impl Bench<'_> {
+    pub(super) fn closed(&self, title: &str, tasks: u64, users: u32, windows: Windows) {
+        let limiters = self.connect(windows);
+        let turns = self.in_turns(&format!("{title}, {tasks} tasks"), limiters.len(), |index| {
+            let (_, limiter) = &limiters[index];
+            let before = self.server.counters();
+            let start = Instant::now();
+            let counts = self.block_on(ask_all_the_time(limiter, tasks, users, self.options.length));
+            let seconds = start.elapsed().as_secs_f64();
+            let used = self.server.counters().since(before);
+            Turn {
+                counts,
+                seconds,
+                server_seconds: used.cpu_seconds,
+                commands: used.commands,
+            }
+        });
+        let rate = |turn: &Turn| turn.counts.decisions() / turn.seconds;
+        let rates: Vec<_> = turns.iter().map(|turns| Values::of(turns, rate)).collect();
+        let rows: Vec<_> = (0..limiters.len())
+            .map(|index| {
+                let (turns, rates, own) = (&turns[index], &rates, &rates[index]);
+                let counts = turns.iter().fold(Counts::default(), |sum, turn| sum.sum(turn.counts));
+                let cpu = Values::of(turns, |turn| 1e6 * turn.server_seconds / turn.counts.decisions());
+                let commands = Values::of(turns, |turn| turn.commands / turn.counts.decisions());
+                vec![
+                    limiters[index].0.name.to_owned(),
+                    format!("{:.0}", own.median()),
+                    own.over(&rates[0]).ratio(),
+                    own.over(&rates[1]).ratio(),
+                    format!("{:.1}", cpu.median()),
+                    format!("{:.1}", commands.median()),
+                    format!("{:.1} %", 100.0 * counts.refused as f64 / counts.decisions()),
+                    counts.others.to_string(),
+                ]
+            })
+            .collect();
+        table::print(
+            &format!("{title}: closed loop, {tasks} tasks, users: {users}"),
+            &HEAD,
+            &rows,
+        );
+    }
+}
+
+async fn ask_all_the_time(limiter: &Limiter, tasks: u64, users: u32, length: Duration) -> Counts {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut running = JoinSet::new();
+    for seed in 1..=tasks {
+        let (limiter, is_over) = (Arc::clone(limiter), Arc::clone(&is_over));
+        running.spawn(async move {
+            let (mut counts, mut random) = (Counts::default(), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            while !is_over.load(Ordering::Relaxed) {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let answer = limiter((random % u64::from(users)) as u32).await;
+                counts.add(answer);
+                if !answer.is_decision() {
+                    // Without Redis an answer may be there at once, and then nothing would give way to other tasks.
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+            counts
+        });
+    }
+    tokio::time::sleep(length).await;
+    is_over.store(true, Ordering::Relaxed);
+    running
+        .join_all()
+        .await
+        .into_iter()
+        .fold(Counts::default(), Counts::sum)
+}

@@ -1,0 +1,105 @@
+//! What is measured, the same way for every limiter.
+
+mod closed;
+mod open;
+mod outage;
+mod server;
+mod size;
+
+use std::{future::Future, time::Duration};
+
+use tokio::runtime::Runtime;
+
+use self::server::Server;
+use crate::{
+    options::Options,
+    peers::{Limiter, Peer, Tables, Windows, windows},
+    support::RedisServer,
+};
+
+/// Nobody comes near these.
+const WIDE: Windows = windows(100, 1_000, 50_000);
+
+/// The window that is used up is that of the outermost layer where there are several: the cheapest case for these.
+const SHORT_OF_SECONDS: Windows = windows(1, 100_000, 1_000_000);
+
+/// It is that of the innermost one: the dearest.
+const SHORT_OF_DAYS: Windows = windows(1_000_000, 10_000_000, 1);
+
+#[derive(Debug)]
+pub struct Bench<'a> {
+    options: &'a Options,
+    peers: Vec<&'a Peer>,
+    runtime: Runtime,
+    server: Server,
+}
+
+impl<'a> Bench<'a> {
+    pub fn new(options: &'a Options, peers: Vec<&'a Peer>) -> Self {
+        Self {
+            options,
+            peers,
+            runtime: Runtime::new().expect("the runtime starts"),
+            server: Server::new(RedisServer::start()),
+        }
+    }
+
+    pub fn run(&self) {
+        if self.options.wants("allowed") {
+            for tasks in [64, 512] {
+                self.closed("All allowed", tasks, self.options.users, WIDE);
+            }
+        }
+        if self.options.wants("refused") {
+            self.closed("One hot key, refused by the second", 512, 1, SHORT_OF_SECONDS);
+            self.closed("One hot key, refused by the day", 512, 1, SHORT_OF_DAYS);
+        }
+        if self.options.wants("open") {
+            self.open();
+        }
+        if self.options.wants("size") {
+            self.sizes();
+        }
+        if self.options.wants("outage") {
+            self.outages();
+        }
+    }
+
+    /// Connected to the one server, in the order in which they take turns.
+    fn connect(&self, windows: Windows) -> Vec<(&'a Peer, Limiter)> {
+        let peers = self.peers.iter().filter(|peer| peer.tables != Tables::Outages);
+        peers
+            .map(|&peer| {
+                let connected = self.runtime.block_on((peer.connect)(self.server.url(), windows));
+                let limiter = connected.unwrap_or_else(|error| panic!("{}: {error}", peer.name));
+                (peer, limiter)
+            })
+            .collect()
+    }
+
+    /// Every round has a turn for each limiter and begins with another one. One round before the others counts for
+    /// nothing: connections are opened in it and scripts loaded.
+    fn in_turns<T>(&self, title: &str, limiters: usize, mut turn: impl FnMut(usize) -> T) -> Vec<Vec<T>> {
+        let mut results: Vec<Vec<T>> = (0..limiters).map(|_| Vec::new()).collect();
+        for index in 0..limiters {
+            self.server.flush();
+            turn(index);
+        }
+        for round in 0..self.options.rounds {
+            eprintln!("{title}: round {} of {}", round + 1, self.options.rounds);
+            for index in (0..limiters).map(|place| (place + round) % limiters) {
+                self.server.flush();
+                results[index].push(turn(index));
+            }
+        }
+        results
+    }
+
+    fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.runtime.block_on(future)
+    }
+}
+
+fn milliseconds(duration: Duration) -> String {
+    format!("{:.2}", duration.as_secs_f64() * 1_000.0)
+}

@@ -1,0 +1,67 @@
+//! What the command line says.
+
+use std::{fmt::Display, str::FromStr, time::Duration};
+
+pub const USAGE: &str = "\
+Options:
+  --rounds N     rounds of every table of ratios (5)
+  --seconds N    length of one turn of one limiter in a round (1)
+  --users N      users that are counted (100000)
+  --rate N       requests a second of the open loop (5000)
+  --only NAME    only limiters with this in their names, beside the bare script and tower-quota
+  --part NAME    only this part: allowed, refused, open, size, outage; may be given several times";
+
+const PARTS: [&str; 5] = ["allowed", "refused", "open", "size", "outage"];
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub rounds: usize,
+    /// Of one turn.
+    pub length: Duration,
+    pub users: u32,
+    pub rate: u32,
+    only: Option<String>,
+    parts: Vec<String>,
+}
+
+impl Options {
+    pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let mut options = Self {
+            rounds: 5,
+            length: Duration::from_secs(1),
+            users: 100_000,
+            rate: 5_000,
+            only: None,
+            parts: Vec::new(),
+        };
+        let mut arguments = arguments.into_iter();
+        while let Some(name) = arguments.next() {
+            let value = arguments.next().ok_or_else(|| format!("{name}: a value is missing"))?;
+            match name.as_str() {
+                "--rounds" => options.rounds = number(&name, &value, 1, 1_000)?,
+                "--seconds" => options.length = Duration::from_secs_f64(number(&name, &value, 0.05, 600.0)?),
+                "--users" => options.users = number(&name, &value, 1, 999_999)?,
+                "--rate" => options.rate = number(&name, &value, 1, 1_000_000)?,
+                "--only" => options.only = Some(value),
+                "--part" if PARTS.contains(&value.as_str()) => options.parts.push(value),
+                "--part" => return Err(format!("--part: {value} is none of {}", PARTS.join(", "))),
+                _ => return Err(format!("{name}: no such option")),
+            }
+        }
+        Ok(options)
+    }
+
+    pub fn wants(&self, part: &str) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
+    }
+
+    /// Whether this limiter is to be measured; the others are measured against the first two.
+    pub fn includes(&self, index: usize, name: &str) -> bool {
+        index < 2 || self.only.as_ref().is_none_or(|only| name.contains(only))
+    }
+}
+
+fn number<T: FromStr + PartialOrd + Display>(name: &str, value: &str, least: T, most: T) -> Result<T, String> {
+    let number = value.parse().ok().filter(|number| (&least..=&most).contains(&number));
+    number.ok_or_else(|| format!("{name}: {value} is no number from {least} to {most}"))
+}

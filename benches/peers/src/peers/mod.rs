@@ -1,0 +1,189 @@
+//! The limiters that are compared, each in a file of its own, and what they have in common.
+
+mod bare_script;
+mod barnacle;
+mod tower_quota;
+mod tower_rate_limiter;
+mod tower_rate_tier;
+
+use std::{
+    convert::Infallible,
+    error::Error,
+    fmt,
+    future::{Future, Ready, ready},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::body::Body;
+use http::{Request, Response};
+use tower::{Layer, Service, ServiceExt, service_fn, util::ServiceFn};
+
+/// What every request carries, and every limiter counts by.
+const USER: &str = "x-user-id";
+
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Asks for one decision about a user.
+pub type Limiter = Arc<dyn Fn(u32) -> BoxFuture<Answer> + Send + Sync>;
+
+pub type Connected = Result<Limiter, Box<dyn Error + Send + Sync>>;
+
+/// Which of the tables a limiter has a row in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tables {
+    All,
+    /// A variant that differs in what a decision costs only.
+    Costs,
+    /// A variant that differs in what an outage does only, or would decide without Redis under load.
+    Outages,
+}
+
+/// A limiter and what its documentation and source say about it.
+pub struct Peer {
+    pub name: &'static str,
+    /// Its name in `Cargo.lock`.
+    pub package: Option<&'static str>,
+    pub algorithm: &'static str,
+    /// Whether all windows are charged or none is.
+    pub atomic: &'static str,
+    /// What it tells clients.
+    pub fields: &'static str,
+    /// What it is meant to do without Redis, with the settings it has here.
+    pub failure: &'static str,
+    pub tables: Tables,
+    pub connect: fn(url: String, windows: Windows) -> BoxFuture<Connected>,
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Peer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Peer {
+    /// As `Cargo.lock` has it.
+    pub fn version(&self) -> &'static str {
+        let Some(package) = self.package else { return "" };
+        let mut lines = include_str!("../../Cargo.lock").lines();
+        lines
+            .find(|line| line.strip_prefix("name = ").map(|name| name.trim_matches('"')) == Some(package))
+            .and_then(|_| lines.next()?.strip_prefix("version = "))
+            .map_or("", |version| version.trim_matches('"'))
+    }
+}
+
+/// All of them. The first is what the others are measured against, the second is the crate itself.
+pub fn all() -> Vec<Peer> {
+    let mut peers = vec![bare_script::PEER];
+    peers.extend(tower_quota::PEERS);
+    peers.extend(barnacle::PEERS);
+    peers.extend(tower_rate_limiter::PEERS);
+    peers.extend(tower_rate_tier::PEERS);
+    peers
+}
+
+/// A quota and the time it is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    pub name: &'static str,
+    pub quota: u32,
+    pub length: Duration,
+}
+
+impl Window {
+    pub const fn new(name: &'static str, quota: u32, seconds: u64) -> Self {
+        let length = Duration::from_secs(seconds);
+        Self { name, quota, length }
+    }
+}
+
+/// From the shortest to the longest.
+pub type Windows = [Window; 3];
+
+pub const fn windows(second: u32, minute: u32, day: u32) -> Windows {
+    [
+        Window::new("second", second, 1),
+        Window::new("minute", minute, 60),
+        Window::new("day", day, 86_400),
+    ]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Counted and passed on.
+    Allowed,
+    /// Counted or not, and answered with status 429.
+    Refused,
+    /// Passed on without having been counted.
+    Uncounted,
+    /// Any other status.
+    Failed(u16),
+}
+
+impl Answer {
+    pub fn is_decision(self) -> bool {
+        matches!(self, Self::Allowed | Self::Refused)
+    }
+
+    /// What a status says, where a response of the service behind was counted or not.
+    fn of<B>(response: &Response<B>, is_counted: impl FnOnce() -> bool) -> Self {
+        match response.status().as_u16() {
+            200 if is_counted() => Self::Allowed,
+            200 => Self::Uncounted,
+            429 => Self::Refused,
+            status => Self::Failed(status),
+        }
+    }
+}
+
+type Handler = ServiceFn<fn(Request<Body>) -> Ready<Result<Response<Body>, Infallible>>>;
+
+/// The service behind every limiter: always ready, and answers at once.
+fn inner() -> Handler {
+    service_fn(|_| ready(Ok(Response::new(Body::empty()))))
+}
+
+/// The service with one layer around it.
+fn limited<L, B>(layer: L, answer: fn(&Response<B>) -> Answer) -> Limiter
+where
+    L: Layer<Handler>,
+    L::Service: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+    <L::Service as Service<Request<Body>>>::Future: Send,
+    B: Send + 'static,
+{
+    limited_service(layer.layer(inner()), answer)
+}
+
+/// One layer for each window, that of the shortest outermost: it is the first to refuse and spares the others the call.
+fn limited_thrice<L, A, B, C>([second, minute, day]: [L; 3], answer: fn(&Response<Body>) -> Answer) -> Limiter
+where
+    L: Layer<Handler, Service = A> + Layer<A, Service = B> + Layer<B, Service = C>,
+    C: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
+    C::Future: Send,
+{
+    limited_service(second.layer(minute.layer(day.layer(inner()))), answer)
+}
+
+fn limited_service<S, B>(service: S, answer: fn(&Response<B>) -> Answer) -> Limiter
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    Arc::new(move |user| {
+        let service = service.clone();
+        Box::pin(async move {
+            let request = Request::builder().header(USER, user_id(user)).body(Body::empty());
+            let request = request.expect("the parts of the request are sound");
+            let Ok(response) = service.oneshot(request).await;
+            answer(&response)
+        })
+    })
+}
+
+/// Of the same length for all users.
+fn user_id(user: u32) -> String {
+    format!("user-{user:06}")
+}

@@ -1,0 +1,68 @@
+//! `tower-rate-tier`: a layer for each window, all on one connection manager. Its README wants the circuit breaker
+//! with local memory where Redis may go away. Under load the breaker would answer from memory whenever a call is late,
+//! so what a decision of Redis costs is measured without it. It can not leave its fields out.
+
+use std::sync::Arc;
+
+use http::Response;
+use redis::{
+    Client,
+    aio::{ConnectionManager, ConnectionManagerConfig},
+};
+use tower_rate_tier::{
+    CircuitBreaker, Quota, RateTier, RedisStorage, TierIdentity, TierLimitLayer,
+    storage::{Storage, memory::MemoryStorage},
+};
+
+use super::{Answer, BoxFuture, Connected, Peer, Tables, USER, Window, Windows, limited_thrice};
+
+const REDIS: Peer = Peer {
+    name: "tower-rate-tier x3",
+    package: Some("tower-rate-tier"),
+    algorithm: "GCRA",
+    atomic: "no",
+    fields: "X-RateLimit, one window",
+    failure: "open",
+    tables: Tables::All,
+    connect: |url, windows| connect(url, windows, |storage| Arc::new(storage)),
+};
+
+pub(super) const PEERS: [Peer; 2] = [
+    REDIS,
+    Peer {
+        name: "tower-rate-tier x3, breaker",
+        failure: "local memory",
+        tables: Tables::Outages,
+        connect: |url, windows| {
+            connect(url, windows, |storage| {
+                Arc::new(CircuitBreaker::new(storage, MemoryStorage::new()))
+            })
+        },
+        ..REDIS
+    },
+];
+
+fn connect(
+    url: String,
+    windows: Windows,
+    storage: fn(RedisStorage<ConnectionManager>) -> Arc<dyn Storage>,
+) -> BoxFuture<Connected> {
+    Box::pin(async move {
+        let connection = Client::open(url)?.get_connection_manager_lazy(ConnectionManagerConfig::new())?;
+        let storage = storage(RedisStorage::new(connection));
+        let layers = windows.map(|window| layer(window, Arc::clone(&storage)));
+        // What failed open has no fields.
+        let answer =
+            |response: &Response<_>| Answer::of(response, || response.headers().contains_key("x-ratelimit-remaining"));
+        Ok(limited_thrice(layers, answer))
+    })
+}
+
+fn layer(window: Window, storage: Arc<dyn Storage>) -> TierLimitLayer {
+    let quota = Quota::with_window(window.quota, window.length);
+    let tier = RateTier::builder().tier(window.name, quota).storage(storage).build();
+    TierLimitLayer::new(tier).identifier_fn(move |headers| {
+        let user = headers.get(USER)?.to_str().ok()?;
+        Some(TierIdentity::new(user, window.name))
+    })
+}
