@@ -41,7 +41,7 @@ fn print_descriptions(peers: &[&Peer]) {
     let rows = peers.iter().map(|peer| {
         let cells = [
             peer.name,
-            peer.version(),
+            peers::version(peer.package),
             peer.algorithm,
             peer.atomic,
             peer.fields,

@@ -1,6 +1,7 @@
 //! What is measured, the same way for every limiter.
 
 mod closed;
+mod memory;
 mod open;
 mod outage;
 mod server;
@@ -62,6 +63,9 @@ impl<'a> Bench<'a> {
         }
         if self.options.wants("outage") {
             self.outages();
+        }
+        if self.options.wants("memory") {
+            self.memory();
         }
     }
 

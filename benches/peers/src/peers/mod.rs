@@ -2,6 +2,7 @@
 
 mod bare_script;
 mod barnacle;
+mod tower_governor;
 mod tower_quota;
 mod tower_rate_limiter;
 mod tower_rate_tier;
@@ -62,16 +63,25 @@ impl fmt::Debug for Peer {
     }
 }
 
-impl Peer {
-    /// As `Cargo.lock` has it.
-    pub fn version(&self) -> &'static str {
-        let Some(package) = self.package else { return "" };
-        let mut lines = include_str!("../../Cargo.lock").lines();
-        lines
-            .find(|line| line.strip_prefix("name = ").map(|name| name.trim_matches('"')) == Some(package))
-            .and_then(|_| lines.next()?.strip_prefix("version = "))
-            .map_or("", |version| version.trim_matches('"'))
-    }
+/// A limiter that counts in this process.
+#[derive(Debug)]
+pub struct Local {
+    pub name: &'static str,
+    /// Its name in `Cargo.lock`.
+    pub package: Option<&'static str>,
+    pub fields: &'static str,
+    pub one: fn(Window) -> Limiter,
+    pub three: fn(Windows) -> Limiter,
+}
+
+/// As `Cargo.lock` has it.
+pub fn version(package: Option<&str>) -> &'static str {
+    let Some(package) = package else { return "" };
+    let mut lines = include_str!("../../Cargo.lock").lines();
+    lines
+        .find(|line| line.strip_prefix("name = ").map(|name| name.trim_matches('"')) == Some(package))
+        .and_then(|_| lines.next()?.strip_prefix("version = "))
+        .map_or("", |version| version.trim_matches('"'))
 }
 
 /// All of them. The first is what the others are measured against, the second is the crate itself.
@@ -90,6 +100,22 @@ pub struct Window {
     pub name: &'static str,
     pub quota: u32,
     pub length: Duration,
+}
+
+/// All that count in this process. The first is the service without a limiter, the second is the crate itself.
+pub fn all_local() -> Vec<Local> {
+    let mut locals = vec![Local {
+        name: "no limiter",
+        package: None,
+        fields: "none",
+        one: |_| limited_service(inner(), |response| Answer::of(response, || true)),
+        three: |_| limited_service(inner(), |response| Answer::of(response, || true)),
+    }];
+    locals.extend(tower_quota::LOCALS);
+    locals.extend(tower_governor::LOCALS);
+    locals.extend(tower_rate_limiter::LOCALS);
+    locals.extend(tower_rate_tier::LOCALS);
+    locals
 }
 
 impl Window {

@@ -12,9 +12,10 @@ use redis::{
 use tower_rate_tier::{
     CircuitBreaker, Quota, RateTier, RedisStorage, TierIdentity, TierLimitLayer,
     storage::{Storage, memory::MemoryStorage},
+    tier::RateTierBuilder,
 };
 
-use super::{Answer, BoxFuture, Connected, Peer, Tables, USER, Window, Windows, limited_thrice};
+use super::{Answer, BoxFuture, Connected, Local, Peer, Tables, USER, Window, Windows, limited, limited_thrice};
 
 const REDIS: Peer = Peer {
     name: "tower-rate-tier x3",
@@ -42,6 +43,14 @@ pub(super) const PEERS: [Peer; 2] = [
     },
 ];
 
+pub(super) const LOCALS: [Local; 1] = [Local {
+    name: "tower-rate-tier",
+    package: Some("tower-rate-tier"),
+    fields: "X-RateLimit, one window",
+    one: |window| limited(layer(window, builder(window)), answer),
+    three: |windows| limited_thrice(windows.map(|window| layer(window, builder(window))), answer),
+}];
+
 fn connect(
     url: String,
     windows: Windows,
@@ -50,18 +59,22 @@ fn connect(
     Box::pin(async move {
         let connection = Client::open(url)?.get_connection_manager_lazy(ConnectionManagerConfig::new())?;
         let storage = storage(RedisStorage::new(connection));
-        let layers = windows.map(|window| layer(window, Arc::clone(&storage)));
-        // What failed open has no fields.
-        let answer =
-            |response: &Response<_>| Answer::of(response, || response.headers().contains_key("x-ratelimit-remaining"));
+        let layers = windows.map(|window| layer(window, builder(window).storage(Arc::clone(&storage))));
         Ok(limited_thrice(layers, answer))
     })
 }
 
-fn layer(window: Window, storage: Arc<dyn Storage>) -> TierLimitLayer {
-    let quota = Quota::with_window(window.quota, window.length);
-    let tier = RateTier::builder().tier(window.name, quota).storage(storage).build();
-    TierLimitLayer::new(tier).identifier_fn(move |headers| {
+fn answer<B>(response: &Response<B>) -> Answer {
+    // What failed open has no fields.
+    Answer::of(response, || response.headers().contains_key("x-ratelimit-remaining"))
+}
+
+fn builder(window: Window) -> RateTierBuilder {
+    RateTier::builder().tier(window.name, Quota::with_window(window.quota, window.length))
+}
+
+fn layer(window: Window, builder: RateTierBuilder) -> TierLimitLayer {
+    TierLimitLayer::new(builder.build()).identifier_fn(move |headers| {
         let user = headers.get(USER)?.to_str().ok()?;
         Some(TierIdentity::new(user, window.name))
     })
