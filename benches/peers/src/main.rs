@@ -30,7 +30,7 @@ fn main() {
         .collect();
     print_descriptions(&peers);
     println!(
-        "\n{} rounds of {:?} for each limiter in each table of ratios. A ratio is the median over the rounds, with the \
+        "\nRounds: {}, of {:?} for each limiter in each table of ratios. A ratio is the median over the rounds, with the \
          least and the most.",
         options.rounds, options.length
     );

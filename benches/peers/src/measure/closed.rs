@@ -114,14 +114,14 @@ async fn ask_all_the_time(limiter: &Limiter, tasks: u64, users: u32, length: Dur
     let is_over = Arc::new(AtomicBool::new(false));
     let mut running = JoinSet::new();
     for seed in 1..=tasks {
-        let (limiter, is_over) = (Arc::clone(limiter), Arc::clone(&is_over));
+        let (limiter, is_over) = (limiter.clone(), Arc::clone(&is_over));
         running.spawn(async move {
             let (mut counts, mut random) = (Counts::default(), seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             while !is_over.load(Ordering::Relaxed) {
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                let answer = limiter((random % u64::from(users)) as u32).await;
+                let answer = limiter.ask((random % u64::from(users)) as u32).await;
                 counts.add(answer);
                 if !answer.is_decision() {
                     // Without Redis an answer may be there at once, and then nothing would give way to other tasks.

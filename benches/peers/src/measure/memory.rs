@@ -79,7 +79,7 @@ impl Bench<'_> {
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;
-                    let answer = limiter((random % u64::from(self.options.users)) as u32).await;
+                    let answer = limiter.ask((random % u64::from(self.options.users)) as u32).await;
                     assert!(answer.is_decision(), "{}: {answer:?}", local.name);
                 }
                 requests += BATCH;

@@ -1,6 +1,7 @@
 //! What is measured, the same way for every limiter.
 
 mod closed;
+mod http;
 mod memory;
 mod open;
 mod outage;
@@ -66,6 +67,9 @@ impl<'a> Bench<'a> {
         }
         if self.options.wants("memory") {
             self.memory();
+        }
+        if self.options.wants("http") {
+            self.http();
         }
     }
 

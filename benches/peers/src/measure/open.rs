@@ -2,7 +2,6 @@
 //! counts from the moment it was due, so a limiter that makes the others wait pays for it.
 
 use std::{
-    sync::Arc,
     thread,
     time::{Duration, Instant},
 };
@@ -73,7 +72,7 @@ impl Bench<'_> {
 
     fn send_when_due(&self, limiter: &Limiter, requests: u32) -> Vec<(Duration, Answer)> {
         let (sender, mut receiver) = mpsc::unbounded_channel();
-        let (limiter, handle) = (Arc::clone(limiter), self.runtime.handle().clone());
+        let (limiter, handle) = (limiter.clone(), self.runtime.handle().clone());
         let (rate, users) = (self.options.rate, self.options.users);
         // A thread of its own, because the runtime's clock has steps of a millisecond.
         let generator = thread::spawn(move || {
@@ -108,9 +107,9 @@ fn send(
     due: Instant,
     answers: mpsc::UnboundedSender<(Duration, Answer)>,
 ) {
-    let limiter = Arc::clone(limiter);
+    let limiter = limiter.clone();
     handle.spawn(async move {
-        let answer = limiter(user).await;
+        let answer = limiter.ask(user).await;
         let _ = answers.send((due.elapsed(), answer));
     });
 }

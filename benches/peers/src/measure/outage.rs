@@ -4,7 +4,6 @@
 use std::{
     cmp::Reverse,
     fmt,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -143,9 +142,9 @@ async fn ask_steadily(limiter: &Limiter, start: Instant) -> Vec<Request> {
     for number in 0..total {
         let sent = start + Duration::from_secs(1) * number / REQUESTS_PER_SECOND;
         sleep_until(sent.into()).await;
-        let limiter = Arc::clone(limiter);
+        let limiter = limiter.clone();
         running.spawn(async move {
-            let answer = timeout(PATIENCE, limiter(0)).await.ok();
+            let answer = timeout(PATIENCE, limiter.ask(0)).await.ok();
             Request {
                 sent,
                 took: sent.elapsed(),

@@ -1,6 +1,6 @@
 //! What a user costs the server, and how often a decision goes to it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 
@@ -72,7 +72,7 @@ impl Bench<'_> {
         let before = self.server.counters();
         self.block_on(async {
             for user in 0..SINGLE_REQUESTS {
-                limiter(user).await;
+                limiter.ask(user).await;
             }
         });
         // The second look at the server is the one read that was not the limiter's.
@@ -82,7 +82,7 @@ impl Bench<'_> {
     /// How long the server keeps something of one request by windows of a second, a minute and a day.
     fn life(&self, limiter: &Limiter) -> f64 {
         self.server.flush();
-        self.block_on(limiter(0));
+        self.block_on(limiter.ask(0));
         self.server.longest_life()
     }
 }
@@ -91,12 +91,12 @@ impl Bench<'_> {
 async fn ask_once(limiter: &Limiter, users: u32) {
     let mut running = JoinSet::new();
     for task in 0..TASKS {
-        let limiter = Arc::clone(limiter);
+        let limiter = limiter.clone();
         running.spawn(async move {
             for user in (task..users).step_by(TASKS as usize) {
                 // On a busy machine one may miss its limiter's deadline.
                 for _ in 0..MOST_TRIES {
-                    if limiter(user).await.is_decision() {
+                    if limiter.ask(user).await.is_decision() {
                         break;
                     }
                     tokio::time::sleep(Duration::from_millis(10)).await;

@@ -5,7 +5,7 @@ use barnacle_rs::{
     BarnacleKey, BarnacleLayer, BarnacleStore, FredBarnacleStore, Identity, Limit, RateLimitScope, RedisBarnacleStore,
 };
 
-use super::{Answer, BoxFuture, Connected, Limiter, Peer, Tables, USER, Windows, limited};
+use super::{Answer, BoxFuture, Connected, Peer, Tables, USER, Windows, limited};
 
 const FRED: Peer = Peer {
     name: "barnacle-rs (fred)",
@@ -44,6 +44,5 @@ fn layer(store: impl BarnacleStore + 'static, windows: Windows) -> Connected {
         })
         .build()?;
     // It fails closed: what is passed on was counted.
-    let limiter: Limiter = limited(layer, |response| Answer::of(response, || true));
-    Ok(limiter)
+    Ok(limited(layer, |response| Answer::of(response, || true)))
 }

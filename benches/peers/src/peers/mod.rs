@@ -17,7 +17,10 @@ use std::{
     time::Duration,
 };
 
-use axum::body::Body;
+use axum::{
+    BoxError, Router,
+    body::{Body, Bytes, HttpBody},
+};
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn, util::ServiceFn};
 
@@ -26,8 +29,22 @@ const USER: &str = "x-user-id";
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// Asks for one decision about a user.
-pub type Limiter = Arc<dyn Fn(u32) -> BoxFuture<Answer> + Send + Sync>;
+type Ask = dyn Fn(u32) -> BoxFuture<Answer> + Send + Sync;
+
+/// A service with limits.
+#[derive(Clone)]
+pub struct Limiter {
+    ask: Arc<Ask>,
+    /// The same for a server.
+    pub router: Router,
+}
+
+impl Limiter {
+    /// One decision about a user.
+    pub fn ask(&self, user: u32) -> BoxFuture<Answer> {
+        (self.ask)(user)
+    }
+}
 
 pub type Connected = Result<Limiter, Box<dyn Error + Send + Sync>>;
 
@@ -177,7 +194,8 @@ where
     L: Layer<Handler>,
     L::Service: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
     <L::Service as Service<Request<Body>>>::Future: Send,
-    B: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
 {
     limited_service(layer.layer(inner()), answer)
 }
@@ -196,17 +214,20 @@ fn limited_service<S, B>(service: S, answer: fn(&Response<B>) -> Answer) -> Limi
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
-    B: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
 {
-    Arc::new(move |user| {
+    let router = Router::new().fallback_service(service.clone());
+    let ask = Arc::new(move |user| {
         let service = service.clone();
         Box::pin(async move {
             let request = Request::builder().header(USER, user_id(user)).body(Body::empty());
             let request = request.expect("the parts of the request are sound");
             let Ok(response) = service.oneshot(request).await;
             answer(&response)
-        })
-    })
+        }) as BoxFuture<_>
+    });
+    Limiter { ask, router }
 }
 
 /// Of the same length for all users.
