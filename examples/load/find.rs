@@ -1,0 +1,91 @@
+//! The highest rate that this machine carries: a quarter more at each step, until it is too much.
+
+use std::{error::Error, time::Duration};
+
+use super::{
+    Test,
+    measure::{Measured, measure},
+    options::Options,
+    report::milliseconds,
+};
+
+/// What a rate must keep to be carried.
+const DECIDED: f64 = 0.99;
+const P99: Duration = Duration::from_millis(5);
+const HIGHEST: u64 = 1_000_000;
+
+pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
+    println!("        rate   decided in time   p99 with limits   p99 bare service");
+    let (mut rate, mut best) = (test.options.rate, None);
+    while rate <= HIGHEST {
+        let step = Step::measure(test, rate)?;
+        step.print();
+        if !step.is_carried() {
+            break;
+        }
+        rate += rate.div_ceil(4);
+        best = Some(step);
+    }
+    let Some(best) = best else {
+        println!("\nThe first rate is too much already: begin with a lower --rate.");
+        return Ok(());
+    };
+    println!(
+        "\nhighest rate carried   {}/s, p99 {} ms",
+        best.rate,
+        milliseconds(best.p99)
+    );
+    let half = Step::measure(test, best.rate.div_ceil(2))?;
+    println!(
+        "half of it             {}/s, p99 {} ms",
+        half.rate,
+        milliseconds(half.p99)
+    );
+    println!("Carried: at least 99 % decided in time, and p99 at most 5 ms, counted from when requests were due.");
+    Ok(())
+}
+
+struct Step {
+    rate: u64,
+    /// Of all requests that were due.
+    decided: f64,
+    p99: Duration,
+    bare_p99: Duration,
+}
+
+impl Step {
+    fn measure(test: &mut Test<'_>, rate: u64) -> Result<Self, Box<dyn Error>> {
+        let options = Options {
+            rate,
+            ..test.options.clone()
+        };
+        let Measured {
+            tally,
+            bare,
+            due,
+            in_time,
+            ..
+        } = measure(test, &options)?;
+        let decided = in_time.saturating_sub(tally.failed_open.count());
+        Ok(Self {
+            rate,
+            decided: decided as f64 / due.max(1) as f64,
+            p99: tally.latencies().percentile(99.0),
+            bare_p99: bare.percentile(99.0),
+        })
+    }
+
+    fn is_carried(&self) -> bool {
+        self.decided >= DECIDED && self.p99 <= P99
+    }
+
+    fn print(&self) {
+        println!(
+            "{:>10}/s {:>15.2} % {:>14} ms {:>15} ms",
+            self.rate,
+            self.decided * 100.0,
+            milliseconds(self.p99),
+            milliseconds(self.bare_p99),
+        );
+    }
+}

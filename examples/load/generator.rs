@@ -1,0 +1,232 @@
+//! Open loop: requests are due at moments that do not depend on when others are answered.
+//!
+//! A thread wakes at each tick and tells one instance how many requests are due: a number by chance, as if each user
+//! knew nothing of the others (a Poisson process on a grid of a quarter of a millisecond). It is a thread because the
+//! runtime's timers are no better than a millisecond. A task for each instance sends them and waits for all of its
+//! responses at once.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use http::{Request, Response};
+use tokio::{
+    runtime::Runtime,
+    sync::mpsc::{self, Receiver, Sender},
+    task::JoinHandle,
+};
+use tower::{Service, ServiceExt};
+use tower_quota::{Decision, Outcome};
+
+use super::{
+    instances::INSTANCES,
+    options::{Mode, Options},
+    progress::Progress,
+    tally::Tally,
+    users::{Random, UserId, Users},
+};
+
+/// The instances take turns, so each has its requests every millisecond.
+const TICK: Duration = Duration::from_micros(250);
+
+/// How many batches an instance may be behind before the thread waits for it: a second of them.
+const QUEUE: usize = 1_000;
+
+/// Requests that are due at the same moment at the same instance.
+struct Batch {
+    due: Instant,
+    count: u32,
+}
+
+/// Load on four services, until it is finished.
+pub(crate) struct Load<'a> {
+    runtime: &'a Runtime,
+    start: Instant,
+    /// Until when, after the start, responses have been taken out of the tallies.
+    watched: Duration,
+    tallies: Vec<Arc<Mutex<Tally>>>,
+    instances: Vec<JoinHandle<()>>,
+    pacer: thread::JoinHandle<u64>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl<'a> Load<'a> {
+    pub(crate) fn start<S, B>(runtime: &'a Runtime, services: [S; INSTANCES], options: &Options) -> Self
+    where
+        S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Send + 'static,
+    {
+        let (mut tallies, mut instances, mut senders) = (Vec::new(), Vec::new(), Vec::new());
+        for (seed, service) in services.into_iter().enumerate() {
+            let (sender, batches) = mpsc::channel(QUEUE);
+            let tally = Arc::new(Mutex::new(Tally::new()));
+            instances.push(runtime.spawn(send_batches(
+                service,
+                batches,
+                Senders::new(options, seed as u64),
+                Arc::clone(&tally),
+            )));
+            tallies.push(tally);
+            senders.push(sender);
+        }
+        let start = Instant::now();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let pacer = Pacer {
+            rate: options.rate,
+            start,
+            end: start + Duration::from_secs(options.seconds),
+            is_over: Arc::clone(&is_over),
+        };
+        Self {
+            runtime,
+            start,
+            watched: Duration::ZERO,
+            tallies,
+            instances,
+            pacer: thread::spawn(move || pacer.run(&senders)),
+            is_over,
+        }
+    }
+
+    /// What was answered since the last time, until so long after the start. Each second has a line.
+    pub(crate) fn watch(&mut self, until: Duration, progress: &mut Progress, what: &str) -> Tally {
+        let mut total = Tally::new();
+        while self.watched < until {
+            // To the next full second, even if this one began late.
+            let end = until.min(Duration::from_secs(self.watched.as_secs() + 1));
+            thread::sleep(end.saturating_sub(self.start.elapsed()));
+            let (tally, now) = (self.take(), self.start.elapsed());
+            progress.show(what, now, now - self.watched, &tally);
+            total.add(&tally);
+            self.watched = now;
+        }
+        total
+    }
+
+    /// Waits for the responses that are missing. What was due and is not sent by now is given up.
+    ///
+    /// Returns how many were due in all, and what has been answered since the last look.
+    pub(crate) fn finish(mut self) -> (u64, Tally) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let due = self.pacer.join().expect("the pacer does not panic");
+        for instance in self.instances.drain(..) {
+            self.runtime.block_on(instance).expect("no instance panics");
+        }
+        let mut rest = Tally::new();
+        for tally in &self.tallies {
+            rest.add(&tally.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        (due, rest)
+    }
+
+    fn take(&self) -> Tally {
+        let mut total = Tally::new();
+        for tally in &self.tallies {
+            let new = Tally::new();
+            let taken = std::mem::replace(&mut *tally.lock().unwrap_or_else(PoisonError::into_inner), new);
+            total.add(&taken);
+        }
+        total
+    }
+}
+
+/// Says when how many requests are due.
+struct Pacer {
+    rate: u64,
+    start: Instant,
+    end: Instant,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Pacer {
+    /// How many were due.
+    fn run(self, senders: &[Sender<Batch>]) -> u64 {
+        let (mut random, mut all) = (Random::new(u64::MAX), 0);
+        let mean = self.rate as f64 * TICK.as_secs_f64();
+        let turns = (0..senders.len()).cycle();
+        for (tick, turn) in (0..).zip(turns) {
+            let due = self.start + TICK * tick;
+            if due >= self.end {
+                break;
+            }
+            let count = random.poisson(mean);
+            all += u64::from(count);
+            let early = due.saturating_duration_since(Instant::now());
+            if !early.is_zero() {
+                thread::sleep(early);
+            }
+            // After the end it only counts what it has not come to.
+            if count > 0 && !self.is_over.load(Ordering::Relaxed) {
+                let _ = senders[turn].blocking_send(Batch { due, count });
+            }
+        }
+        all
+    }
+}
+
+/// Whose requests they are.
+struct Senders {
+    users: Users,
+    is_one: bool,
+}
+
+impl Senders {
+    fn new(options: &Options, seed: u64) -> Self {
+        Self {
+            users: Users::new(options.users, options.skew, seed),
+            is_one: options.mode == Mode::HotKey,
+        }
+    }
+
+    fn request(&mut self) -> Request<()> {
+        let user = if self.is_one { UserId(1) } else { self.users.next() };
+        let mut request = Request::new(());
+        request.extensions_mut().insert(user);
+        request
+    }
+}
+
+async fn send_batches<S, B>(service: S, mut batches: Receiver<Batch>, mut senders: Senders, tally: Arc<Mutex<Tally>>)
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone,
+{
+    let record = |(outcome, due, answered)| {
+        let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
+        tally.record(outcome, due, answered);
+    };
+    // The layer's deadline bounds how many there are.
+    let mut in_flight = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            batch = batches.recv() => {
+                let Some(Batch { due, count }) = batch else { break };
+                for _ in 0..count {
+                    in_flight.push(send(service.clone(), senders.request(), due));
+                }
+            }
+            Some(answer) = in_flight.next() => record(answer),
+        }
+    }
+    while let Some(answer) = in_flight.next().await {
+        record(answer);
+    }
+}
+
+async fn send<S, B>(service: S, request: Request<()>, due: Instant) -> (Outcome, Instant, Instant)
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
+    let Ok(response) = service.oneshot(request).await;
+    let answered = Instant::now();
+    let decision = response.extensions().get().map(Decision::outcome);
+    // The bare service has none.
+    (decision.unwrap_or(Outcome::Allowed), due, answered)
+}

@@ -1,0 +1,91 @@
+//! The instances of a service that share their limits through Redis, as they would in as many processes.
+
+use std::{
+    convert::Infallible,
+    error::Error,
+    future::{Ready, ready},
+    time::{Duration, Instant},
+};
+
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn, util::ServiceFn};
+use tower_quota::{Algorithm, Decision, Outcome, QuotaPolicy, RateLimit, RateLimitLayer, RedisStore, key};
+
+use super::{
+    Test,
+    options::{Mode, Options},
+    users::UserId,
+};
+
+pub(crate) const INSTANCES: usize = 4;
+
+/// A service that answers at once, so that all there is to measure is what stands around it.
+pub(crate) type Bare = ServiceFn<fn(Request<()>) -> Ready<Result<Response<String>, Infallible>>>;
+
+pub(crate) fn bare() -> Bare {
+    service_fn(|_| ready(Ok(Response::default())))
+}
+
+/// Put the limits of your own service here.
+fn policies(options: &Options) -> Vec<QuotaPolicy> {
+    // The day begins anew at midnight: who has been seen stays in Redis until then. It is the most memory that users
+    // can take.
+    let three = |second, minute, day| {
+        vec![
+            QuotaPolicy::per_second("second", second),
+            QuotaPolicy::per_minute("minute", minute),
+            QuotaPolicy::per_day("day", day).with_algorithm(Algorithm::FixedWindow),
+        ]
+    };
+    match options.mode {
+        Mode::HotKey => vec![QuotaPolicy::per_minute("minute", 100)],
+        Mode::Refusal => three(5, 20, 1_000),
+        // Even if all requests are those of one user.
+        Mode::Find | Mode::Normal | Mode::Outage => {
+            let rate = options.rate * 2;
+            three(rate, rate * 60, rate * 86_400)
+        }
+    }
+}
+
+/// Each with connections of its own.
+pub(crate) fn limited(test: &Test<'_>, options: &Options) -> Result<[RateLimit<Bare>; INSTANCES], Box<dyn Error>> {
+    let mut instances = Vec::with_capacity(INSTANCES);
+    for _ in 0..INSTANCES {
+        let store = RedisStore::builder(test.server.url())
+            .key_prefix(test.server.key_prefix())
+            .build()?;
+        let builder = RateLimitLayer::builder(store)
+            .scope("load")
+            .key(key::extension::<UserId>());
+        let builder = policies(options)
+            .into_iter()
+            .fold(builder, |builder, policy| builder.policy(policy));
+        instances.push(builder.build()?.layer(bare()));
+    }
+    let instances = instances.try_into().expect("as many as were pushed");
+    test.runtime.block_on(connect(&instances))?;
+    Ok(instances)
+}
+
+/// Connections are opened by the first request, and Redis gets the script: neither is to be measured.
+async fn connect(instances: &[RateLimit<Bare>; INSTANCES]) -> Result<(), Box<dyn Error>> {
+    let nobody = UserId(u64::MAX);
+    for instance in instances {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            let mut request = Request::default();
+            request.extensions_mut().insert(nobody);
+            let Ok(response) = instance.clone().oneshot(request).await;
+            let outcome = response.extensions().get().map(Decision::outcome);
+            if outcome.is_some_and(|outcome| outcome != Outcome::FailedOpen) {
+                break;
+            }
+            if Instant::now() > end {
+                return Err("Redis is there, but gives no decisions".into());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! A load test of your own limits: what the layer adds to a request, and what it takes of Redis.
+//!
+//! ```sh
+//! cargo run --release --example load -- --rate 30000 --seconds 30
+//! cargo run --release --example load -- --mode refusal
+//! cargo run --release --example load -- --mode outage
+//! cargo run --release --example load -- --mode hot-key
+//! cargo run --release --example load -- --mode find
+//! ```
+//!
+//! `REDIS_URL` says where Redis is. Without it, a Redis without persistence is started on a free port and killed at the
+//! end, however that comes: `$REDIS_SERVER`, else `redis-server` or `valkey-server` on the `PATH`.
+//!
+//! Four instances run in this process, each with a store, connections and a layer of its own around a service that
+//! answers at once. Requests come as those of independent users do: at moments that are fixed in advance, whether or not
+//! earlier ones have been answered. Each has to be sent at its moment, and from then its time is counted. A generator or a
+//! server that does not keep up shows as latency and as requests that were not answered in time, never as fewer
+//! requests: nothing is omitted that would have to be corrected afterwards.
+//!
+//! The same is done with the bare service first, for a second. What it shows is the generator's own lateness; the
+//! difference is what the layer adds.
+//!
+//! What this does not show: a network, and more than one machine. Client, server and generator share the processors, and
+//! all of them get slower when one gets more to do. Take it to compare, on your machine and with your quotas, and take
+//! the figures per decision to plan with.
+
+#![allow(clippy::disallowed_methods, reason = "a load test takes the real time")]
+
+mod failed_connections;
+mod find;
+mod generator;
+mod instances;
+mod measure;
+mod options;
+mod outage;
+mod progress;
+mod report;
+mod server;
+#[path = "../../tests/support/mod.rs"]
+pub(crate) mod support;
+mod tally;
+mod users;
+
+use std::{env, error::Error, process::ExitCode};
+
+use tokio::runtime::{self, Runtime};
+
+use self::{
+    options::{Asked, Mode, Options, USAGE},
+    progress::Progress,
+    server::Server,
+};
+
+pub(crate) fn main() -> ExitCode {
+    let asked = Options::parse(env::args().skip(1), env::var("REDIS_URL").ok());
+    let options = match asked {
+        Ok(Asked::Help) => {
+            print!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        Ok(Asked::Run(options)) => options,
+        Err(mistake) => {
+            eprint!("{mistake}\n\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a mode needs.
+struct Test<'a> {
+    options: &'a Options,
+    server: &'a Server,
+    runtime: &'a Runtime,
+    progress: Progress,
+}
+
+fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+    let runtime = runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let server = Server::new(options.redis_url.as_deref());
+    let mut test = Test {
+        options,
+        server: &server,
+        runtime: &runtime,
+        progress: Progress::new(),
+    };
+    println!(
+        "{}",
+        report::Head {
+            options,
+            server: &server
+        }
+    );
+    let result = match options.mode {
+        Mode::Find => find::run(&mut test),
+        Mode::Outage => outage::run(&mut test),
+        Mode::HotKey | Mode::Normal | Mode::Refusal => measure::run(&mut test),
+    };
+    // Also after a mistake: in somebody's Redis nothing is left behind.
+    server.clean_up()?;
+    result
+}

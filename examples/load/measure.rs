@@ -1,0 +1,88 @@
+//! One measurement: the bare service, a warm-up, then what counts, with what Redis says before and after.
+
+use std::{array, convert::Infallible, error::Error, time::Duration};
+
+use http::{Request, Response};
+use tower::Service;
+
+use super::{
+    Test,
+    generator::Load,
+    instances::{INSTANCES, bare, limited},
+    options::Options,
+    report::Report,
+    server::{self, Figures},
+    tally::{Latencies, Tally},
+};
+
+pub(crate) struct Measured {
+    /// Of the bare service.
+    pub(crate) bare: Latencies,
+    pub(crate) tally: Tally,
+    /// Requests.
+    pub(crate) due: u64,
+    /// How many of them were answered before the time was over; those are also in the tally.
+    pub(crate) in_time: u64,
+    /// Redis before the first request.
+    pub(crate) empty: Figures,
+    /// Redis after the warm-up.
+    pub(crate) before: Figures,
+    pub(crate) after: Figures,
+    /// Bytes, and of how many keys.
+    pub(crate) bytes_per_key: (f64, usize),
+    /// Of this process.
+    pub(crate) processor_seconds: Option<f64>,
+}
+
+pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
+    let (options, measured) = (test.options, measure(test, test.options)?);
+    print!(
+        "{}",
+        Report {
+            options,
+            measured: &measured
+        }
+    );
+    Ok(())
+}
+
+pub(crate) fn measure(test: &mut Test<'_>, options: &Options) -> Result<Measured, Box<dyn Error>> {
+    let empty = test.server.figures()?;
+    let second = Options {
+        seconds: 1,
+        ..options.clone()
+    };
+    let (_, _, bare) = run_load(test, array::from_fn(|_| bare()), &second, "bare service");
+    let services = limited(test, options)?;
+    run_load(test, services.clone(), &second, "warm-up");
+    let (before, own_before) = (test.server.figures()?, server::own_processor_seconds());
+    let (due, in_time, tally) = run_load(test, services, options, options.mode.name());
+    let (after, own_after) = (test.server.figures()?, server::own_processor_seconds());
+    test.progress.clear();
+    Ok(Measured {
+        bare: bare.latencies(),
+        tally,
+        due,
+        in_time,
+        empty,
+        before,
+        after,
+        bytes_per_key: test.server.bytes_per_key()?,
+        processor_seconds: own_before.zip(own_after).map(|(before, after)| after - before),
+    })
+}
+
+/// How many requests were due, how many of them were answered before the time was over, and all answers.
+fn run_load<S, B>(test: &mut Test<'_>, services: [S; INSTANCES], options: &Options, what: &str) -> (u64, u64, Tally)
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    let mut load = Load::start(test.runtime, services, options);
+    let mut tally = load.watch(Duration::from_secs(options.seconds), &mut test.progress, what);
+    let in_time = tally.answered();
+    let (due, late) = load.finish();
+    tally.add(&late);
+    (due, in_time, tally)
+}

@@ -1,0 +1,132 @@
+//! What is asked for on the command line.
+
+use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
+
+pub(crate) const USAGE: &str = "\
+Usage: cargo run --release --example load -- [OPTIONS]
+
+  --rate NUMBER      requests a second, of all four instances together  [30000; find begins with 2000]
+  --seconds NUMBER   how long requests are measured                     [30; each step of find: 5]
+  --users NUMBER     how many users there are to choose from            [1000000]
+  --skew NUMBER      exponent of Zipf's law: 0 chooses evenly           [1.0]
+  --mode MODE        normal    large quotas: all requests are allowed   [normal]
+                     refusal   small quotas: what do refusals cost?
+                     outage    Redis is paused, killed and started again
+                     hot-key   all requests are those of one user, who has 100 a minute
+                     find      the highest rate that this machine carries
+  --help             this text
+
+REDIS_URL says where Redis is. Without it, one is started: $REDIS_SERVER, else redis-server or valkey-server on the PATH.
+";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Find,
+    HotKey,
+    Normal,
+    Outage,
+    Refusal,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    /// Requests per second.
+    pub(crate) rate: u64,
+    pub(crate) seconds: u64,
+    pub(crate) users: u64,
+    /// The exponent of Zipf's law.
+    pub(crate) skew: f64,
+    pub(crate) mode: Mode,
+    pub(crate) redis_url: Option<String>,
+}
+
+pub(crate) enum Asked {
+    Help,
+    Run(Options),
+}
+
+impl Options {
+    /// An error says what is wrong and what would be right.
+    pub(crate) fn parse(
+        mut arguments: impl Iterator<Item = String>,
+        redis_url: Option<String>,
+    ) -> Result<Asked, String> {
+        let (mut rate, mut seconds, mut users, mut skew, mut mode) = (None, None, 1_000_000, 1.0, Mode::Normal);
+        while let Some(name) = arguments.next() {
+            if name == "--help" {
+                return Ok(Asked::Help);
+            }
+            let mut value = || arguments.next().ok_or_else(|| format!("{name} has no value"));
+            match &*name {
+                "--rate" => rate = Some(number(&name, &value()?, 1..=1_000_000)?),
+                "--seconds" => seconds = Some(number(&name, &value()?, 1..=86_400)?),
+                "--users" => users = number(&name, &value()?, 1..=1_000_000_000)?,
+                "--skew" => skew = number(&name, &value()?, 0.0..=10.0)?,
+                "--mode" => mode = Mode::parse(&value()?)?,
+                _ => return Err(format!("{name} is no option")),
+            }
+        }
+        let (usual_rate, usual_seconds) = if mode == Mode::Find { (2_000, 5) } else { (30_000, 30) };
+        let options = Self {
+            rate: rate.unwrap_or(usual_rate),
+            seconds: seconds.unwrap_or(usual_seconds),
+            users,
+            skew,
+            mode,
+            redis_url: redis_url.filter(|url| !url.is_empty()),
+        };
+        options.check_outage()?;
+        Ok(Asked::Run(options))
+    }
+
+    fn check_outage(&self) -> Result<(), String> {
+        if self.mode != Mode::Outage {
+            return Ok(());
+        }
+        if self.redis_url.is_some() {
+            return Err("--mode outage stops Redis, so it does not take the one of REDIS_URL: unset it".to_owned());
+        }
+        if self.seconds < 5 {
+            return Err(format!(
+                "--seconds {}: the five phases of --mode outage take 5",
+                self.seconds
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Mode {
+    fn parse(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "find" => Self::Find,
+            "hot-key" => Self::HotKey,
+            "normal" => Self::Normal,
+            "outage" => Self::Outage,
+            "refusal" => Self::Refusal,
+            _ => {
+                return Err(format!(
+                    "--mode {name} is none of normal, refusal, outage, hot-key, find"
+                ));
+            }
+        })
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Find => "find",
+            Self::HotKey => "hot-key",
+            Self::Normal => "normal",
+            Self::Outage => "outage",
+            Self::Refusal => "refusal",
+        }
+    }
+}
+
+fn number<T: FromStr + PartialOrd + Display>(name: &str, value: &str, range: RangeInclusive<T>) -> Result<T, String> {
+    let number = value.parse().map_err(|_| format!("{name} {value} is not a number"))?;
+    if !range.contains(&number) {
+        return Err(format!("{name} {value} is outside {}..={}", range.start(), range.end()));
+    }
+    Ok(number)
+}

@@ -1,0 +1,147 @@
+//! The Redis under load: what it says about itself, and the one that is started for the test.
+
+use std::{error::Error, fs, process, time::Duration};
+
+use redis::{Client, Connection, RedisResult};
+
+use super::support::RedisServer;
+
+pub(crate) struct Server {
+    /// Killed when it is dropped.
+    own: Option<RedisServer>,
+    url: String,
+    key_prefix: String,
+}
+
+impl Server {
+    /// The one at the URL, or a new one.
+    pub(crate) fn new(url: Option<&str>) -> Self {
+        let own = url.is_none().then(RedisServer::start);
+        let started = own.as_ref().map(RedisServer::url);
+        Self {
+            url: started.as_deref().or(url).unwrap_or_default().to_owned(),
+            own,
+            key_prefix: format!("quota-load-{}:", process::id()),
+        }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The one that was started for the test.
+    pub(crate) fn own(&self) -> Option<&RedisServer> {
+        self.own.as_ref()
+    }
+
+    /// That of no other test, and of nothing else in somebody's Redis.
+    pub(crate) fn key_prefix(&self) -> &str {
+        &self.key_prefix
+    }
+
+    fn connect(&self) -> RedisResult<Connection> {
+        let timeout = Duration::from_secs(10);
+        let connection = Client::open(self.url())?.get_connection_with_timeout(timeout)?;
+        connection.set_read_timeout(Some(timeout))?;
+        Ok(connection)
+    }
+
+    pub(crate) fn figures(&self) -> Result<Figures, Box<dyn Error>> {
+        let mut connection = self.connect()?;
+        let info: String = redis::cmd("INFO").arg("all").query(&mut connection)?;
+        let keys = redis::cmd("DBSIZE").query(&mut connection)?;
+        Ok(Figures::read(&info, keys))
+    }
+
+    /// Bytes that a key of the test takes by `MEMORY USAGE`: the mean of some of them, and how many these are.
+    pub(crate) fn bytes_per_key(&self) -> Result<(f64, usize), Box<dyn Error>> {
+        let mut connection = self.connect()?;
+        let keys: Vec<Vec<u8>> = self.keys(&mut connection)?.take(500).collect::<RedisResult<_>>()?;
+        let (mut sizes, mut found) = (0, 0);
+        for key in keys {
+            let size: Option<u64> = redis::cmd("MEMORY").arg("USAGE").arg(key).query(&mut connection)?;
+            // It may have expired.
+            sizes += size.unwrap_or(0);
+            found += usize::from(size.is_some());
+        }
+        Ok((sizes as f64 / found.max(1) as f64, found))
+    }
+
+    /// Takes what the test has left out of somebody's Redis.
+    pub(crate) fn clean_up(&self) -> Result<(), Box<dyn Error>> {
+        if self.own.is_some() {
+            return Ok(());
+        }
+        let (mut reading, mut writing) = (self.connect()?, self.connect()?);
+        let mut keys = self.keys(&mut reading)?;
+        loop {
+            let some: Vec<Vec<u8>> = keys.by_ref().take(1_000).collect::<RedisResult<_>>()?;
+            if some.is_empty() {
+                return Ok(());
+            }
+            redis::cmd("UNLINK").arg(some).exec(&mut writing)?;
+        }
+    }
+
+    fn keys<'a>(&self, connection: &'a mut Connection) -> RedisResult<redis::Iter<'a, Vec<u8>>> {
+        let mut scan = redis::cmd("SCAN");
+        scan.cursor_arg(0).arg("MATCH").arg(format!("{}*", self.key_prefix));
+        scan.arg("COUNT").arg(1_000).clone().iter(connection)
+    }
+}
+
+/// What a server has counted since it was started.
+#[derive(Clone, Debug)]
+pub(crate) struct Figures {
+    pub(crate) version: String,
+    /// Seconds that its processors were busy.
+    pub(crate) processor_seconds: f64,
+    /// Those inside of scripts are among them.
+    pub(crate) commands: u64,
+    pub(crate) script_calls: u64,
+    pub(crate) script_micros: u64,
+    pub(crate) used_memory: u64,
+    pub(crate) keys: u64,
+}
+
+impl Figures {
+    fn read(info: &str, keys: u64) -> Self {
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let number = |name| {
+            field(name)
+                .and_then(|value| value.trim().parse::<f64>().ok())
+                .unwrap_or(0.0)
+        };
+        // `calls=3,usec=72,usec_per_call=24.00`
+        let of_scripts = |name: &str| {
+            let all = ["cmdstat_evalsha", "cmdstat_eval", "cmdstat_fcall"].map(|command| {
+                let mut pairs = field(command)
+                    .unwrap_or("")
+                    .split(',')
+                    .filter_map(|pair| pair.split_once('='));
+                let value = pairs.find_map(|(own, value)| (own == name).then_some(value));
+                value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+            });
+            all.iter().sum()
+        };
+        let version = field("valkey_version").map(|version| format!("Valkey {}", version.trim()));
+        Self {
+            version: version.unwrap_or_else(|| format!("Redis {}", field("redis_version").unwrap_or("").trim())),
+            processor_seconds: number("used_cpu_user") + number("used_cpu_sys"),
+            commands: number("total_commands_processed") as u64,
+            script_calls: of_scripts("calls"),
+            script_micros: of_scripts("usec"),
+            used_memory: number("used_memory") as u64,
+            keys,
+        }
+    }
+}
+
+/// Seconds that the processors were busy with this process, if the system says so.
+pub(crate) fn own_processor_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The second field may hold anything, in parentheses. Linux tells its times in hundredths of a second.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut time = || fields.next()?.parse::<f64>().ok();
+    Some((time()? + time()?) / 100.0)
+}

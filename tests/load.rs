@@ -1,0 +1,169 @@
+//! The load test of the examples runs as a process and reports what it has to, in each mode. Not a libtest program,
+//! because it starts itself as the example. Nothing here depends on how fast the machine is.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+#[path = "../examples/load/main.rs"]
+mod load;
+
+use std::{
+    env,
+    process::{Child, Command, ExitCode, Output, Stdio},
+};
+
+/// What the parent tells a child, and by which it knows that it is the example.
+const CHILD: &str = "TOWER_QUOTA_TEST_LOAD";
+
+fn main() -> ExitCode {
+    if env::var_os(CHILD).is_some() {
+        return load::main();
+    }
+    what_is_not_understood_prints_the_usage_and_exits_with_2();
+    every_mode_reports_what_it_is_for();
+    ExitCode::SUCCESS
+}
+
+fn start(arguments: &[&str], redis_url: Option<&str>) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(arguments).env(CHILD, "1").env_remove("REDIS_URL");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.envs(redis_url.map(|url| ("REDIS_URL", url))).spawn().unwrap()
+}
+
+fn finish(child: Child) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
+    for (arguments, message) in [
+        (&["--rat", "5"][..], "--rat is no option"),
+        (&["--rate"], "--rate has no value"),
+        (&["--rate", "many"], "--rate many is not a number"),
+        (&["--rate", "0"], "--rate 0 is outside 1..=1000000"),
+        (&["--rate", "-1"], "--rate -1 is not a number"),
+        (&["--seconds", "0"], "--seconds 0 is outside 1..=86400"),
+        (&["--users", "0"], "--users 0 is outside 1..=1000000000"),
+        (&["--skew", "NaN"], "--skew NaN is outside 0..=10"),
+        (
+            &["--mode", "fast"],
+            "--mode fast is none of normal, refusal, outage, hot-key, find",
+        ),
+        (
+            &["--mode", "outage", "--seconds", "4"],
+            "--seconds 4: the five phases of --mode outage take 5",
+        ),
+    ] {
+        let (code, output, errors) = finish(start(arguments, None));
+        assert_eq!((code, &*output), (Some(2), ""), "{errors}");
+        assert!(errors.starts_with(&format!("{message}\n\nUsage: ")), "{errors}");
+    }
+    let (code, _, errors) = finish(start(&["--mode", "outage"], Some("redis://127.0.0.1/")));
+    assert_eq!(code, Some(2));
+    assert!(errors.starts_with("--mode outage stops Redis, so it does not take the one of REDIS_URL"));
+
+    let (code, output, errors) = finish(start(&["--help"], None));
+    assert_eq!((code, &*errors), (Some(0), ""));
+    assert!(output.starts_with("Usage: "));
+    // Port 1 is nobody's.
+    let (code, _, errors) = finish(start(&["--seconds", "1"], Some("redis://127.0.0.1:1/")));
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("Connection refused"), "{errors}");
+    println!("test what_is_not_understood_prints_the_usage_and_exits_with_2 ... ok");
+}
+
+fn every_mode_reports_what_it_is_for() {
+    let small = ["--rate", "500", "--seconds", "1", "--users", "10"];
+    let with = |more: &[&str]| start(&[&small, more].concat(), None);
+    // At the same time, since they mostly wait.
+    let outage = with(&["--mode", "outage", "--seconds", "5"]);
+    let given = load::support::RedisServer::start();
+    let normal = start(&small, Some(&given.url()));
+    let (refusal, hot_key) = (with(&["--mode", "refusal"]), with(&["--mode", "hot-key"]));
+
+    check_normal(&report(normal));
+    assert_eq!(given.command(&["DBSIZE"]), "0", "what the test has left is removed");
+
+    let refusal = report(refusal);
+    assert!(count(&refusal, "refused") > 0, "{refusal}");
+    assert!(has_line(&refusal, "what refusals cost"), "{refusal}");
+
+    let hot_key = report(hot_key);
+    // The warm-up takes them, and a minute gives few back.
+    assert!(count(&hot_key, "allowed") < count(&hot_key, "refused"), "{hot_key}");
+    assert!(has_line(&hot_key, "local denials "), "{hot_key}");
+
+    check_outage(&report(outage));
+    println!("test every_mode_reports_what_it_is_for ... ok");
+}
+
+fn check_normal(report: &str) {
+    let due = count(report, "due");
+    assert!(due > 0 && count(report, "answered in time") <= due, "{report}");
+    assert_eq!(count(report, "allowed") + count(report, "failed open"), due, "{report}");
+    assert_eq!(count(report, "refused"), 0, "{report}");
+    // One more has opened the connections.
+    assert_eq!(count(report, "live keys"), 11, "{report}");
+    for line in [
+        "bare service ",
+        "with limits ",
+        "added ",
+        "processor ",
+        "calls ",
+        "commands ",
+    ] {
+        assert!(has_line(report, line), "{line}: {report}");
+    }
+    for line in [
+        "bytes per key ",
+        "used memory ",
+        "memory of Redis ",
+        "processors of Redis ",
+    ] {
+        assert!(has_line(report, line), "{line}: {report}");
+    }
+}
+
+fn check_outage(report: &str) {
+    let phases = report.split_once("\nphase ").unwrap().1;
+    for (name, is_up) in [
+        ("paused", false),
+        ("resumed", true),
+        ("killed", false),
+        ("restarted", true),
+    ] {
+        let line = phases.lines().find(|line| line.starts_with(name)).unwrap();
+        let numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+        let [allowed, _, failed_open, _, failed_connections] = numbers.collect::<Vec<f64>>()[..] else {
+            panic!("{report}");
+        };
+        assert!(is_up || failed_open > 0.0, "{name}: {report}");
+        assert!(!is_up || allowed > 0.0, "{name}: {report}");
+        assert!(name != "killed" || failed_connections > 0.0, "{name}: {report}");
+    }
+    for line in ["limits hold again, resumed: ", "limits hold again, restarted: "] {
+        assert!(has_line(report, line), "{line}: {report}");
+    }
+}
+
+/// What is printed by a run that goes well.
+fn report(child: Child) -> String {
+    let (code, output, errors) = finish(child);
+    assert_eq!(code, Some(0), "{output}{errors}");
+    for part in ["/s  p99 ", " ms  refused ", "  failed open "] {
+        assert!(errors.contains(part), "no progress was shown: {errors}");
+    }
+    output
+}
+
+/// The first number after the name at the beginning of a line.
+fn count(report: &str, name: &str) -> u64 {
+    let values = report.lines().filter_map(|line| line.trim_start().strip_prefix(name));
+    let mut numbers = values.filter_map(|value| value.split([' ', ',']).find_map(|word| word.parse().ok()));
+    numbers.next().unwrap_or_else(|| panic!("no {name}: {report}"))
+}
+
+fn has_line(report: &str, beginning: &str) -> bool {
+    report.lines().any(|line| line.trim_start().starts_with(beginning))
+}
