@@ -8,7 +8,11 @@ mod load;
 
 use std::{
     env,
+    io::{BufRead, BufReader},
+    net::{Ipv4Addr, TcpStream},
     process::{Child, Command, ExitCode, Output, Stdio},
+    thread,
+    time::Duration,
 };
 
 /// What the parent tells a child, and by which it knows that it is the example.
@@ -20,6 +24,7 @@ fn main() -> ExitCode {
     }
     what_is_not_understood_prints_the_usage_and_exits_with_2();
     every_mode_reports_what_it_is_for();
+    the_server_that_it_started_ends_with_it();
     ExitCode::SUCCESS
 }
 
@@ -51,8 +56,8 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
             "--mode fast is none of normal, refusal, outage, hot-key, find",
         ),
         (
-            &["--mode", "outage", "--seconds", "4"],
-            "--seconds 4: the five phases of --mode outage take 5",
+            &["--mode", "outage", "--seconds", "6"],
+            "--seconds 6: the five phases of --mode outage take 7",
         ),
     ] {
         let (code, output, errors) = finish(start(arguments, None));
@@ -77,7 +82,7 @@ fn every_mode_reports_what_it_is_for() {
     let small = ["--rate", "500", "--seconds", "1", "--users", "10"];
     let with = |more: &[&str]| start(&[&small, more].concat(), None);
     // At the same time, since they mostly wait.
-    let outage = with(&["--mode", "outage", "--seconds", "5"]);
+    let outage = with(&["--mode", "outage", "--seconds", "7"]);
     let given = load::support::RedisServer::start();
     let normal = start(&small, Some(&given.url()));
     let (refusal, hot_key) = (with(&["--mode", "refusal"]), with(&["--mode", "hot-key"]));
@@ -145,6 +150,22 @@ fn check_outage(report: &str) {
     for line in ["limits hold again, resumed: ", "limits hold again, restarted: "] {
         assert!(has_line(report, line), "{line}: {report}");
     }
+}
+
+fn the_server_that_it_started_ends_with_it() {
+    let mut child = start(&["--rate", "100"], None);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let port = lines.find_map(|line| line.strip_prefix("Redis started for this on port ")?.parse().ok());
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port.unwrap()));
+    assert!(connect().is_ok());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let is_gone = (0..2_000).any(|_| {
+        thread::sleep(Duration::from_millis(5));
+        connect().is_err()
+    });
+    assert!(is_gone, "the server is still there");
+    println!("test the_server_that_it_started_ends_with_it ... ok");
 }
 
 /// What is printed by a run that goes well.

@@ -1,4 +1,6 @@
 //! The highest rate that this machine carries: a quarter more at each step, until it is too much.
+//!
+//! A machine has other things to do, too, so a rate is too much only if it was three times in a row.
 
 use std::{error::Error, time::Duration};
 
@@ -12,14 +14,14 @@ use super::{
 /// What a rate must keep to be carried.
 const DECIDED: f64 = 0.99;
 const P99: Duration = Duration::from_millis(5);
+const TRIES: usize = 3;
 const HIGHEST: u64 = 1_000_000;
 
 pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
     println!("        rate   decided in time   p99 with limits   p99 bare service");
     let (mut rate, mut best) = (test.options.rate, None);
     while rate <= HIGHEST {
-        let step = Step::measure(test, rate)?;
-        step.print();
+        let step = Step::try_often(test, rate)?;
         if !step.is_carried() {
             break;
         }
@@ -30,17 +32,15 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
         println!("\nThe first rate is too much already: begin with a lower --rate.");
         return Ok(());
     };
-    println!(
-        "\nhighest rate carried   {}/s, p99 {} ms",
-        best.rate,
-        milliseconds(best.p99)
-    );
-    let half = Step::measure(test, best.rate.div_ceil(2))?;
-    println!(
-        "half of it             {}/s, p99 {} ms",
-        half.rate,
-        milliseconds(half.p99)
-    );
+    let half = Step::try_often(test, best.rate.div_ceil(2))?;
+    println!();
+    for (name, step) in [("highest rate carried", &best), ("half of it", &half)] {
+        println!(
+            "{name:22} {}/s, p99 {} ms",
+            step.rate,
+            milliseconds(step.p99).trim_start()
+        );
+    }
     println!("Carried: at least 99 % decided in time, and p99 at most 5 ms, counted from when requests were due.");
     Ok(())
 }
@@ -54,6 +54,17 @@ struct Step {
 }
 
 impl Step {
+    fn try_often(test: &mut Test<'_>, rate: u64) -> Result<Self, Box<dyn Error>> {
+        let mut step = Self::measure(test, rate)?;
+        for _ in 1..TRIES {
+            if step.is_carried() {
+                break;
+            }
+            step = Self::measure(test, rate)?;
+        }
+        Ok(step)
+    }
+
     fn measure(test: &mut Test<'_>, rate: u64) -> Result<Self, Box<dyn Error>> {
         let options = Options {
             rate,
@@ -67,12 +78,14 @@ impl Step {
             ..
         } = measure(test, &options)?;
         let decided = in_time.saturating_sub(tally.failed_open.count());
-        Ok(Self {
+        let step = Self {
             rate,
             decided: decided as f64 / due.max(1) as f64,
             p99: tally.latencies().percentile(99.0),
             bare_p99: bare.percentile(99.0),
-        })
+        };
+        step.print();
+        Ok(step)
     }
 
     fn is_carried(&self) -> bool {

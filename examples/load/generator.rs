@@ -53,7 +53,7 @@ pub(crate) struct Load<'a> {
     watched: Duration,
     tallies: Vec<Arc<Mutex<Tally>>>,
     instances: Vec<JoinHandle<()>>,
-    pacer: thread::JoinHandle<u64>,
+    pacer: thread::JoinHandle<(u64, Tally)>,
     is_over: Arc<AtomicBool>,
 }
 
@@ -113,14 +113,13 @@ impl<'a> Load<'a> {
 
     /// Waits for the responses that are missing. What was due and is not sent by now is given up.
     ///
-    /// Returns how many were due in all, and what has been answered since the last look.
+    /// Returns how many were due in all, and what became of them since the last look.
     pub(crate) fn finish(mut self) -> (u64, Tally) {
         self.is_over.store(true, Ordering::Relaxed);
-        let due = self.pacer.join().expect("the pacer does not panic");
+        let (due, mut rest) = self.pacer.join().expect("the pacer does not panic");
         for instance in self.instances.drain(..) {
             self.runtime.block_on(instance).expect("no instance panics");
         }
-        let mut rest = Tally::new();
         for tally in &self.tallies {
             rest.add(&tally.lock().unwrap_or_else(PoisonError::into_inner));
         }
@@ -147,9 +146,9 @@ struct Pacer {
 }
 
 impl Pacer {
-    /// How many were due.
-    fn run(self, senders: &[Sender<Batch>]) -> u64 {
-        let (mut random, mut all) = (Random::new(u64::MAX), 0);
+    /// How many were due, and those of them that were not sent.
+    fn run(self, senders: &[Sender<Batch>]) -> (u64, Tally) {
+        let (mut random, mut all, mut unsent) = (Random::new(u64::MAX), 0, Tally::new());
         let mean = self.rate as f64 * TICK.as_secs_f64();
         let turns = (0..senders.len()).cycle();
         for (tick, turn) in (0..).zip(turns) {
@@ -158,36 +157,45 @@ impl Pacer {
                 break;
             }
             let count = random.poisson(mean);
+            if count == 0 {
+                continue;
+            }
             all += u64::from(count);
             let early = due.saturating_duration_since(Instant::now());
             if !early.is_zero() {
                 thread::sleep(early);
             }
-            // After the end it only counts what it has not come to.
-            if count > 0 && !self.is_over.load(Ordering::Relaxed) {
-                let _ = senders[turn].blocking_send(Batch { due, count });
+            let is_over = self.is_over.load(Ordering::Relaxed);
+            if is_over || senders[turn].blocking_send(Batch { due, count }).is_err() {
+                unsent.give_up(count, due);
             }
         }
-        all
+        (all, unsent)
     }
 }
 
 /// Whose requests they are.
 struct Senders {
     users: Users,
+    random: Random,
     is_one: bool,
 }
 
 impl Senders {
+    /// The same seed chooses the same users in the same order.
     fn new(options: &Options, seed: u64) -> Self {
         Self {
-            users: Users::new(options.users, options.skew, seed),
+            users: Users::new(options.users, options.skew),
+            random: Random::new(seed),
             is_one: options.mode == Mode::HotKey,
         }
     }
 
     fn request(&mut self) -> Request<()> {
-        let user = if self.is_one { UserId(1) } else { self.users.next() };
+        let user = match self.is_one {
+            true => UserId(1),
+            false => self.users.choose(&mut self.random),
+        };
         let mut request = Request::new(());
         request.extensions_mut().insert(user);
         request

@@ -9,12 +9,12 @@ use std::{
 
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn, util::ServiceFn};
-use tower_quota::{Algorithm, Decision, Outcome, QuotaPolicy, RateLimit, RateLimitLayer, RedisStore, key};
+use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimit, RateLimitLayer, RedisStore, key};
 
 use super::{
     Test,
     options::{Mode, Options},
-    users::UserId,
+    users::{UserId, Users},
 };
 
 pub(crate) const INSTANCES: usize = 4;
@@ -27,25 +27,35 @@ pub(crate) fn bare() -> Bare {
 }
 
 /// Put the limits of your own service here.
-fn policies(options: &Options) -> Vec<QuotaPolicy> {
-    // The day begins anew at midnight: who has been seen stays in Redis until then. It is the most memory that users
-    // can take.
+pub(crate) fn policies(options: &Options) -> Vec<QuotaPolicy> {
     let three = |second, minute, day| {
         vec![
             QuotaPolicy::per_second("second", second),
             QuotaPolicy::per_minute("minute", minute),
-            QuotaPolicy::per_day("day", day).with_algorithm(Algorithm::FixedWindow),
+            QuotaPolicy::per_day("day", day),
         ]
     };
     match options.mode {
         Mode::HotKey => vec![QuotaPolicy::per_minute("minute", 100)],
         Mode::Refusal => three(5, 20, 1_000),
-        // Even if all requests are those of one user.
+        // Usual quotas, but at least twice of what the heaviest user sends. The larger a quota, the sooner a user who is
+        // below it is forgotten by Redis: with huge ones there would be hardly a key.
         Mode::Find | Mode::Normal | Mode::Outage => {
-            let rate = options.rate * 2;
-            three(rate, rate * 60, rate * 86_400)
+            let heaviest = Users::new(options.users, options.skew).heaviest() * options.rate as f64;
+            let at_least = |usual: u64, seconds: f64| usual.max(round((heaviest * seconds * 2.0) as u64));
+            // The warm-up is before these seconds.
+            let run = options.seconds as f64 + 1.0;
+            three(at_least(100, 2.0), at_least(1_000, 60.0), at_least(10_000, run))
         }
     }
+}
+
+/// The next one, two or five with zeros. As quotas are: for these, Redis has to keep no fractions of microseconds.
+fn round(number: u64) -> u64 {
+    let mut numbers = (0..).flat_map(|zeros| [1, 2, 5].map(|digit| digit * 10_u64.pow(zeros)));
+    numbers
+        .find(|round| *round >= number)
+        .expect("quotas are far from the largest")
 }
 
 /// Each with connections of its own.

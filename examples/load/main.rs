@@ -106,6 +106,5 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         Mode::HotKey | Mode::Normal | Mode::Refusal => measure::run(&mut test),
     };
     // Also after a mistake: in somebody's Redis nothing is left behind.
-    server.clean_up()?;
-    result
+    result.and(server.clean_up())
 }

@@ -30,6 +30,8 @@ pub(crate) struct Measured {
     pub(crate) after: Figures,
     /// Bytes, and of how many keys.
     pub(crate) bytes_per_key: (f64, usize),
+    /// How many of these bytes the test's own key prefix takes.
+    pub(crate) extra_key_bytes: usize,
     /// Of this process.
     pub(crate) processor_seconds: Option<f64>,
 }
@@ -68,6 +70,7 @@ pub(crate) fn measure(test: &mut Test<'_>, options: &Options) -> Result<Measured
         before,
         after,
         bytes_per_key: test.server.bytes_per_key()?,
+        extra_key_bytes: test.server.extra_key_bytes(),
         processor_seconds: own_before.zip(own_after).map(|(before, after)| after - before),
     })
 }

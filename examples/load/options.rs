@@ -86,9 +86,9 @@ impl Options {
         if self.redis_url.is_some() {
             return Err("--mode outage stops Redis, so it does not take the one of REDIS_URL: unset it".to_owned());
         }
-        if self.seconds < 5 {
+        if self.seconds < 7 {
             return Err(format!(
-                "--seconds {}: the five phases of --mode outage take 5",
+                "--seconds {}: the five phases of --mode outage take 7",
                 self.seconds
             ));
         }
@@ -105,9 +105,8 @@ impl Mode {
             "outage" => Self::Outage,
             "refusal" => Self::Refusal,
             _ => {
-                return Err(format!(
-                    "--mode {name} is none of normal, refusal, outage, hot-key, find"
-                ));
+                let modes = "normal, refusal, outage, hot-key, find";
+                return Err(format!("--mode {name} is none of {modes}"));
             }
         })
     }

@@ -7,62 +7,107 @@ use std::{
 
 use super::{
     Test, failed_connections::FailedConnections, generator::Load, instances::limited, report::milliseconds,
-    tally::Tally,
+    support::RedisServer, tally::Tally,
 };
 
-/// A part of the run between two things that happen to the server.
-struct Phase {
+/// A part of the run, which begins with something that happens to the server.
+struct Part {
     name: &'static str,
-    /// What happened, and when after the start.
     event: &'static str,
+    happen: fn(&RedisServer),
+    /// Whether the server answers from then on.
+    is_up: bool,
+    /// The last one takes what is left.
+    sevenths: u64,
+}
+
+impl Part {
+    const fn new(
+        name: &'static str,
+        event: &'static str,
+        happen: fn(&RedisServer),
+        is_up: bool,
+        sevenths: u64,
+    ) -> Self {
+        Self {
+            name,
+            event,
+            happen,
+            is_up,
+            sevenths,
+        }
+    }
+}
+
+const PARTS: [Part; 5] = [
+    Part::new("undisturbed", "the load begins", |_| {}, true, 1),
+    Part::new(
+        "paused",
+        "SIGSTOP: connections stay, nothing is answered",
+        RedisServer::pause,
+        false,
+        1,
+    ),
+    Part::new(
+        "resumed",
+        "SIGCONT: what was sent meanwhile is answered",
+        RedisServer::resume,
+        true,
+        2,
+    ),
+    Part::new(
+        "killed",
+        "SIGKILL: connections break, new ones are refused",
+        RedisServer::kill,
+        false,
+        1,
+    ),
+    Part::new(
+        "restarted",
+        "an empty server on the same port",
+        RedisServer::restart,
+        true,
+        2,
+    ),
+];
+
+/// What came of it.
+struct Phase {
+    part: &'static Part,
+    /// After the start.
     at: Duration,
-    /// From when on the server answered, if it does.
-    up: Option<Instant>,
+    /// When the part's event was over: from then on the server answered, or did not.
+    since: Instant,
     tally: Tally,
     failed_connections: u64,
 }
 
 pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
     let server = test.server.own().ok_or("the outage takes a server of its own")?;
-    let happenings: [(_, _, &dyn Fn()); 5] = [
-        ("undisturbed", "the load begins", &|| {}),
-        ("paused", "SIGSTOP: connections stay, nothing is answered", &|| {
-            server.pause()
-        }),
-        ("resumed", "SIGCONT: what was sent meanwhile is answered", &|| {
-            server.resume()
-        }),
-        ("killed", "SIGKILL: connections break, new ones are refused", &|| {
-            server.kill()
-        }),
-        ("restarted", "an empty server on the same port", &|| server.restart()),
-    ];
     let failed_connections = FailedConnections::count()?;
     let services = limited(test, test.options)?;
     let mut load = Load::start(test.runtime, services, test.options);
-    let (start, part) = (Instant::now(), test.options.seconds / 5);
-    let mut phases = Vec::new();
-    for (number, (name, event, happen)) in (1..).zip(happenings) {
+    let (start, mut end, mut phases) = (Instant::now(), 0, Vec::new());
+    for (number, part) in (1..).zip(&PARTS) {
         let at = start.elapsed();
-        happen();
-        let up = !matches!(name, "killed" | "paused");
-        let up = up.then(Instant::now);
-        let seconds = if number == 5 {
-            test.options.seconds
-        } else {
-            part * number
-        };
-        let tally = load.watch(Duration::from_secs(seconds), &mut test.progress, name);
+        (part.happen)(server);
+        let since = Instant::now();
+        end += part.sevenths * (test.options.seconds / 7);
+        if number == PARTS.len() {
+            end = test.options.seconds;
+        }
+        let tally = load.watch(Duration::from_secs(end), &mut test.progress, part.name);
         phases.push(Phase {
-            name,
-            event,
+            part,
             at,
-            up,
+            since,
             tally,
             failed_connections: failed_connections.take(),
         });
     }
-    load.finish();
+    if let Some(last) = phases.last_mut() {
+        last.tally.add(&load.finish().1);
+    }
     test.progress.clear();
     print(&phases);
     Ok(())
@@ -70,15 +115,15 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
 
 fn print(phases: &[Phase]) {
     println!("what happened");
-    for phase in phases {
-        println!("  {:>6.2} s  {:12} {}", phase.at.as_secs_f64(), phase.name, phase.event);
+    for Phase { part, at, .. } in phases {
+        println!("  {:>6.2} s  {:12} {}", at.as_secs_f64(), part.name, part.event);
     }
     println!("\nphase          allowed    refused  failed open   longest wait   failed connections");
     for phase in phases {
         let tally = &phase.tally;
         println!(
             "{:11} {:>10} {:>10} {:>12} {:>11} ms {:>20}",
-            phase.name,
+            phase.part.name,
             tally.allowed.count(),
             tally.refused.count(),
             tally.failed_open.count(),
@@ -87,19 +132,18 @@ fn print(phases: &[Phase]) {
         );
     }
     println!();
-    for phase in &phases[1..] {
-        if let Some(up) = phase.up {
-            println!("limits hold again, {}: {}", phase.name, recovery(phase, up));
-        }
+    for phase in phases[1..].iter().filter(|phase| phase.part.is_up) {
+        println!("limits hold again, {}: {}", phase.part.name, recovery(phase));
     }
     println!("A request is counted in the phase in which it was answered, its wait from when it was due.");
 }
 
 /// How long after the server was there the last request passed without a decision.
-fn recovery(phase: &Phase, up: Instant) -> String {
+fn recovery(phase: &Phase) -> String {
     if phase.tally.decided() == 0 {
         return "not in this phase".to_owned();
     }
-    let last = phase.tally.last_failed_open.unwrap_or(up);
-    format!("after {:.2} s", last.saturating_duration_since(up).as_secs_f64())
+    let last = phase.tally.last_failed_open.unwrap_or(phase.since);
+    let after = last.saturating_duration_since(phase.since);
+    format!("after {:.2} s", after.as_secs_f64())
 }

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    instances::INSTANCES,
+    instances::{INSTANCES, policies},
     measure::Measured,
     options::{Mode, Options},
     server::Server,
@@ -38,10 +38,13 @@ impl fmt::Display for Head<'_> {
             ..
         } = self.options;
         writeln!(f, "mode {}: {rate} requests a second for {seconds} s", mode.name())?;
-        if *mode == Mode::HotKey {
-            writeln!(f, "{INSTANCES} instances; one user with 100 requests a minute")?;
-        } else {
-            writeln!(f, "{INSTANCES} instances; {users} users, chosen with a skew of {skew}")?;
+        match mode {
+            Mode::HotKey => writeln!(f, "{INSTANCES} instances; all requests are those of one user"),
+            _ => writeln!(f, "{INSTANCES} instances; {users} users, chosen with a skew of {skew}"),
+        }?;
+        for policy in policies(self.options) {
+            let window = policy.window().map_or(0, |window| window.as_secs());
+            writeln!(f, "  {:8} {} in {window} s", policy.name(), policy.quota())?;
         }
         match self.server.own() {
             Some(own) => writeln!(f, "Redis started for this on port {}", own.port()),
@@ -100,9 +103,12 @@ impl Report<'_> {
             "answered in time   {in_time}, {:.2} %, {rate:.0} a second",
             percent(*in_time, *due)
         )?;
-        let never = due.saturating_sub(tally.answered());
-        if never > 0 {
-            writeln!(f, "never sent         {never}: the generator could not keep up")?;
+        if tally.given_up() > 0 {
+            let unsent = tally.given_up();
+            writeln!(
+                f,
+                "never sent         {unsent}, since all of this was too slow for the rate"
+            )?;
         }
         writeln!(f, "allowed            {}", tally.allowed.count())?;
         writeln!(
@@ -115,13 +121,7 @@ impl Report<'_> {
     }
 
     fn redis(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Measured {
-            empty,
-            before,
-            after,
-            bytes_per_key: (bytes, sample),
-            ..
-        } = self.measured;
+        let Measured { before, after, .. } = self.measured;
         let busy = after.processor_seconds - before.processor_seconds;
         writeln!(f, "{}", after.version)?;
         writeln!(
@@ -134,22 +134,14 @@ impl Report<'_> {
             f,
             "  calls            {:.3} of the script per decision, {:.2} µs each inside of Redis",
             self.per_decision(self.script_calls() as f64),
-            (after.script_micros - before.script_micros) as f64 / self.script_calls().max(1) as f64
+            after.script_micros.saturating_sub(before.script_micros) as f64 / self.script_calls().max(1) as f64
         )?;
         writeln!(
             f,
             "  commands         {:.2} per decision, with those inside of the script",
-            self.per_decision((after.commands - before.commands) as f64)
+            self.per_decision(after.commands.saturating_sub(before.commands) as f64)
         )?;
-        writeln!(f, "  live keys        {}", after.keys)?;
-        writeln!(f, "  bytes per key    {bytes:.0} by MEMORY USAGE of {sample} keys")?;
-        let grown = after.used_memory.saturating_sub(empty.used_memory) as f64;
-        writeln!(
-            f,
-            "  used memory      {:.2} MB, {:.2} MB more than before the test",
-            after.used_memory as f64 / 1e6,
-            grown / 1e6
-        )?;
+        self.memory(f)?;
         let share = self.measured.processor_seconds.map(|busy| busy / self.seconds());
         let share = share.map_or("not known here".to_owned(), |share| {
             format!(
@@ -158,6 +150,28 @@ impl Report<'_> {
             )
         });
         writeln!(f, "this process       {share}, the generator included\n")
+    }
+
+    fn memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Measured {
+            empty,
+            after,
+            bytes_per_key: (bytes, sample),
+            ..
+        } = self.measured;
+        writeln!(f, "  live keys        {}", after.keys)?;
+        write!(f, "  bytes per key    {bytes:.0} by MEMORY USAGE of {sample} keys")?;
+        match self.measured.extra_key_bytes {
+            0 => writeln!(f)?,
+            extra => writeln!(f, ", whose prefix is {extra} bytes longer than the default")?,
+        }
+        let grown = after.used_memory.saturating_sub(empty.used_memory) as f64;
+        writeln!(
+            f,
+            "  used memory      {:.2} MB, {:.2} MB more than before the test",
+            after.used_memory as f64 / 1e6,
+            grown / 1e6
+        )
     }
 
     fn many_users(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,7 +185,7 @@ impl Report<'_> {
         let micros = self.redis_micros();
         writeln!(
             f,
-            "  processors of Redis  30 000 decisions a second at peak x {micros:.2} µs = {:.2}",
+            "  processors of Redis  30 000 decisions a second at peak x {micros:.2} µs = {:.2}; one server has one for scripts",
             PEAK * micros / 1e6
         )?;
         if let Some(busy) = self.measured.processor_seconds {
@@ -237,7 +251,15 @@ impl Report<'_> {
             f,
             "  local denials    {:.1} a second, of all instances together",
             per_second(self.local_refusals())
-        )
+        )?;
+        if let Some(busy) = self.measured.processor_seconds {
+            let denials = self.local_refusals() as f64 / busy;
+            writeln!(
+                f,
+                "                   {denials:.0} in a second of a processor, the generator included"
+            )?;
+        }
+        Ok(())
     }
 
     /// Refusals that Redis was not asked for.
@@ -247,7 +269,8 @@ impl Report<'_> {
     }
 
     fn script_calls(&self) -> u64 {
-        self.measured.after.script_calls - self.measured.before.script_calls
+        let Measured { before, after, .. } = self.measured;
+        after.script_calls.saturating_sub(before.script_calls)
     }
 
     fn redis_micros(&self) -> f64 {

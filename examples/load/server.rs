@@ -13,6 +13,9 @@ pub(crate) struct Server {
     key_prefix: String,
 }
 
+/// The default of the store.
+const USUAL_PREFIX: &str = "quota:";
+
 impl Server {
     /// The one at the URL, or a new one.
     pub(crate) fn new(url: Option<&str>) -> Self {
@@ -20,8 +23,12 @@ impl Server {
         let started = own.as_ref().map(RedisServer::url);
         Self {
             url: started.as_deref().or(url).unwrap_or_default().to_owned(),
+            // In somebody's Redis, one under which nobody else has keys: they are removed at the end.
+            key_prefix: match own {
+                Some(_) => USUAL_PREFIX.to_owned(),
+                None => format!("tower-quota-load-{}:", process::id()),
+            },
             own,
-            key_prefix: format!("quota-load-{}:", process::id()),
         }
     }
 
@@ -34,9 +41,13 @@ impl Server {
         self.own.as_ref()
     }
 
-    /// That of no other test, and of nothing else in somebody's Redis.
     pub(crate) fn key_prefix(&self) -> &str {
         &self.key_prefix
+    }
+
+    /// How many bytes each key is longer than it would be in production.
+    pub(crate) fn extra_key_bytes(&self) -> usize {
+        self.key_prefix.len() - USUAL_PREFIX.len()
     }
 
     fn connect(&self) -> RedisResult<Connection> {

@@ -30,8 +30,8 @@ impl Latencies {
         Duration::from_nanos(self.0.max())
     }
 
-    fn record(&mut self, latency: Duration) {
-        self.0.saturating_record(latency.as_nanos() as u64);
+    fn record(&mut self, latency: Duration, requests: u64) {
+        self.0.saturating_record_n(latency.as_nanos() as u64, requests);
     }
 
     fn add(&mut self, other: &Self) {
@@ -39,7 +39,7 @@ impl Latencies {
     }
 }
 
-/// The responses of a time.
+/// What became of the requests of a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) allowed: Latencies,
@@ -47,6 +47,8 @@ pub(crate) struct Tally {
     /// Passed on without a decision.
     pub(crate) failed_open: Latencies,
     pub(crate) last_failed_open: Option<Instant>,
+    /// Never sent. They count with the time that they had waited by then, which is less than they would have taken.
+    given_up: Latencies,
 }
 
 impl Tally {
@@ -56,6 +58,7 @@ impl Tally {
             refused: Latencies::new(),
             failed_open: Latencies::new(),
             last_failed_open: None,
+            given_up: Latencies::new(),
         }
     }
 
@@ -69,26 +72,36 @@ impl Tally {
                 &mut self.failed_open
             }
         };
-        latencies.record(answered.saturating_duration_since(due));
+        latencies.record(answered.saturating_duration_since(due), 1);
+    }
+
+    pub(crate) fn give_up(&mut self, requests: u32, due: Instant) {
+        self.given_up.record(due.elapsed(), requests.into());
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.allowed.add(&other.allowed);
         self.refused.add(&other.refused);
         self.failed_open.add(&other.failed_open);
+        self.given_up.add(&other.given_up);
         self.last_failed_open = self.last_failed_open.max(other.last_failed_open);
     }
 
-    /// Of all responses, whatever they say.
+    /// Of all requests, whatever became of them.
     pub(crate) fn latencies(&self) -> Latencies {
         let mut all = self.allowed.clone();
         all.add(&self.refused);
         all.add(&self.failed_open);
+        all.add(&self.given_up);
         all
     }
 
     pub(crate) fn decided(&self) -> u64 {
         self.allowed.count() + self.refused.count()
+    }
+
+    pub(crate) fn given_up(&self) -> u64 {
+        self.given_up.count()
     }
 
     pub(crate) fn answered(&self) -> u64 {

@@ -12,38 +12,63 @@ impl ToPartitionKey for UserId {
     }
 }
 
-/// Chooses users by Zipf's law: the k-th heaviest sends in proportion to `1 / k^skew`.
+/// Zipf's law as Mandelbrot has it: the k-th heaviest user sends in proportion to `1 / (k + shift)^skew`.
 ///
-/// The law's sum is replaced by its integral, which takes no table. The heaviest of a million users sends 5 % of all
-/// requests then, instead of 7 %, at a skew of 1.
-#[derive(Clone, Debug)]
+/// The shift is one user in ten thousand. Without it the heaviest of a million would send 5 % of all requests, which no
+/// quota for users would allow; with it, it is 0.1 %. The law's sum is replaced by its integral, which takes no table.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Users {
     count: u64,
+    shift: f64,
     skew: f64,
-    random: Random,
 }
 
 impl Users {
-    /// The same seed chooses the same users in the same order.
-    pub(crate) fn new(count: u64, skew: f64, seed: u64) -> Self {
+    pub(crate) fn new(count: u64, skew: f64) -> Self {
         Self {
             count,
+            shift: (count / 10_000) as f64,
             skew,
-            random: Random::new(seed),
         }
     }
 
-    pub(crate) fn next(&mut self) -> UserId {
-        let (end, flatness) = (self.count as f64 + 1.0, 1.0 - self.skew);
-        let part = self.random.part();
-        let rank = if flatness.abs() < 1e-9 {
-            end.powf(part)
-        } else {
-            (1.0 + part * (end.powf(flatness) - 1.0)).powf(flatness.recip())
-        };
+    pub(crate) fn choose(&self, random: &mut Random) -> UserId {
+        let rank = self.rank(random.part());
         // Rounding can lead beyond both ends.
         UserId((rank as u64).clamp(1, self.count))
     }
+
+    /// The part of all requests that the heaviest user sends.
+    pub(crate) fn heaviest(&self) -> f64 {
+        let [begin, second, end] = [1.0, 2.0, self.count as f64 + 1.0].map(|rank| self.integral(rank));
+        (second - begin) / (end - begin)
+    }
+
+    /// Up to the user of this rank, but for a constant.
+    fn integral(&self, rank: f64) -> f64 {
+        let (place, flatness) = (rank + self.shift, 1.0 - self.skew);
+        if is_zero(flatness) {
+            place.ln()
+        } else {
+            place.powf(flatness) / flatness
+        }
+    }
+
+    /// The rank up to which users send this part of all requests.
+    fn rank(&self, part: f64) -> f64 {
+        let [begin, end] = [1.0, self.count as f64 + 1.0].map(|rank| self.integral(rank));
+        let (integral, flatness) = (begin + part * (end - begin), 1.0 - self.skew);
+        let place = if is_zero(flatness) {
+            integral.exp()
+        } else {
+            (integral * flatness).powf(flatness.recip())
+        };
+        place - self.shift
+    }
+}
+
+fn is_zero(flatness: f64) -> bool {
+    flatness.abs() < 1e-9
 }
 
 /// SplitMix64: good enough for dice, and the same on every machine.
