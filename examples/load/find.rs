@@ -70,19 +70,14 @@ impl Step {
             rate,
             ..test.options.clone()
         };
-        let Measured {
-            tally,
-            bare,
-            due,
-            in_time,
-            ..
-        } = measure(test, &options)?;
-        let decided = in_time.saturating_sub(tally.failed_open.count());
+        let Measured { limited, bare, .. } = measure(test, &options)?;
+        let tally = &limited.tally;
+        let decided = limited.in_time.saturating_sub(tally.failed_open.count());
         let step = Self {
             rate,
-            decided: decided as f64 / due.max(1) as f64,
+            decided: decided as f64 / limited.due.max(1) as f64,
             p99: tally.latencies().percentile(99.0),
-            bare_p99: bare.percentile(99.0),
+            bare_p99: bare.tally.latencies().percentile(99.0),
         };
         step.print();
         Ok(step)

@@ -12,17 +12,12 @@ use super::{
     options::Options,
     report::Report,
     server::{self, Figures},
-    tally::{Latencies, Tally},
+    tally::Tally,
 };
 
 pub(crate) struct Measured {
-    /// Of the bare service.
-    pub(crate) bare: Latencies,
-    pub(crate) tally: Tally,
-    /// Requests.
-    pub(crate) due: u64,
-    /// How many of them were answered before the time was over; those are also in the tally.
-    pub(crate) in_time: u64,
+    pub(crate) bare: Run,
+    pub(crate) limited: Run,
     /// Redis before the first request.
     pub(crate) empty: Figures,
     /// Redis after the warm-up.
@@ -32,8 +27,25 @@ pub(crate) struct Measured {
     pub(crate) bytes_per_key: (f64, usize),
     /// How many of these bytes the test's own key prefix takes.
     pub(crate) extra_key_bytes: usize,
-    /// Of this process.
+}
+
+/// Load on the four instances, from its beginning to its end.
+pub(crate) struct Run {
+    pub(crate) tally: Tally,
+    /// Requests.
+    pub(crate) due: u64,
+    /// How many of them were answered before the time was over; those are also in the tally.
+    pub(crate) in_time: u64,
+    /// How long this process kept the processors busy, if the system says so.
     pub(crate) processor_seconds: Option<f64>,
+}
+
+impl Run {
+    /// Of processor time, the generator included.
+    pub(crate) fn micros_per_request(&self) -> Option<f64> {
+        let requests = self.tally.answered().max(1);
+        self.processor_seconds.map(|busy| busy * 1e6 / requests as f64)
+    }
 }
 
 pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
@@ -54,38 +66,40 @@ pub(crate) fn measure(test: &mut Test<'_>, options: &Options) -> Result<Measured
         seconds: 1,
         ..options.clone()
     };
-    let (_, _, bare) = run_load(test, array::from_fn(|_| bare()), &second, "bare service");
+    let bare = run_load(test, array::from_fn(|_| bare()), &second, "bare service");
     let services = limited(test, options)?;
     run_load(test, services.clone(), &second, "warm-up");
-    let (before, own_before) = (test.server.figures()?, server::own_processor_seconds());
-    let (due, in_time, tally) = run_load(test, services, options, options.mode.name());
-    let (after, own_after) = (test.server.figures()?, server::own_processor_seconds());
+    let before = test.server.figures()?;
+    let limited = run_load(test, services, options, options.mode.name());
     test.progress.clear();
     Ok(Measured {
-        bare: bare.latencies(),
-        tally,
-        due,
-        in_time,
+        bare,
+        limited,
         empty,
         before,
-        after,
+        after: test.server.figures()?,
         bytes_per_key: test.server.bytes_per_key()?,
         extra_key_bytes: test.server.extra_key_bytes(),
-        processor_seconds: own_before.zip(own_after).map(|(before, after)| after - before),
     })
 }
 
-/// How many requests were due, how many of them were answered before the time was over, and all answers.
-fn run_load<S, B>(test: &mut Test<'_>, services: [S; INSTANCES], options: &Options, what: &str) -> (u64, u64, Tally)
+fn run_load<S, B>(test: &mut Test<'_>, services: [S; INSTANCES], options: &Options, what: &str) -> Run
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: Send + 'static,
 {
+    let begin = server::own_processor_seconds();
     let mut load = Load::start(test.runtime, services, options);
     let mut tally = load.watch(Duration::from_secs(options.seconds), &mut test.progress, what);
     let in_time = tally.answered();
     let (due, late) = load.finish();
     tally.add(&late);
-    (due, in_time, tally)
+    let end = server::own_processor_seconds();
+    Run {
+        tally,
+        due,
+        in_time,
+        processor_seconds: begin.zip(end).map(|(begin, end)| end - begin),
+    }
 }

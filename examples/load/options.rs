@@ -7,8 +7,8 @@ Usage: cargo run --release --example load -- [OPTIONS]
 
   --rate NUMBER      requests a second, of all four instances together  [30000; find begins with 2000]
   --seconds NUMBER   how long requests are measured                     [30; each step of find: 5]
-  --users NUMBER     how many users there are to choose from            [1000000]
-  --skew NUMBER      exponent of Zipf's law: 0 chooses evenly           [1.0]
+  --users NUMBER     how many users there are to choose from            [1000000; refusal: 10000]
+  --skew NUMBER      exponent of Zipf's law: 0 chooses evenly           [1]
   --mode MODE        normal    large quotas: all requests are allowed   [normal]
                      refusal   small quotas: what do refusals cost?
                      outage    Redis is paused, killed and started again
@@ -51,7 +51,7 @@ impl Options {
         mut arguments: impl Iterator<Item = String>,
         redis_url: Option<String>,
     ) -> Result<Asked, String> {
-        let (mut rate, mut seconds, mut users, mut skew, mut mode) = (None, None, 1_000_000, 1.0, Mode::Normal);
+        let (mut rate, mut seconds, mut users, mut skew, mut mode) = (None, None, None, 1.0, Mode::Normal);
         while let Some(name) = arguments.next() {
             if name == "--help" {
                 return Ok(Asked::Help);
@@ -60,17 +60,19 @@ impl Options {
             match &*name {
                 "--rate" => rate = Some(number(&name, &value()?, 1..=1_000_000)?),
                 "--seconds" => seconds = Some(number(&name, &value()?, 1..=86_400)?),
-                "--users" => users = number(&name, &value()?, 1..=1_000_000_000)?,
+                "--users" => users = Some(number(&name, &value()?, 1..=1_000_000_000)?),
                 "--skew" => skew = number(&name, &value()?, 0.0..=10.0)?,
                 "--mode" => mode = Mode::parse(&value()?)?,
                 _ => return Err(format!("{name} is no option")),
             }
         }
         let (usual_rate, usual_seconds) = if mode == Mode::Find { (2_000, 5) } else { (30_000, 30) };
+        // Among a million, few use up even a small quota in half a minute.
+        let usual_users = if mode == Mode::Refusal { 10_000 } else { 1_000_000 };
         let options = Self {
             rate: rate.unwrap_or(usual_rate),
             seconds: seconds.unwrap_or(usual_seconds),
-            users,
+            users: users.unwrap_or(usual_users),
             skew,
             mode,
             redis_url: redis_url.filter(|url| !url.is_empty()),

@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use super::{
     instances::{INSTANCES, policies},
-    measure::Measured,
+    measure::{Measured, Run},
     options::{Mode, Options},
     server::Server,
     tally::Latencies,
@@ -74,14 +74,15 @@ impl fmt::Display for Report<'_> {
 
 impl Report<'_> {
     fn latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Measured { bare, tally, .. } = self.measured;
+        let Measured { bare, limited, .. } = self.measured;
+        let (bare, tally) = (bare.tally.latencies(), &limited.tally);
         let all = tally.latencies();
         writeln!(f, "ms from due to answered     p50      p90      p99    p99.9      max")?;
-        row(f, "bare service", &points(bare))?;
+        row(f, "bare service", &points(&bare))?;
         row(f, "with limits", &points(&all))?;
         let added: Vec<_> = points(&all)
             .iter()
-            .zip(points(bare))
+            .zip(points(&bare))
             .map(|(all, bare)| all - bare)
             .collect();
         row(f, "added", &added)?;
@@ -93,9 +94,9 @@ impl Report<'_> {
     }
 
     fn outcomes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Measured {
+        let Run {
             tally, due, in_time, ..
-        } = self.measured;
+        } = &self.measured.limited;
         let rate = *in_time as f64 / self.seconds();
         writeln!(f, "due                {due}")?;
         writeln!(
@@ -142,14 +143,16 @@ impl Report<'_> {
             self.per_decision(after.commands.saturating_sub(before.commands) as f64)
         )?;
         self.memory(f)?;
-        let share = self.measured.processor_seconds.map(|busy| busy / self.seconds());
-        let share = share.map_or("not known here".to_owned(), |share| {
-            format!(
-                "{share:.3} s per second, {:.2} µs per request",
-                share * 1e6 / self.achieved()
-            )
-        });
-        writeln!(f, "this process       {share}, the generator included\n")
+        let Measured { bare, limited, .. } = self.measured;
+        match (limited.processor_seconds, limited.micros_per_request()) {
+            (Some(busy), Some(micros)) => writeln!(
+                f,
+                "this process       {:.3} s per second, {micros:.2} µs per request; with the bare service {:.2} µs\n",
+                busy / self.seconds(),
+                bare.micros_per_request().unwrap_or(0.0)
+            ),
+            _ => writeln!(f, "this process       the system does not say how busy it was\n"),
+        }
     }
 
     fn memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -188,13 +191,13 @@ impl Report<'_> {
             "  processors of Redis  30 000 decisions a second at peak x {micros:.2} µs = {:.2}; one server has one for scripts",
             PEAK * micros / 1e6
         )?;
-        if let Some(busy) = self.measured.processor_seconds {
-            let micros = busy * 1e6 / self.seconds() / self.achieved();
+        let Measured { bare, limited, .. } = self.measured;
+        if let Some((bare, limited)) = bare.micros_per_request().zip(limited.micros_per_request()) {
             writeln!(
                 f,
-                "  all instances        30 000 requests a second at peak x {micros:.2} µs = {:.2} processors at most: \
-                 the generator is in it",
-                PEAK * micros / 1e6
+                "  all instances        30 000 requests a second at peak x ({limited:.2} - {bare:.2}) µs = {:.2} processors \
+                 for their limits",
+                PEAK * (limited - bare) / 1e6
             )?;
         }
         Ok(())
@@ -217,7 +220,7 @@ impl Report<'_> {
     }
 
     fn refusals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let refused = self.measured.tally.refused.count();
+        let refused = self.measured.limited.tally.refused.count();
         let asked = refused.saturating_sub(self.local_refusals());
         writeln!(f, "what refusals cost")?;
         writeln!(
@@ -227,7 +230,10 @@ impl Report<'_> {
             percent(self.local_refusals(), refused)
         )?;
         let more = |percent| {
-            let points = [&self.measured.tally.refused, &self.measured.tally.allowed];
+            let points = [
+                &self.measured.limited.tally.refused,
+                &self.measured.limited.tally.allowed,
+            ];
             let [refused, allowed] = points.map(|latencies| latencies.percentile(percent).as_secs_f64() * 1e3);
             refused - allowed
         };
@@ -252,7 +258,7 @@ impl Report<'_> {
             "  local denials    {:.1} a second, of all instances together",
             per_second(self.local_refusals())
         )?;
-        if let Some(busy) = self.measured.processor_seconds {
+        if let Some(busy) = self.measured.limited.processor_seconds {
             let denials = self.local_refusals() as f64 / busy;
             writeln!(
                 f,
@@ -265,7 +271,7 @@ impl Report<'_> {
     /// Refusals that Redis was not asked for.
     fn local_refusals(&self) -> u64 {
         let decided_by_redis = self.script_calls();
-        self.measured.tally.decided().saturating_sub(decided_by_redis)
+        self.measured.limited.tally.decided().saturating_sub(decided_by_redis)
     }
 
     fn script_calls(&self) -> u64 {
@@ -278,12 +284,7 @@ impl Report<'_> {
     }
 
     fn per_decision(&self, total: f64) -> f64 {
-        total / self.measured.tally.decided().max(1) as f64
-    }
-
-    /// Answers per second.
-    fn achieved(&self) -> f64 {
-        self.measured.in_time.max(1) as f64 / self.seconds()
+        total / self.measured.limited.tally.decided().max(1) as f64
     }
 
     fn seconds(&self) -> f64 {
