@@ -12,20 +12,24 @@
 //! end, however that comes: `$REDIS_SERVER`, else `redis-server` or `valkey-server` on the `PATH`.
 //!
 //! Four instances run in this process, each with a store, connections and a layer of its own around a service that
-//! answers at once. Requests come as those of independent users do: at moments that are fixed in advance, whether or not
-//! earlier ones have been answered. Each has to be sent at its moment, and from then its time is counted. A generator or a
-//! server that does not keep up shows as latency and as requests that were not answered in time, never as fewer
-//! requests: nothing is omitted that would have to be corrected afterwards.
+//! answers at once. The limits are in `instances.rs`: put your own there.
 //!
-//! The same is done with the bare service first, for a second. What it shows is the generator's own lateness; the
-//! difference is what the layer adds.
+//! Requests come as those of independent users do (a Poisson process, on a grid of a quarter of a millisecond): at moments
+//! that are fixed in advance, whether or not earlier requests have been answered. From the moment at which a request is due
+//! its time is counted, not from when it was sent. A generator or a server that does not keep up shows as latency and as
+//! requests that were not answered in time; what was never sent counts with the time it had waited. So there is no
+//! coordinated omission to correct afterwards.
+//!
+//! The same is done with the bare service first, for a second. What that shows is the generator's own lateness; the
+//! difference of each percentile is what the layer adds. Then comes a second of warm-up that is not counted.
 //!
 //! What this does not show: a network, and more than one machine. Client, server and generator share the processors, and
-//! all of them get slower when one gets more to do. Take it to compare, on your machine and with your quotas, and take
-//! the figures per decision to plan with.
+//! all of them get slower when one gets more to do. Take the latencies to compare, on a machine that does nothing else,
+//! and take the figures per decision to plan with.
 
 #![allow(clippy::disallowed_methods, reason = "a load test takes the real time")]
 
+mod conclusions;
 mod failed_connections;
 mod find;
 mod generator;

@@ -29,6 +29,33 @@ pub(crate) struct Measured {
     pub(crate) extra_key_bytes: usize,
 }
 
+impl Measured {
+    pub(crate) fn live_keys(&self) -> u64 {
+        self.after.keys.saturating_sub(self.empty.keys)
+    }
+
+    pub(crate) fn script_calls(&self) -> u64 {
+        self.after.script_calls.saturating_sub(self.before.script_calls)
+    }
+
+    /// Refusals that Redis was not asked for.
+    pub(crate) fn local_refusals(&self) -> u64 {
+        let decided = self.limited.tally.decided();
+        decided
+            .saturating_sub(self.script_calls())
+            .min(self.limited.tally.refused.count())
+    }
+
+    /// Of the processors of Redis, for a decision.
+    pub(crate) fn redis_micros(&self) -> f64 {
+        self.per_decision((self.after.processor_seconds - self.before.processor_seconds) * 1e6)
+    }
+
+    pub(crate) fn per_decision(&self, total: f64) -> f64 {
+        total / self.limited.tally.decided().max(1) as f64
+    }
+}
+
 /// Load on the four instances, from its beginning to its end.
 pub(crate) struct Run {
     pub(crate) tally: Tally,

@@ -1,0 +1,124 @@
+//! What the figures mean: for more users, for refusals, for an attack.
+
+use std::fmt;
+
+use super::{
+    instances::INSTANCES,
+    measure::Measured,
+    options::{Mode, Options},
+    report::percent,
+};
+
+/// With fewer, what connections take weighs more than what keys take.
+const ENOUGH_KEYS: u64 = 10_000;
+
+const MANY_USERS: f64 = 10_000_000.0;
+const PEAK: f64 = 30_000.0;
+
+pub(crate) struct Conclusions<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) measured: &'a Measured,
+}
+
+impl fmt::Display for Conclusions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.options.mode {
+            Mode::HotKey => self.hot_key(f),
+            Mode::Refusal => self.refusals(f),
+            _ => self.many_users(f),
+        }
+    }
+}
+
+impl Conclusions<'_> {
+    fn many_users(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bytes, source) = self.bytes_per_user();
+        writeln!(f, "what that means for 10 million users")?;
+        writeln!(
+            f,
+            "  memory of Redis      10 000 000 x {bytes:.0} bytes ({source}) = {:.2} GB, if all are live at once",
+            MANY_USERS * bytes / 1e9
+        )?;
+        let micros = self.measured.redis_micros();
+        writeln!(
+            f,
+            "  processors of Redis  30 000 decisions a second at peak x {micros:.2} µs = {:.2}; one server has one for scripts",
+            PEAK * micros / 1e6
+        )?;
+        let Measured { bare, limited, .. } = self.measured;
+        if let Some((bare, limited)) = bare.micros_per_request().zip(limited.micros_per_request()) {
+            writeln!(
+                f,
+                "  all instances        30 000 requests a second at peak x ({limited:.2} - {bare:.2}) µs = {:.2} processors \
+                 for their limits",
+                PEAK * (limited - bare) / 1e6
+            )?;
+        }
+        Ok(())
+    }
+
+    /// All users are in Redis, the tables that find them included, if there are enough of them.
+    fn bytes_per_user(&self) -> (f64, &'static str) {
+        let Measured {
+            empty,
+            after,
+            bytes_per_key,
+            ..
+        } = self.measured;
+        let keys = self.measured.live_keys();
+        if keys < ENOUGH_KEYS {
+            return (bytes_per_key.0, "MEMORY USAGE; too few keys to tell what tables take");
+        }
+        let grown = after.used_memory.saturating_sub(empty.used_memory);
+        (grown as f64 / keys as f64, "growth of used memory / live keys")
+    }
+
+    fn refusals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refused = self.measured.limited.tally.refused.count();
+        let asked = refused.saturating_sub(self.measured.local_refusals());
+        writeln!(f, "what refusals cost")?;
+        writeln!(
+            f,
+            "  calls            {:.3} of the script per refusal; {:.2} % of the refusals were made without Redis",
+            asked as f64 / refused.max(1) as f64,
+            percent(self.measured.local_refusals(), refused)
+        )?;
+        let more = |percent| {
+            let points = [
+                &self.measured.limited.tally.refused,
+                &self.measured.limited.tally.allowed,
+            ];
+            let [refused, allowed] = points.map(|latencies| latencies.percentile(percent).as_secs_f64() * 1e3);
+            refused - allowed
+        };
+        writeln!(
+            f,
+            "  latency          {:+.3} ms at p50 and {:+.3} ms at p99, compared with allowed requests",
+            more(50.0),
+            more(99.0)
+        )
+    }
+
+    fn hot_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per_second = |count: u64| count as f64 / self.options.seconds as f64;
+        writeln!(f, "one user under attack")?;
+        writeln!(
+            f,
+            "  calls            {:.1} of the script a second from each instance",
+            per_second(self.measured.script_calls()) / INSTANCES as f64
+        )?;
+        writeln!(
+            f,
+            "  local denials    {:.1} a second, of all instances together",
+            per_second(self.measured.local_refusals())
+        )?;
+        if let Some(busy) = self.measured.limited.processor_seconds.filter(|busy| *busy > 0.0) {
+            let denials = self.measured.local_refusals() as f64 / busy;
+            writeln!(
+                f,
+                "                   {denials:.0} in a second of a processor, the generator included"
+            )?;
+        }
+        Ok(())
+    }
+}
