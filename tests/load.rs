@@ -15,6 +15,8 @@ use std::{
     time::Duration,
 };
 
+use load::users::{Random, UserId, Users};
+
 /// What the parent tells a child, and by which it knows that it is the example.
 const CHILD: &str = "TOWER_QUOTA_TEST_LOAD";
 
@@ -22,10 +24,54 @@ fn main() -> ExitCode {
     if env::var_os(CHILD).is_some() {
         return load::main();
     }
+    few_users_send_many_requests_as_the_skew_says();
+    requests_come_by_chance_at_the_rate();
     what_is_not_understood_prints_the_usage_and_exits_with_2();
     every_mode_reports_what_it_is_for();
     the_server_that_it_started_ends_with_it();
     ExitCode::SUCCESS
+}
+
+/// The dice are always the same, so that this is no matter of luck.
+fn few_users_send_many_requests_as_the_skew_says() {
+    const REQUESTS: u64 = 100_000;
+    for (count, skew) in [
+        (1, 1.0),
+        (10, 0.0),
+        (10, 1.0),
+        (10, 10.0),
+        (1_000_000, 0.5),
+        (1_000_000, 1.0),
+        (1_000_000, 2.0),
+    ] {
+        let (users, mut random) = (Users::new(count, skew), Random::new(7));
+        let mut heaviest = 0;
+        for _ in 0..REQUESTS {
+            let UserId(user) = users.choose(&mut random);
+            assert!((1..=count).contains(&user), "{count} {skew}: {user}");
+            heaviest += u64::from(user == 1);
+        }
+        let [part, expected] = [heaviest as f64 / REQUESTS as f64, users.heaviest()];
+        assert!((part - expected).abs() < 0.003, "{count} {skew}: {part} {expected}");
+    }
+    assert!((Users::new(10, 0.0).heaviest() - 0.1).abs() < 1e-9);
+    assert!((0.001..0.002).contains(&Users::new(1_000_000, 1.0).heaviest()));
+    println!("test few_users_send_many_requests_as_the_skew_says ... ok");
+}
+
+fn requests_come_by_chance_at_the_rate() {
+    for mean in [0.01, 7.5, 250.0] {
+        let mut random = Random::new(7);
+        let counts: Vec<_> = (0..100_000).map(|_| f64::from(random.poisson(mean))).collect();
+        let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / counts.len() as f64;
+        // Both are the mean, as it is when nobody knows of anybody else.
+        let found = average(&mut counts.iter().copied());
+        let variance = average(&mut counts.iter().map(|count| (count - found).powi(2)));
+        for value in [found, variance] {
+            assert!((value / mean - 1.0).abs() < 0.05, "{mean}: {found} {variance}");
+        }
+    }
+    println!("test requests_come_by_chance_at_the_rate ... ok");
 }
 
 fn start(arguments: &[&str], redis_url: Option<&str>) -> Child {

@@ -43,7 +43,7 @@ mod server;
 #[path = "../../tests/support/mod.rs"]
 pub(crate) mod support;
 mod tally;
-mod users;
+pub(crate) mod users;
 
 use std::{env, error::Error, process::ExitCode};
 
