@@ -229,6 +229,66 @@ async fn a_cut_closes_open_connections_only() {
 }
 
 #[tokio::test]
+async fn a_reset_is_an_error_where_a_cut_is_an_end() {
+    let proxy = Proxy::start(shared_server().port()).await;
+    let mut client = connect(&proxy).await;
+    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    proxy.reset().await;
+    let error = timeout(LONG, client.read(&mut [0; 64])).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    proxy.set_mode(Mode::Reset);
+    assert_closed(&mut connect(&proxy).await).await;
+    proxy.set_mode(Mode::Forward);
+    let mut client = connect(&proxy).await;
+    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    proxy.cut().await;
+    assert_eq!(timeout(LONG, client.read(&mut [0; 64])).await.unwrap().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_delaying_proxy_keeps_the_order_also_when_the_delay_ends() {
+    let proxy = Proxy::start(shared_server().port()).await;
+    let mut client = connect(&proxy).await;
+    proxy.set_mode(Mode::Delay(SHORT));
+    client.write_all(b"ECHO first\r\n").await.unwrap();
+    timeout(SHORT, client.readable()).await.unwrap_err();
+    proxy.set_mode(Mode::Forward);
+    client.write_all(b"ECHO second\r\n").await.unwrap();
+    let expected = b"$5\r\nfirst\r\n$6\r\nsecond\r\n";
+    let mut replies = [0; 23];
+    timeout(LONG, client.read_exact(&mut replies)).await.unwrap().unwrap();
+    assert_eq!(&replies, expected);
+}
+
+#[tokio::test]
+async fn one_direction_can_be_swallowed_alone() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let mut client = connect(&proxy).await;
+    proxy.set_mode(Mode::SwallowReplies);
+    client.write_all(b"SET heard yes\r\n").await.unwrap();
+    timeout(SHORT, client.readable()).await.unwrap_err();
+    assert_eq!(server.command(&["GET", "heard"]), "yes");
+    proxy.set_mode(Mode::SwallowRequests);
+    client.write_all(b"SET heard no\r\n").await.unwrap();
+    timeout(SHORT, client.readable()).await.unwrap_err();
+    assert_eq!(server.command(&["GET", "heard"]), "yes");
+    proxy.set_mode(Mode::Forward);
+    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+}
+
+#[tokio::test]
+async fn a_connection_can_end_in_the_middle_of_a_reply() {
+    let proxy = Proxy::start(shared_server().port()).await;
+    let mut client = connect(&proxy).await;
+    proxy.set_mode(Mode::CutAfter(9));
+    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    assert_eq!(ping(&mut client).await, "+P");
+    assert_closed(&mut client).await;
+    assert_eq!(ping(&mut connect(&proxy).await).await, "+PONG\r\n");
+}
+
+#[tokio::test]
 async fn a_proxy_shows_the_end_of_the_server() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;

@@ -13,13 +13,16 @@ use std::{
 use crate::{
     clock::{Clock, Timestamp},
     decision::Decision,
-    error::StoreError,
+    error::{StoreError, StoreErrorKind},
     random,
     telemetry::StoreLog,
 };
 
 /// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with
 /// each failed try.
+///
+/// A connection that breaks takes all calls with it that were under way on it. That is one failure and not many: the
+/// store may be there for the next call. A deadline missed or an error answered is one for each call.
 #[derive(Debug, Clone)]
 pub(super) struct Breaker(Arc<Circuit>);
 
@@ -28,6 +31,8 @@ struct Circuit {
     /// Read by every call; all else is looked at only in trouble.
     is_open: AtomicBool,
     failures: AtomicU32,
+    /// How often the store was found unreachable by a call that began after the time before.
+    losses: AtomicU32,
     /// Calls that found the circuit open.
     refused: AtomicU64,
     trial: Mutex<Trial>,
@@ -46,8 +51,8 @@ struct Trial {
 /// How a call may go on.
 #[derive(Debug)]
 pub(super) enum Admission {
-    /// The circuit is closed.
-    Closed,
+    /// The circuit is closed, and this many losses were known when the call began.
+    Closed { losses: u32 },
     /// The circuit is half-open, and this call is the one that tries.
     HalfOpen(TrialGuard),
     /// The circuit is open.
@@ -63,6 +68,7 @@ impl Breaker {
         Self(Arc::new(Circuit {
             is_open: AtomicBool::new(false),
             failures: AtomicU32::new(0),
+            losses: AtomicU32::new(0),
             refused: AtomicU64::new(0),
             trial: Mutex::default(),
             clock,
@@ -73,12 +79,12 @@ impl Breaker {
     pub(super) fn admit(&self) -> Admission {
         let circuit = &self.0;
         if !circuit.is_open.load(Ordering::Acquire) {
-            return Admission::Closed;
+            return circuit.closed();
         }
         let mut trial = circuit.trial();
         // Another call may have closed it meanwhile.
         if !circuit.is_open.load(Ordering::Acquire) {
-            return Admission::Closed;
+            return circuit.closed();
         }
         if trial.is_running || circuit.clock.now() < trial.at {
             circuit.refused.fetch_add(1, Ordering::Relaxed);
@@ -91,8 +97,12 @@ impl Breaker {
     pub(super) fn record(&self, admission: Admission, result: &Result<Decision, StoreError>) {
         let failure = result.as_ref().err().filter(|error| error.opens_circuit());
         match (admission, failure) {
-            (Admission::Closed, None) => self.0.succeeded(),
-            (Admission::Closed, Some(error)) => self.0.failed(error),
+            (Admission::Closed { .. }, None) => self.0.succeeded(),
+            (Admission::Closed { losses }, Some(error)) => {
+                if self.0.is_news(losses, error) {
+                    self.0.failed(error);
+                }
+            }
             (Admission::HalfOpen(trial), None) => trial.0.close(),
             // Dropping the trial ends it as failed.
             (Admission::HalfOpen(_), Some(_)) | (Admission::Refused, _) => {}
@@ -103,6 +113,23 @@ impl Breaker {
 impl Circuit {
     fn trial(&self) -> std::sync::MutexGuard<'_, Trial> {
         self.trial.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn closed(&self) -> Admission {
+        Admission::Closed {
+            losses: self.losses.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether a failure says something that the one before did not: the first call to find the store unreachable
+    /// speaks for all that were under way then.
+    fn is_news(&self, losses: u32, error: &StoreError) -> bool {
+        let next = losses.wrapping_add(1);
+        let is_first = || {
+            self.losses
+                .compare_exchange(losses, next, Ordering::Relaxed, Ordering::Relaxed)
+        };
+        error.kind() != StoreErrorKind::Unreachable || is_first().is_ok()
     }
 
     fn succeeded(&self) {
@@ -164,7 +191,7 @@ fn jittered(pause: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{decision::Outcome, error::StoreErrorKind};
+    use crate::decision::Outcome;
 
     fn failure() -> Result<Decision, StoreError> {
         Err(StoreError::new(StoreErrorKind::TimedOut, "test"))
@@ -196,7 +223,7 @@ mod tests {
             }
             breaker.record(breaker.admit(), &success());
         }
-        assert!(matches!(breaker.admit(), Admission::Closed));
+        assert!(matches!(breaker.admit(), Admission::Closed { .. }));
     }
 
     #[test]
@@ -208,7 +235,36 @@ mod tests {
         for _ in 0..100 {
             breaker.record(breaker.admit(), &Err(StoreError::new(StoreErrorKind::Rejected, "test")));
         }
-        assert!(matches!(breaker.admit(), Admission::Closed));
+        assert!(matches!(breaker.admit(), Admission::Closed { .. }));
+    }
+
+    fn unreachable() -> Result<Decision, StoreError> {
+        Err(StoreError::new(StoreErrorKind::Unreachable, "test"))
+    }
+
+    /// Found by cutting connections under load: five requests on one of them opened the circuit although Redis was fine.
+    #[test]
+    fn what_was_under_way_when_a_connection_broke_fails_once() {
+        let (_, breaker) = manual();
+        for _ in 1..Breaker::FAILURES {
+            let under_way: Vec<_> = (0..100).map(|_| breaker.admit()).collect();
+            for admission in under_way {
+                breaker.record(admission, &unreachable());
+            }
+            assert!(matches!(breaker.admit(), Admission::Closed { .. }));
+        }
+        breaker.record(breaker.admit(), &unreachable());
+        assert!(matches!(breaker.admit(), Admission::Refused));
+    }
+
+    #[test]
+    fn calls_under_way_together_that_get_no_answer_open_it_at_once() {
+        let (_, breaker) = manual();
+        let under_way: Vec<_> = (0..Breaker::FAILURES).map(|_| breaker.admit()).collect();
+        for admission in under_way {
+            breaker.record(admission, &failure());
+        }
+        assert!(matches!(breaker.admit(), Admission::Refused));
     }
 
     #[test]
@@ -219,7 +275,7 @@ mod tests {
         assert!(matches!(trial, Admission::HalfOpen(_)));
         assert!(matches!(breaker.admit(), Admission::Refused));
         breaker.record(trial, &success());
-        assert!(matches!(breaker.admit(), Admission::Closed));
+        assert!(matches!(breaker.admit(), Admission::Closed { .. }));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 use std::{
     net::Ipv4Addr,
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -14,6 +15,7 @@ use tokio::{
     },
     sync::{mpsc, oneshot, watch},
     task::{JoinHandle, JoinSet},
+    time::sleep_until,
 };
 
 /// What becomes of the bytes and connections that reach a [`Proxy`].
@@ -21,10 +23,46 @@ use tokio::{
 pub enum Mode {
     /// Everything is passed on.
     Forward,
+    /// Everything is passed on, in its order, this much later in each direction.
+    Delay(Duration),
     /// Connections are accepted and stay open, nothing is passed on in either direction. What is swallowed is lost.
     Swallow,
+    /// The same in one direction only: the server hears everything, its clients hear nothing.
+    SwallowReplies,
+    /// The same in the other direction: the server hears nothing.
+    SwallowRequests,
+    /// A connection is closed as soon as this many bytes of replies have been passed on, most often inside of one.
+    CutAfter(usize),
     /// New connections are closed as soon as they are accepted. Those that are open are forwarded.
     Refuse,
+    /// The same, with a reset in place of an orderly end.
+    Reset,
+}
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Requests,
+    Replies,
+}
+
+impl Mode {
+    fn swallows(self, way: Way) -> bool {
+        match self {
+            Self::Swallow => true,
+            Self::SwallowReplies => way == Way::Replies,
+            Self::SwallowRequests => way == Way::Requests,
+            _ => false,
+        }
+    }
+
+    /// How many of the next bytes are passed on when so many were.
+    fn allows(self, way: Way, passed: usize, next: usize) -> usize {
+        match self {
+            Self::CutAfter(bytes) if way == Way::Replies => bytes.saturating_sub(passed).min(next),
+            _ => next,
+        }
+    }
 }
 
 /// A way to a server on this machine that can be disturbed. It works while the runtime that started it does.
@@ -32,7 +70,8 @@ pub enum Mode {
 pub struct Proxy {
     port: u16,
     mode: watch::Sender<Mode>,
-    accepted: Arc<AtomicUsize>,
+    accepted: Arc<Mutex<Vec<Instant>>>,
+    ends_with_reset: Arc<AtomicBool>,
     cut: mpsc::UnboundedSender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -44,18 +83,20 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let (mode, mode_receiver) = watch::channel(Mode::Forward);
         let (cut, cut_receiver) = mpsc::unbounded_channel();
-        let accepted = Arc::new(AtomicUsize::new(0));
-        let task = tokio::spawn(serve(
-            listener,
+        let accepted = Arc::default();
+        let ends_with_reset = Arc::default();
+        let serving = Serving {
             target_port,
-            mode_receiver,
-            cut_receiver,
-            Arc::clone(&accepted),
-        ));
+            mode: mode_receiver,
+            accepted: Arc::clone(&accepted),
+            ends_with_reset: Arc::clone(&ends_with_reset),
+        };
+        let task = tokio::spawn(serving.run(listener, cut_receiver));
         Self {
             port,
             mode,
             accepted,
+            ends_with_reset,
             cut,
             task,
         }
@@ -81,9 +122,21 @@ impl Proxy {
         wait.await.expect("the proxy runs");
     }
 
+    /// The same, with a reset in place of an orderly end.
+    pub async fn reset(&self) {
+        self.ends_with_reset.store(true, Ordering::SeqCst);
+        self.cut().await;
+        self.ends_with_reset.store(false, Ordering::SeqCst);
+    }
+
     /// How many connections were accepted so far, refused ones included.
     pub fn connections(&self) -> usize {
-        self.accepted.load(Ordering::SeqCst)
+        self.accepted().len()
+    }
+
+    /// When they were accepted.
+    pub fn accepted(&self) -> Vec<Instant> {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -93,61 +146,127 @@ impl Drop for Proxy {
     }
 }
 
-async fn serve(
-    listener: TcpListener,
+#[derive(Clone)]
+struct Serving {
     target_port: u16,
     mode: watch::Receiver<Mode>,
-    mut cut: mpsc::UnboundedReceiver<oneshot::Sender<()>>,
-    accepted: Arc<AtomicUsize>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            Ok((client, _)) = listener.accept() => {
-                accepted.fetch_add(1, Ordering::SeqCst);
-                if *mode.borrow() != Mode::Refuse {
-                    connections.spawn(relay(client, target_port, mode.clone()));
+    accepted: Arc<Mutex<Vec<Instant>>>,
+    ends_with_reset: Arc<AtomicBool>,
+}
+
+impl Serving {
+    async fn run(self, listener: TcpListener, mut cut: mpsc::UnboundedReceiver<oneshot::Sender<()>>) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                Ok((client, _)) = listener.accept() => {
+                    self.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+                    match *self.mode.borrow() {
+                        Mode::Refuse => {}
+                        Mode::Reset => client.set_zero_linger().unwrap(),
+                        _ => _ = connections.spawn(self.clone().relay(client)),
+                    }
                 }
+                Some(done) = cut.recv() => {
+                    connections.shutdown().await;
+                    let _ = done.send(());
+                }
+                Some(_) = connections.join_next() => {}
+                else => return,
             }
-            Some(done) = cut.recv() => {
-                connections.shutdown().await;
-                let _ = done.send(());
-            }
-            else => return,
+        }
+    }
+
+    /// Ends, and so closes both connections, as soon as one of them ends.
+    async fn relay(self, client: TcpStream) {
+        let mut client = Connection {
+            stream: client,
+            ends_with_reset: self.ends_with_reset,
+        };
+        let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.target_port)).await;
+        // While replies are swallowed the client must not learn that the server is gone.
+        let server_ended = {
+            let mut mode = self.mode.clone();
+            async move { _ = mode.wait_for(|mode| !mode.swallows(Way::Replies)).await }
+        };
+        let Ok(mut server) = server else {
+            return server_ended.await;
+        };
+        client.stream.set_nodelay(true).unwrap();
+        server.set_nodelay(true).unwrap();
+        let (from_client, to_client) = client.stream.split();
+        let (from_server, to_server) = server.split();
+        let down = async {
+            copy(from_server, to_client, Way::Replies, &self.mode).await;
+            server_ended.await;
+        };
+        tokio::select! {
+            () = copy(from_client, to_server, Way::Requests, &self.mode) => {}
+            () = down => {}
         }
     }
 }
 
-/// Ends, and so closes both connections, as soon as one of them ends.
-async fn relay(mut client: TcpStream, target_port: u16, mode: watch::Receiver<Mode>) {
-    let server = TcpStream::connect((Ipv4Addr::LOCALHOST, target_port)).await;
-    // While everything is swallowed the client must not learn that the server is gone.
-    let server_ended = {
-        let mut mode = mode.clone();
-        async move { _ = mode.wait_for(|mode| *mode != Mode::Swallow).await }
-    };
-    let Ok(mut server) = server else {
-        return server_ended.await;
-    };
-    client.set_nodelay(true).unwrap();
-    server.set_nodelay(true).unwrap();
-    let (mut from_client, mut to_client) = client.split();
-    let (mut from_server, mut to_server) = server.split();
-    let down = async {
-        copy(&mut from_server, &mut to_client, &mode).await;
-        server_ended.await;
-    };
-    tokio::select! {
-        () = copy(&mut from_client, &mut to_server, &mode) => {}
-        () = down => {}
+/// A client's connection, and how it ends.
+struct Connection {
+    stream: TcpStream,
+    ends_with_reset: Arc<AtomicBool>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.ends_with_reset.load(Ordering::SeqCst) {
+            let _ = self.stream.set_zero_linger();
+        }
     }
 }
 
-async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mode: &watch::Receiver<Mode>) {
+async fn copy(from: ReadHalf<'_>, to: WriteHalf<'_>, way: Way, mode: &watch::Receiver<Mode>) {
+    let (queue, queued) = mpsc::channel(1_024);
+    let read = async {
+        read(from, queue, way, mode).await;
+        // What is on its way arrives.
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = read => {}
+        () = write(queued, to) => {}
+    }
+}
+
+async fn read(
+    mut from: ReadHalf<'_>,
+    queue: mpsc::Sender<(Option<Instant>, Vec<u8>)>,
+    way: Way,
+    mode: &watch::Receiver<Mode>,
+) {
+    let mut passed = 0;
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let swallow = *mode.borrow() == Mode::Swallow;
-        if !swallow && to.write_all(&buffer[..length]).await.is_err() {
+        let mode = *mode.borrow();
+        if mode.swallows(way) {
+            continue;
+        }
+        passed = if matches!(mode, Mode::CutAfter(_)) { passed } else { 0 };
+        let allowed = mode.allows(way, passed, length);
+        passed += allowed;
+        let due = match mode {
+            Mode::Delay(delay) => Some(Instant::now() + delay),
+            _ => None,
+        };
+        if queue.send((due, buffer[..allowed].to_vec())).await.is_err() || allowed < length {
+            return;
+        }
+    }
+}
+
+/// Ends when all is written or nobody takes it.
+async fn write(mut queued: mpsc::Receiver<(Option<Instant>, Vec<u8>)>, mut to: WriteHalf<'_>) {
+    while let Some((due, bytes)) = queued.recv().await {
+        if let Some(due) = due {
+            sleep_until(due.into()).await;
+        }
+        if to.write_all(&bytes).await.is_err() {
             return;
         }
     }

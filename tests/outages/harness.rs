@@ -1,0 +1,258 @@
+//! The scene of a scenario: a Redis of its own, several instances, a proxy between it and each of them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use tokio::{
+    runtime::Handle,
+    task::block_in_place,
+    time::{sleep, timeout},
+};
+use tower_quota::Outcome;
+
+use super::{
+    load::{Caller, Client, Counts, HANG, Kind, LEDGER, PROBE, Record, SLOT_USERS, SLOTS},
+    machine::{Stopwatch, sockets},
+    support::{Mode, Proxy, RedisServer},
+};
+
+const INSTANCES: usize = 3;
+
+/// How soon after a fault limits hold again.
+const RECOVERY: Duration = Duration::from_secs(2);
+
+/// An ACL user with all that the documentation asks for.
+const PERMISSIONS: &str = "+eval +evalsha +time +get +set +setrange +del +zadd +zcard +zcount +zrange +zrangebyscore \
+                           +zrank +zrem +zremrangebyscore +pexpire +unlink";
+
+pub struct Scene {
+    server: RedisServer,
+    pub proxies: Vec<Proxy>,
+    pub clients: Vec<Client>,
+    pub record: Record,
+    /// Which ledger is written to.
+    pub chapter: Arc<AtomicU64>,
+    probes: AtomicU64,
+}
+
+/// What must not grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resources {
+    tasks: usize,
+    connections: usize,
+    sockets: usize,
+}
+
+impl Resources {
+    fn is_within(self, other: Self) -> bool {
+        self.tasks <= other.tasks && self.connections <= other.connections && self.sockets <= other.sockets
+    }
+}
+
+impl Scene {
+    /// Instances that are connected, as a user whom the server can be told to forget.
+    pub async fn start() -> Self {
+        let scene = Self::with_server_down().await;
+        scene.restart().await;
+        scene.warm_up().await;
+        scene
+    }
+
+    /// The same while there is no server yet.
+    pub async fn with_server_down() -> Self {
+        let server = block_in_place(RedisServer::start);
+        let (mut proxies, mut clients, record) = (vec![], vec![], Record::default());
+        for number in 0..INSTANCES {
+            let proxy = Proxy::start(server.port()).await;
+            let url = proxy.url().replace("redis://", "redis://limits:secret@");
+            clients.push(Client::new(number, &url, &record));
+            proxies.push(proxy);
+        }
+        block_in_place(|| server.kill());
+        Self {
+            server,
+            proxies,
+            clients,
+            record,
+            chapter: Arc::default(),
+            probes: AtomicU64::new(0),
+        }
+    }
+
+    /// Every kind of request through every instance, until all of them decide.
+    async fn warm_up(&self) {
+        self.until_limits_hold(None).await;
+        for client in &self.clients {
+            for kind in [Kind::Windows, Kind::Slots, Kind::Refunds, Kind::Ledger] {
+                client.ask(Caller::new(kind, 0)).await;
+            }
+        }
+    }
+
+    /// Does something to the server; nothing else has to wait for it.
+    pub fn server<T>(&self, act: impl FnOnce(&RedisServer) -> T) -> T {
+        block_in_place(|| act(&self.server))
+    }
+
+    /// A command that has to succeed.
+    pub fn command(&self, command: &str) -> String {
+        let reply = self.server(|server| server.command(&command.split(' ').collect::<Vec<_>>()));
+        assert!(!reply.starts_with('-'), "{command}: {reply}");
+        reply
+    }
+
+    /// A new server, which knows nothing but the user of the instances.
+    pub async fn restart(&self) {
+        self.server(RedisServer::restart);
+        self.command(&format!("ACL SETUSER limits on >secret ~quota:* {PERMISSIONS}"));
+    }
+
+    pub fn set_mode(&self, mode: Mode) {
+        for proxy in &self.proxies {
+            proxy.set_mode(mode);
+        }
+    }
+
+    pub async fn cut(&self) {
+        join_all(self.proxies.iter().map(Proxy::cut)).await;
+    }
+
+    pub async fn reset(&self) {
+        join_all(self.proxies.iter().map(Proxy::reset)).await;
+    }
+
+    /// Asks as a new caller until every answer is a decision, which has to be so soon after the fault; then exactly the
+    /// quota has passed. What was allowed is never more than the quota.
+    pub async fn until_limits_hold(&self, healed: Option<Stopwatch>) {
+        let start = Stopwatch::start();
+        loop {
+            let since = healed.map(Stopwatch::elapsed);
+            let caller = Caller::new(Kind::Probe, self.probes.fetch_add(1, Ordering::Relaxed));
+            let requests = self
+                .clients
+                .iter()
+                .flat_map(|client| (0..PROBE).map(move |_| client.ask(caller)));
+            let outcomes = join_all(requests).await;
+            let count = |outcome| outcomes.iter().filter(|seen| **seen == outcome).count() as u64;
+            let (allowed, undecided) = (count(Outcome::Allowed), count(Outcome::FailedOpen));
+            assert!(allowed <= PROBE, "{allowed} of {PROBE}");
+            if undecided == 0 {
+                assert_eq!(allowed, PROBE, "{outcomes:?}");
+                return;
+            }
+            if let Some(since) = since {
+                assert!(
+                    since < RECOVERY,
+                    "limits do not hold {since:?} after the fault: {undecided} undecided"
+                );
+            }
+            assert!(start.elapsed() < HANG, "limits never hold");
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Closes the ledger and compares what it says with what was answered: each decision is charged once, and a call
+    /// that was given up at most once.
+    pub async fn assert_ledger_is_right(&self, was_lost: bool) {
+        let caller = Caller::new(Kind::Ledger, self.chapter.fetch_add(1, Ordering::Relaxed));
+        let mut last = (0, Counts::default());
+        let is_right = async || {
+            // The last requests may be under way.
+            let used = LEDGER - self.remaining(caller).await;
+            let seen = self.record.of(caller);
+            last = (used, seen);
+            // A unit comes back every half minute.
+            let least = if was_lost { 0 } else { seen.allowed.saturating_sub(2) };
+            seen.refused == 0 && (least..=seen.allowed + seen.undecided).contains(&used)
+        };
+        if timeout(HANG / 10, until(is_right)).await.is_err() {
+            panic!("{} charged: {:?}", last.0, last.1);
+        }
+    }
+
+    pub async fn assert_no_slot_is_held(&self) {
+        for user in 0..SLOT_USERS {
+            eventually("no slot is held", async || {
+                self.remaining(Caller::new(Kind::Slots, user)).await == SLOTS
+            })
+            .await;
+        }
+    }
+
+    /// By the first policy of a caller.
+    async fn remaining(&self, caller: Caller) -> u64 {
+        let admin = self.clients[0].layer.admin();
+        let key = caller.key();
+        let decision = timeout(HANG, admin.peek(&key, Some(caller.tier())))
+            .await
+            .expect("it answers")
+            .unwrap()
+            .unwrap();
+        decision.allowances().next().unwrap().remaining()
+    }
+
+    /// When nothing is going on.
+    pub async fn resources(&self) -> Resources {
+        let mut last = self.resources_now();
+        eventually("nothing is going on", async || {
+            sleep(Duration::from_millis(50)).await;
+            let now = self.resources_now();
+            std::mem::replace(&mut last, now) == now
+        })
+        .await;
+        last
+    }
+
+    fn resources_now(&self) -> Resources {
+        Resources {
+            tasks: Handle::current().metrics().num_alive_tasks(),
+            // One of them asks.
+            connections: self
+                .command("CLIENT LIST TYPE normal")
+                .lines()
+                .filter(|line| line.contains("user=limits"))
+                .count(),
+            sockets: self.proxies.iter().map(|proxy| sockets(proxy.port())).sum(),
+        }
+    }
+
+    pub async fn assert_nothing_is_left_over(&self, before: Resources) {
+        let is_within = async || self.resources_now().is_within(before);
+        if timeout(HANG, until(is_within)).await.is_err() {
+            panic!("{before:?} before, {:?} afterwards", self.resources_now());
+        }
+    }
+
+    /// The most attempts to connect that one instance has made within any second since then.
+    pub fn most_attempts_in_a_second(&self, since: Instant) -> usize {
+        let most = |proxy: &Proxy| {
+            let attempts: Vec<_> = proxy.accepted().into_iter().filter(|at| *at >= since).collect();
+            let within_a_second = |from: &Instant| {
+                attempts
+                    .iter()
+                    .filter(|at| **at >= *from && **at < *from + Duration::from_secs(1))
+                    .count()
+            };
+            attempts.iter().map(within_a_second).max().unwrap_or(0)
+        };
+        self.proxies.iter().map(most).max().unwrap_or(0)
+    }
+}
+
+async fn until(mut condition: impl AsyncFnMut() -> bool) {
+    while !condition().await {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+    timeout(HANG, until(condition))
+        .await
+        .unwrap_or_else(|_| panic!("still not so: {what}"));
+}

@@ -1,0 +1,26 @@
+//! Faults on purpose: several instances under load, one fault, and what holds during it and afterwards.
+//!
+//! Every scenario has servers of its own and asserts the same, see [`scenario`]: no request fails, none waits past the
+//! deadline, nobody waits while the circuit is open, limits hold again within two seconds, what was let through without
+//! being counted is bounded, and nothing is left over. Real servers in real time; time that the machine had for nobody
+//! is not held against the layer.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "servers fail in real time, not in that of a test"
+)]
+#![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod fault;
+mod harness;
+mod load;
+mod machine;
+mod scenario;
+
+mod data;
+mod servers;
+mod ways;

@@ -1,0 +1,58 @@
+//! The way to the server is long, cut, or loses what goes through it.
+
+use std::time::Duration;
+
+use super::{
+    fault::Fault,
+    scenario::{Effect, run},
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_takes_20_ms_there_and_back() {
+    run(Fault::Delayed(Duration::from_millis(10)), Effect::DecidesOn).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_takes_200_ms_there_and_back() {
+    run(Fault::Delayed(Duration::from_millis(100)), Effect::CircuitOpens).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_cut_again_and_again() {
+    run(Fault::Cut, Effect::SomeUndecided).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_cut_inside_of_replies() {
+    run(Fault::CutInsideReplies, Effect::SomeUndecided).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_reset_again_and_again() {
+    run(Fault::Reset, Effect::SomeUndecided).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_are_cut_and_refused() {
+    run(Fault::Refused, Effect::CircuitOpens).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_swallows_everything() {
+    run(Fault::Swallowed, Effect::CircuitOpens).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_swallows_replies() {
+    run(Fault::RepliesSwallowed, Effect::CircuitOpens).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_swallows_requests() {
+    run(Fault::RequestsSwallowed, Effect::CircuitOpens).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_instance_that_is_alone() {
+    run(Fault::OneInstanceAlone, Effect::CircuitOpens).await;
+}
