@@ -62,7 +62,7 @@ pub(super) enum Admission {
 impl Breaker {
     const FAILURES: u32 = 5;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
-    const LONGEST_PAUSE: Duration = Duration::from_millis(800);
+    const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
     pub(super) fn new(clock: Clock, log: Arc<StoreLog>) -> Self {
         Self(Arc::new(Circuit {
@@ -104,8 +104,8 @@ impl Breaker {
                 }
             }
             (Admission::HalfOpen(trial), None) => trial.0.close(),
-            // Dropping the trial ends it as failed.
-            (Admission::HalfOpen(_), Some(_)) | (Admission::Refused, _) => {}
+            (Admission::HalfOpen(trial), Some(_)) => trial.0.stay_open(),
+            (Admission::Refused, _) => {}
         }
     }
 }
@@ -165,21 +165,29 @@ impl Circuit {
     // ## Half-open => Open
     fn stay_open(&self) {
         let mut trial = self.trial();
+        trial.is_running = false;
+        trial.pause = (trial.pause * 2).min(Breaker::LONGEST_PAUSE);
+        trial.at = self.clock.now().saturating_add(jittered(trial.pause));
+    }
+
+    /// A call that was given up has found out nothing, so another one tries soon.
+    // ## Half-open => Open
+    fn give_up_trial(&self) {
+        let mut trial = self.trial();
         if trial.is_running {
             trial.is_running = false;
-            trial.pause = (trial.pause * 2).min(Breaker::LONGEST_PAUSE);
-            trial.at = self.clock.now().saturating_add(jittered(trial.pause));
+            trial.at = self.clock.now().saturating_add(jittered(Breaker::FIRST_PAUSE));
         }
     }
 }
 
-/// The one call that tries. Ends the trial as failed unless it was closed before, also when the call is cancelled.
+/// The one call that tries. Ends the trial when the call is cancelled before it has a result.
 #[derive(Debug)]
 pub(super) struct TrialGuard(Arc<Circuit>);
 
 impl Drop for TrialGuard {
     fn drop(&mut self) {
-        self.0.stay_open();
+        self.0.give_up_trial();
     }
 }
 
@@ -293,13 +301,23 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_try_leaves_the_circuit_open_and_lets_another_call_try_later() {
+    fn a_cancelled_try_leaves_the_circuit_open_and_lets_another_call_try_soon() {
         let (clock, breaker) = opened();
-        clock.advance(Breaker::FIRST_PAUSE);
-        drop(breaker.admit());
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        for _ in 0..5 {
+            clock.advance(Breaker::LONGEST_PAUSE);
+            breaker.record(breaker.admit(), &failure());
+        }
         clock.advance(Breaker::LONGEST_PAUSE);
-        assert!(matches!(breaker.admit(), Admission::HalfOpen(_)));
+        for _ in 0..5 {
+            drop(breaker.admit());
+            assert!(matches!(breaker.admit(), Admission::Refused));
+            clock.advance(Breaker::FIRST_PAUSE);
+            assert!(matches!(breaker.admit(), Admission::HalfOpen(_)));
+            clock.advance(Breaker::FIRST_PAUSE);
+        }
+        breaker.record(breaker.admit(), &failure());
+        clock.advance(Breaker::LONGEST_PAUSE / 2 - Duration::from_micros(1));
+        assert!(matches!(breaker.admit(), Admission::Refused));
     }
 
     #[test]

@@ -264,7 +264,8 @@ impl RateLimitLayerBuilder {
     /// How long a decision may take before the request goes on without it, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After five failures in a row no request waits at all: a circuit breaker opens, and one request at a time tries
-    /// whether the store answers again, after 100 ms at first and every 800 ms later on.
+    /// whether the store answers again, after 100 ms at first and every 500 ms later on. All requests that are under way
+    /// when a connection breaks are one failure.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self

@@ -1,41 +1,38 @@
 //! The server answers, but has forgotten, is full, is another one by now or knows us no more.
 
-use super::{
-    fault::Fault,
-    scenario::{Effect, run},
-};
+use super::{fault::Fault, scenario::run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgets_scripts_again_and_again() {
-    run(Fault::ScriptFlush, Effect::DecidesOn).await;
+    run(Fault::ScriptFlush).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_forgets_everything_again_and_again() {
-    run(Fault::FlushAll, Effect::DecidesOn).await;
+    run(Fault::FlushAll).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_out_of_memory() {
-    run(Fault::OutOfMemory, Effect::CircuitOpens).await;
+    run(Fault::OutOfMemory).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_has_become_a_replica() {
-    run(Fault::Replica, Effect::CircuitOpens).await;
+    run(Fault::Replica).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_has_lost_its_primary() {
-    run(Fault::ReplicaWithoutData, Effect::CircuitOpens).await;
+    run(Fault::ReplicaWithoutData).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_that_is_not_right_any_more() {
-    run(Fault::WrongPassword, Effect::CircuitOpens).await;
+    run(Fault::WrongPassword).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permission_that_was_taken_away() {
-    run(Fault::NoPermission, Effect::Rejects).await;
+    run(Fault::NoPermission).await;
 }

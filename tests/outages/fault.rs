@@ -9,6 +9,21 @@ use super::{
     support::{Mode, RedisServer},
 };
 
+/// How hard a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The store goes on deciding: only deadlines may be missed.
+    DecidesOn,
+    /// Requests that are under way when a connection breaks are not decided; the next ones are.
+    LosesWhatWasUnderWay,
+    /// Deadlines are missed while it lasts.
+    SomeUndecided,
+    /// Circuits open: requests go on without the store being asked.
+    CircuitOpens,
+    /// Requests are not decided, and each of them asks: the fault is not one of the store.
+    Rejects,
+}
+
 /// How long a fault goes on: circuits open and their pauses grow to the longest.
 const FOR: Duration = Duration::from_millis(1_500);
 
@@ -51,32 +66,16 @@ pub enum Fault {
 }
 
 impl Fault {
-    pub const ALL: [Self; 24] = [
-        Self::KilledAndEmpty,
-        Self::Stopped,
-        Self::Blocked,
-        Self::Busy,
-        Self::ClientPauseAll,
-        Self::ClientPauseWrite,
-        Self::ClientsKilled,
-        Self::Delayed(Duration::from_millis(10)),
-        Self::Delayed(Duration::from_millis(100)),
-        Self::Cut,
-        Self::CutInsideReplies,
-        Self::Reset,
-        Self::Refused,
-        Self::Swallowed,
-        Self::RepliesSwallowed,
-        Self::RequestsSwallowed,
-        Self::OneInstanceAlone,
-        Self::ScriptFlush,
-        Self::FlushAll,
-        Self::OutOfMemory,
-        Self::Replica,
-        Self::ReplicaWithoutData,
-        Self::WrongPassword,
-        Self::NoPermission,
-    ];
+    pub fn effect(self) -> Effect {
+        match self {
+            Self::Cut | Self::CutInsideReplies | Self::Reset | Self::ClientsKilled => Effect::LosesWhatWasUnderWay,
+            Self::Delayed(delay) if delay < Duration::from_millis(25) => Effect::DecidesOn,
+            Self::FlushAll | Self::ScriptFlush => Effect::DecidesOn,
+            Self::Blocked => Effect::SomeUndecided,
+            Self::NoPermission => Effect::Rejects,
+            _ => Effect::CircuitOpens,
+        }
+    }
 
     /// How often the server forgets what was used.
     pub fn losses(self) -> u64 {
@@ -85,6 +84,19 @@ impl Fault {
             Self::FlushAll => FLUSHES,
             _ => 0,
         }
+    }
+
+    /// How often one instance tries to connect: what it takes to open the circuit, then a few times a second; and once
+    /// more for each connection that is lost.
+    pub fn most_attempts_in_a_second(self) -> usize {
+        let cuts = match self {
+            Self::Cut | Self::Reset => CUTS,
+            Self::ClientsKilled => KILLS,
+            // By itself, as often as so many bytes have come.
+            Self::CutInsideReplies => KILLS,
+            _ => 0,
+        };
+        20 + 2 * cuts as usize
     }
 
     pub async fn happen(self, scene: &Scene) {
@@ -106,7 +118,7 @@ impl Fault {
             Self::KilledAndEmpty => {
                 scene.server(RedisServer::kill);
                 sleep(FOR).await;
-                scene.restart().await;
+                scene.restart();
             }
             Self::Stopped => {
                 scene.server(RedisServer::pause);
@@ -131,9 +143,9 @@ impl Fault {
                 sleep(FOR).await;
             }
             _ => {
-                for _ in 0..20 {
+                for _ in 0..KILLS {
                     scene.command("CLIENT KILL USER limits");
-                    sleep(FOR / 20).await;
+                    sleep(FOR / KILLS).await;
                 }
             }
         }
@@ -194,6 +206,7 @@ impl Fault {
 }
 
 const CUTS: u32 = 6;
+const KILLS: u32 = 20;
 const FLUSHES: u64 = 5;
 
 async fn passing(scene: &Scene, mode: Mode) {

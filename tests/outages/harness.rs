@@ -44,9 +44,9 @@ pub struct Scene {
 /// What must not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
-    tasks: usize,
-    connections: usize,
-    sockets: usize,
+    pub tasks: usize,
+    pub connections: usize,
+    pub sockets: usize,
 }
 
 impl Resources {
@@ -59,7 +59,7 @@ impl Scene {
     /// Instances that are connected, as a user whom the server can be told to forget.
     pub async fn start() -> Self {
         let scene = Self::with_server_down().await;
-        scene.restart().await;
+        scene.restart();
         scene.warm_up().await;
         scene
     }
@@ -68,10 +68,10 @@ impl Scene {
     pub async fn with_server_down() -> Self {
         let server = block_in_place(RedisServer::start);
         let (mut proxies, mut clients, record) = (vec![], vec![], Record::default());
-        for number in 0..INSTANCES {
+        for _ in 0..INSTANCES {
             let proxy = Proxy::start(server.port()).await;
             let url = proxy.url().replace("redis://", "redis://limits:secret@");
-            clients.push(Client::new(number, &url, &record));
+            clients.push(Client::new(&url, &record));
             proxies.push(proxy);
         }
         block_in_place(|| server.kill());
@@ -108,7 +108,7 @@ impl Scene {
     }
 
     /// A new server, which knows nothing but the user of the instances.
-    pub async fn restart(&self) {
+    pub fn restart(&self) {
         self.server(RedisServer::restart);
         self.command(&format!("ACL SETUSER limits on >secret ~quota:* {PERMISSIONS}"));
     }
@@ -157,10 +157,13 @@ impl Scene {
         }
     }
 
-    /// Closes the ledger and compares what it says with what was answered: each decision is charged once, and a call
-    /// that was given up at most once.
-    pub async fn assert_ledger_is_right(&self, was_lost: bool) {
-        let caller = Caller::new(Kind::Ledger, self.chapter.fetch_add(1, Ordering::Relaxed));
+    /// Closes a chapter and compares what the server says with what was answered. Each decision is charged once, and a
+    /// call that was given up at most once. What was used stays used, unless the server has forgotten it so many times.
+    pub async fn close_chapter(&self, losses: u64) {
+        let chapter = self.chapter.fetch_add(1, Ordering::Relaxed);
+        let spent = self.record.of(Caller::spender(chapter));
+        assert!(spent.allowed <= PROBE * (1 + losses), "{spent:?} of {PROBE}");
+        let caller = Caller::new(Kind::Ledger, chapter);
         let mut last = (0, Counts::default());
         let is_right = async || {
             // The last requests may be under way.
@@ -168,7 +171,7 @@ impl Scene {
             let seen = self.record.of(caller);
             last = (used, seen);
             // A unit comes back every half minute.
-            let least = if was_lost { 0 } else { seen.allowed.saturating_sub(2) };
+            let least = if losses > 0 { 0 } else { seen.allowed.saturating_sub(2) };
             seen.refused == 0 && (least..=seen.allowed + seen.undecided).contains(&used)
         };
         if timeout(HANG / 10, until(is_right)).await.is_err() {
@@ -209,7 +212,7 @@ impl Scene {
         last
     }
 
-    fn resources_now(&self) -> Resources {
+    pub fn resources_now(&self) -> Resources {
         Resources {
             tasks: Handle::current().metrics().num_alive_tasks(),
             // One of them asks.

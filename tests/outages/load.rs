@@ -87,6 +87,11 @@ impl Caller {
         Self { kind, user }
     }
 
+    /// One who uses up a small quota before the fault, and goes on asking.
+    pub const fn spender(chapter: u64) -> Self {
+        Self::new(Kind::Probe, u64::MAX - chapter)
+    }
+
     pub fn key(self) -> PartitionKey {
         PartitionKey::new(self.kind.name(), self.user.to_be_bytes())
     }
@@ -136,16 +141,22 @@ impl AddAssign for Counts {
     }
 }
 
+/// What all instances have seen since they were asked last.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    pub counts: Counts,
+    /// Errors of the store; deadlines that were missed are none.
+    pub errors: HashMap<StoreErrorKind, u64>,
+    pub longest_wait: Duration,
+    /// How many requests of one caller that were allowed to take a slot were inside of the service together.
+    pub most_inside: u64,
+}
+
 #[derive(Debug, Default)]
 struct Seen {
     by_caller: HashMap<Caller, Counts>,
-    /// By instance.
-    by_instance: HashMap<usize, Counts>,
-    errors: HashMap<StoreErrorKind, u64>,
-    longest_wait: Duration,
-    /// Requests that were allowed to take a slot and are inside of the service, and the most that ever were.
     inside: [u64; SLOT_USERS as usize],
-    most_inside: u64,
+    totals: Totals,
 }
 
 /// All that was seen, by all instances.
@@ -161,28 +172,22 @@ impl Record {
         self.lock().by_caller.get(&caller).copied().unwrap_or_default()
     }
 
-    pub fn of_instance(&self, instance: usize) -> Counts {
-        self.lock().by_instance.get(&instance).copied().unwrap_or_default()
+    /// Begins new totals and returns those up to now.
+    pub fn take_totals(&self) -> Totals {
+        let mut seen = self.lock();
+        let most_inside = seen.inside.into_iter().max().unwrap_or(0);
+        let next = Totals {
+            most_inside,
+            ..Totals::default()
+        };
+        std::mem::replace(&mut seen.totals, next)
     }
 
-    /// Errors of the store, deadlines that were missed apart.
-    pub fn errors(&self) -> HashMap<StoreErrorKind, u64> {
-        self.lock().errors.clone()
-    }
-
-    pub fn longest_wait(&self) -> Duration {
-        self.lock().longest_wait
-    }
-
-    pub fn most_inside(&self) -> u64 {
-        self.lock().most_inside
-    }
-
-    fn count(&self, instance: usize, caller: Caller, counts: Counts, waited: Duration) {
+    fn count(&self, caller: Caller, counts: Counts, waited: Duration) {
         let mut seen = self.lock();
         *seen.by_caller.entry(caller).or_default() += counts;
-        *seen.by_instance.entry(instance).or_default() += counts;
-        seen.longest_wait = seen.longest_wait.max(waited);
+        seen.totals.counts += counts;
+        seen.totals.longest_wait = seen.totals.longest_wait.max(waited);
     }
 
     fn enter(&self, user: u64) -> Inside {
@@ -190,7 +195,7 @@ impl Record {
         let inside = &mut seen.inside[user as usize];
         *inside += 1;
         let inside = *inside;
-        seen.most_inside = seen.most_inside.max(inside);
+        seen.totals.most_inside = seen.totals.most_inside.max(inside);
         drop(seen);
         Inside(self.clone(), user)
     }
@@ -232,7 +237,7 @@ impl Store for Watched {
         AcquireFuture::boxed(async move {
             let answer = answer.await;
             if let Err(error) = &answer {
-                *record.lock().errors.entry(error.kind()).or_default() += 1;
+                *record.lock().totals.errors.entry(error.kind()).or_default() += 1;
             }
             answer
         })
@@ -254,13 +259,12 @@ impl Store for Watched {
 /// One instance of a service: a store of its own, a layer of its own.
 #[derive(Clone, Debug)]
 pub struct Client {
-    number: usize,
     pub layer: RateLimitLayer,
     record: Record,
 }
 
 impl Client {
-    pub fn new(number: usize, url: &str, record: &Record) -> Self {
+    pub fn new(url: &str, record: &Record) -> Self {
         let store = RedisStore::builder(url).lease_time(LEASE_TIME).build().unwrap();
         let watched = Watched {
             store,
@@ -277,7 +281,6 @@ impl Client {
             .build()
             .unwrap();
         Self {
-            number,
             layer,
             record: record.clone(),
         }
@@ -289,7 +292,7 @@ impl Client {
         let asking = CALL.scope(Call::default(), self.send(caller, asked));
         let (outcome, counts, waited) = timeout(HANG, asking).await.expect("no request hangs");
         assert!(waited < LATEST, "{caller:?} waited {waited:?}: {outcome:?}");
-        self.record.count(self.number, caller, counts, waited);
+        self.record.count(caller, counts, waited);
         outcome
     }
 
@@ -389,8 +392,8 @@ async fn send_on(client: Client, number: u64, chapter: Arc<AtomicU64>, is_over: 
     let mut round = number;
     while !is_over.load(Ordering::Relaxed) {
         round += 1;
-        let user = round / 5;
-        match round % 5 {
+        let (user, chapter) = (round / 6, chapter.load(Ordering::Relaxed));
+        match round % 6 {
             0 => _ = client.ask(Caller::new(Kind::Windows, user % 8)).await,
             1 => _ = client.ask(Caller::new(Kind::Refunds, user % 8)).await,
             2 => _ = client.ask(Caller::new(Kind::Slots, user % SLOT_USERS)).await,
@@ -399,11 +402,8 @@ async fn send_on(client: Client, number: u64, chapter: Arc<AtomicU64>, is_over: 
                 let asking = client.ask(Caller::new(Kind::Slots, user % SLOT_USERS));
                 let _ = timeout(Duration::from_millis(user % 4), asking).await;
             }
-            _ => {
-                _ = client
-                    .ask(Caller::new(Kind::Ledger, chapter.load(Ordering::Relaxed)))
-                    .await
-            }
+            4 => _ = client.ask(Caller::spender(chapter)).await,
+            _ => _ = client.ask(Caller::new(Kind::Ledger, chapter)).await,
         }
         sleep(PAUSE).await;
     }

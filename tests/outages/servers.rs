@@ -1,41 +1,66 @@
 //! The server is away, stands still or does other things.
 
+use std::time::Duration;
+
+use tokio::time::sleep;
+
 use super::{
     fault::Fault,
-    scenario::{Effect, run},
+    harness::Scene,
+    load::Load,
+    machine::Stopwatch,
+    scenario::{rest, run},
 };
 
+/// L8, L9
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_killed_and_comes_back_empty() {
-    run(Fault::KilledAndEmpty, Effect::CircuitOpens).await;
+    run(Fault::KilledAndEmpty).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_stopped_and_goes_on() {
-    run(Fault::Stopped, Effect::CircuitOpens).await;
+    run(Fault::Stopped).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stands_still_for_a_quarter_of_a_second_now_and_then() {
-    run(Fault::Blocked, Effect::SomeUndecided).await;
+    run(Fault::Blocked).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_busy_with_a_script_of_somebody_else() {
-    run(Fault::Busy, Effect::CircuitOpens).await;
+    run(Fault::Busy).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_pauses_all_commands() {
-    run(Fault::ClientPauseAll, Effect::CircuitOpens).await;
+    run(Fault::ClientPauseAll).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_pauses_writes() {
-    run(Fault::ClientPauseWrite, Effect::CircuitOpens).await;
+    run(Fault::ClientPauseWrite).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_closes_all_connections_again_and_again() {
-    run(Fault::ClientsKilled, Effect::SomeUndecided).await;
+    run(Fault::ClientsKilled).await;
+}
+
+/// L8, L9
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_not_there_yet_when_the_service_starts() {
+    let scene = Scene::with_server_down().await;
+    let load = Load::start(&scene.clients, &scene.chapter);
+    sleep(Duration::from_millis(500)).await;
+    let during = scene.record.take_totals();
+    assert_eq!((during.counts.allowed, during.counts.refused), (0, 0));
+    assert!(during.counts.unasked > during.counts.undecided, "{during:?}");
+    scene.restart();
+    scene.until_limits_hold(Some(Stopwatch::start())).await;
+    load.stop().await;
+    let resources = scene.resources().await;
+    assert!(resources.connections <= 2 * scene.clients.len(), "{resources:?}");
+    rest(&scene, resources).await;
 }

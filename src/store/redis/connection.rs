@@ -24,12 +24,20 @@ pub(super) struct SharedConnection {
 struct Health {
     is_broken: AtomicBool,
     missed: AtomicU32,
+    opened: Timestamp,
 }
 
 impl Health {
     /// This many calls in a row without a reply, and a connection is not believed in any more: bytes may vanish on the
     /// way without the connection being closed.
     const MISSES: u32 = 3;
+
+    /// A connection that is younger leads to where a new one would lead.
+    const YOUNG_MICROS: u64 = 500_000;
+
+    fn is_young(&self) -> bool {
+        Clock::system().now().micros_since(self.opened) < Self::YOUNG_MICROS
+    }
 
     fn answered(&self) {
         if self.missed.load(Ordering::Relaxed) != 0 {
@@ -76,7 +84,10 @@ impl SharedConnection {
     pub(super) fn new(connection: MultiplexedConnection) -> Self {
         Self {
             connection,
-            health: Arc::default(),
+            health: Arc::new(Health {
+                opened: Clock::system().now(),
+                ..Health::default()
+            }),
         }
     }
 
@@ -99,7 +110,8 @@ impl SharedConnection {
         in_flight.answered();
         if let Err(error) = &reply {
             // A server that has become a replica keeps its connections, and none of them is of use any more.
-            let is_replica = code(error) == Some("READONLY");
+            // Behind the same name there may be a primary soon, but not for each request that is answered so.
+            let is_replica = code(error) == Some("READONLY") && !self.health.is_young();
             if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
                 self.health.broken();
             }
