@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use tokio::{task::block_in_place, time::sleep};
+use tokio::time::sleep;
 
 use super::{
     harness::Scene,
@@ -81,82 +81,45 @@ impl Fault {
     pub fn losses(self) -> u64 {
         match self {
             Self::KilledAndEmpty => 1,
-            Self::FlushAll => FLUSHES,
+            Self::FlushAll => u64::from(FLUSHES),
             _ => 0,
         }
     }
 
-    /// How often one instance tries to connect: what it takes to open the circuit, then a few times a second; and once
-    /// more for each connection that is lost.
+    /// How often one instance tries to connect, both of its connections together.
     pub fn most_attempts_in_a_second(self) -> usize {
-        let cuts = match self {
-            Self::Cut | Self::Reset => CUTS,
-            Self::ClientsKilled => KILLS,
-            // By itself, as often as so many bytes have come.
-            Self::CutInsideReplies => KILLS,
-            _ => 0,
-        };
-        20 + 2 * cuts as usize
+        match self {
+            Self::Cut | Self::Reset => STEADY + 2 * CUTS as usize,
+            // The latter by itself, as often as so many bytes have come.
+            Self::ClientsKilled | Self::CutInsideReplies => STEADY + 2 * KILLS as usize,
+            // Five failures in a row open the circuit, with two attempts each.
+            Self::KilledAndEmpty | Self::Refused | Self::OneInstanceAlone | Self::WrongPassword => STEADY + 10,
+            _ => STEADY,
+        }
     }
 
     pub async fn happen(self, scene: &Scene) {
+        let server = |act: fn(&RedisServer)| scene.server(act);
+        let command = |command: &str| drop(scene.command(command));
         match self {
-            Self::KilledAndEmpty | Self::Stopped | Self::Blocked | Self::Busy => self.of_the_process(scene).await,
-            Self::ClientPauseAll | Self::ClientPauseWrite | Self::ClientsKilled => self.of_clients(scene).await,
+            Self::KilledAndEmpty => while_it_lasts(|| server(RedisServer::kill), || scene.restart()).await,
+            Self::Stopped => while_it_lasts(|| server(RedisServer::pause), || server(RedisServer::resume)).await,
+            Self::Blocked => again_and_again(4, async || server(stand_still)).await,
+            Self::Busy => server(be_busy),
+            Self::ClientPauseAll => while_it_lasts(|| command(PAUSE_ALL), || {}).await,
+            Self::ClientPauseWrite => while_it_lasts(|| command(PAUSE_WRITE), || {}).await,
+            Self::ClientsKilled => losing(scene, KILLS, async || command("CLIENT KILL USER limits")).await,
+            Self::Cut => losing(scene, CUTS, async || scene.cut().await).await,
+            Self::Reset => losing(scene, CUTS, async || scene.reset().await).await,
             Self::Delayed(delay) => passing(scene, Mode::Delay(delay)).await,
+            Self::CutInsideReplies => passing(scene, Mode::CutAfter(1_000)).await,
             Self::Swallowed => passing(scene, Mode::Swallow).await,
             Self::RepliesSwallowed => passing(scene, Mode::SwallowReplies).await,
             Self::RequestsSwallowed => passing(scene, Mode::SwallowRequests).await,
-            Self::CutInsideReplies => passing(scene, Mode::CutAfter(1_000)).await,
-            Self::Cut | Self::Reset | Self::Refused | Self::OneInstanceAlone => self.of_connections(scene).await,
-            _ => self.of_data(scene).await,
-        }
-    }
-
-    async fn of_the_process(self, scene: &Scene) {
-        match self {
-            Self::KilledAndEmpty => {
-                scene.server(RedisServer::kill);
-                sleep(FOR).await;
-                scene.restart();
-            }
-            Self::Stopped => {
-                scene.server(RedisServer::pause);
-                sleep(FOR).await;
-                scene.server(RedisServer::resume);
-            }
-            Self::Blocked => {
-                for _ in 0..4 {
-                    scene.command("EVAL local\tt=redis.call('time');local\te=t[1]*1e6+t[2]+25e4;repeat\tt=redis.call('time')until\tt[1]*1e6+t[2]>e 0");
-                    sleep(FOR / 15).await;
-                }
-            }
-            _ => busy(scene).await,
-        }
-    }
-
-    async fn of_clients(self, scene: &Scene) {
-        match self {
-            Self::ClientPauseAll | Self::ClientPauseWrite => {
-                let what = if self == Self::ClientPauseAll { "ALL" } else { "WRITE" };
-                scene.command(&format!("CLIENT PAUSE {} {what}", FOR.as_millis()));
-                sleep(FOR).await;
-            }
-            _ => {
-                for _ in 0..KILLS {
-                    scene.command("CLIENT KILL USER limits");
-                    sleep(FOR / KILLS).await;
-                }
-            }
-        }
-    }
-
-    async fn of_connections(self, scene: &Scene) {
-        match self {
             Self::Refused => {
                 scene.set_mode(Mode::Refuse);
                 scene.cut().await;
-                sleep(FOR * 2).await;
+                sleep(2 * FOR).await;
                 scene.set_mode(Mode::Forward);
             }
             Self::OneInstanceAlone => {
@@ -165,75 +128,97 @@ impl Fault {
                 sleep(FOR).await;
                 scene.proxies[0].set_mode(Mode::Forward);
             }
-            _ => {
-                for _ in 0..CUTS {
-                    if self == Self::Cut {
-                        scene.cut().await;
-                    } else {
-                        scene.reset().await;
-                    }
-                    sleep(FOR / CUTS).await;
-                }
+            Self::ScriptFlush => again_and_again(40, async || command("SCRIPT FLUSH")).await,
+            Self::FlushAll => again_and_again(FLUSHES, async || command("FLUSHALL")).await,
+            Self::OutOfMemory | Self::Replica | Self::ReplicaWithoutData | Self::WrongPassword | Self::NoPermission => {
+                let [trouble, cure] = self.commands();
+                while_it_lasts(
+                    || trouble.iter().for_each(|it| command(it)),
+                    || cure.iter().for_each(|it| command(it)),
+                )
+                .await;
             }
         }
     }
 
-    async fn of_data(self, scene: &Scene) {
-        let (commands, cure): (&[&str], _) = match self {
-            Self::ScriptFlush => return again_and_again(scene, 40, "SCRIPT FLUSH").await,
-            Self::FlushAll => return again_and_again(scene, FLUSHES as u32, "FLUSHALL").await,
-            Self::OutOfMemory => (&["CONFIG SET maxmemory 1"], "CONFIG SET maxmemory 0"),
-            Self::Replica => (&["REPLICAOF 127.0.0.1 1"], "REPLICAOF NO ONE"),
-            Self::ReplicaWithoutData => (
+    /// What brings it about, and what ends it.
+    fn commands(self) -> [&'static [&'static str]; 2] {
+        match self {
+            Self::OutOfMemory => [&["CONFIG SET maxmemory 1"], &["CONFIG SET maxmemory 0"]],
+            Self::Replica => [&["REPLICAOF 127.0.0.1 1"], &["REPLICAOF NO ONE"]],
+            Self::ReplicaWithoutData => [
                 &["CONFIG SET replica-serve-stale-data no", "REPLICAOF 127.0.0.1 1"],
-                "REPLICAOF NO ONE",
-            ),
-            Self::WrongPassword => (
+                &["REPLICAOF NO ONE", "CONFIG SET replica-serve-stale-data yes"],
+            ],
+            Self::WrongPassword => [
                 &["ACL SETUSER limits resetpass >other", "CLIENT KILL USER limits"],
-                "ACL SETUSER limits resetpass >secret",
-            ),
-            _ => (
+                &["ACL SETUSER limits resetpass >secret"],
+            ],
+            Self::NoPermission => [
                 &["ACL SETUSER limits -eval -evalsha"],
-                "ACL SETUSER limits +eval +evalsha",
-            ),
-        };
-        for command in commands {
-            scene.command(command);
+                &["ACL SETUSER limits +eval +evalsha"],
+            ],
+            _ => [&[], &[]],
         }
-        sleep(FOR).await;
-        scene.command(cure);
     }
 }
 
+const PAUSE_ALL: &str = "CLIENT PAUSE 1500 ALL";
+const PAUSE_WRITE: &str = "CLIENT PAUSE 1500 WRITE";
+
+/// Stands in for `DEBUG SLEEP`, which servers do not allow any more, and for a `KEYS *` too many.
+const QUARTER_OF_A_SECOND: &str = "
+    local function now() local time = redis.call('TIME') return time[1] * 1e6 + time[2] end
+    local start = now()
+    repeat until now() > start + 25e4
+";
+
+/// A trial every quarter to half of a second, with two attempts each, and those of the task that settles.
+pub const STEADY: usize = 12;
+
 const CUTS: u32 = 6;
 const KILLS: u32 = 20;
-const FLUSHES: u64 = 5;
+const FLUSHES: u32 = 5;
 
-async fn passing(scene: &Scene, mode: Mode) {
-    scene.set_mode(mode);
+async fn while_it_lasts(begin: impl FnOnce(), end: impl FnOnce()) {
+    begin();
     sleep(FOR).await;
-    scene.set_mode(Mode::Forward);
+    end();
 }
 
-async fn again_and_again(scene: &Scene, times: u32, command: &str) {
+async fn again_and_again(times: u32, act: impl AsyncFn()) {
     for _ in 0..times {
-        scene.command(command);
+        act().await;
         sleep(FOR / times).await;
     }
 }
 
-async fn busy(scene: &Scene) {
-    scene.command("CONFIG SET lua-time-limit 10");
-    thread::scope(|threads| {
-        let script =
-            threads.spawn(|| scene.server(|server| server.try_command(&["EVAL", "while true do end", "0"], FOR * 20)));
-        block_in_place(|| {
-            thread::sleep(FOR);
-            let kill = || scene.server(|server| server.try_command(&["SCRIPT", "KILL"], FOR * 20).unwrap());
-            while kill() != "OK" {
-                thread::sleep(FOR / 100);
-            }
-        });
-        assert!(script.join().unwrap().unwrap().contains("killed"));
+/// The same for connections, which are there again before they are lost again.
+async fn losing(scene: &Scene, times: u32, act: impl AsyncFn()) {
+    again_and_again(times, async || {
+        scene.until_decided().await;
+        act().await;
+    })
+    .await;
+}
+
+async fn passing(scene: &Scene, mode: Mode) {
+    while_it_lasts(|| scene.set_mode(mode), || scene.set_mode(Mode::Forward)).await;
+}
+
+fn stand_still(server: &RedisServer) {
+    server.command(&["EVAL", QUARTER_OF_A_SECOND, "0"]);
+}
+
+fn be_busy(server: &RedisServer) {
+    server.command(&["CONFIG", "SET", "lua-time-limit", "10"]);
+    let reply = thread::scope(|threads| {
+        let script = threads.spawn(|| server.try_command(&["EVAL", "while true do end", "0"], FOR * 20));
+        thread::sleep(FOR);
+        while server.command(&["SCRIPT", "KILL"]) != "OK" {
+            thread::sleep(FOR / 100);
+        }
+        script.join().unwrap().unwrap()
     });
+    assert!(reply.contains("killed"), "{reply}");
 }

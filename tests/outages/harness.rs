@@ -1,6 +1,7 @@
 //! The scene of a scenario: a Redis of its own, several instances, a proxy between it and each of them.
 
 use std::{
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -123,6 +124,17 @@ impl Scene {
         join_all(self.proxies.iter().map(Proxy::cut)).await;
     }
 
+    /// Until every instance has had a decision.
+    pub async fn until_decided(&self) {
+        for client in &self.clients {
+            let caller = Caller::new(Kind::Windows, 0);
+            eventually("the store decides", async || {
+                client.ask(caller).await != Outcome::FailedOpen
+            })
+            .await;
+        }
+    }
+
     pub async fn reset(&self) {
         join_all(self.proxies.iter().map(Proxy::reset)).await;
     }
@@ -232,15 +244,13 @@ impl Scene {
         }
     }
 
-    /// The most attempts to connect that one instance has made within any second since then.
-    pub fn most_attempts_in_a_second(&self, since: Instant) -> usize {
+    /// The most attempts to connect that one instance has made within any second of this time.
+    pub fn most_attempts_in_a_second(&self, time: Range<Instant>) -> usize {
         let most = |proxy: &Proxy| {
-            let attempts: Vec<_> = proxy.accepted().into_iter().filter(|at| *at >= since).collect();
+            let attempts: Vec<_> = proxy.accepted().into_iter().filter(|at| time.contains(at)).collect();
             let within_a_second = |from: &Instant| {
-                attempts
-                    .iter()
-                    .filter(|at| **at >= *from && **at < *from + Duration::from_secs(1))
-                    .count()
+                let second = *from..*from + Duration::from_secs(1);
+                attempts.iter().filter(|at| second.contains(at)).count()
             };
             attempts.iter().map(within_a_second).max().unwrap_or(0)
         };

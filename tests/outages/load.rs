@@ -128,6 +128,8 @@ pub struct Counts {
     pub refused: u64,
     /// The store was asked and gave no decision.
     pub undecided: u64,
+    /// Of these, those that waited for the whole deadline.
+    pub missed: u64,
     /// The store was not asked: the circuit was open.
     pub unasked: u64,
 }
@@ -137,6 +139,7 @@ impl AddAssign for Counts {
         self.allowed += other.allowed;
         self.refused += other.refused;
         self.undecided += other.undecided;
+        self.missed += other.missed;
         self.unasked += other.unasked;
     }
 }
@@ -215,6 +218,7 @@ impl Drop for Inside {
 struct Call {
     polls: Cell<u32>,
     store_was_asked: Cell<bool>,
+    store_has_failed: Cell<bool>,
     /// When the inner service was called, in polls and in time.
     passed: Cell<Option<(u32, Duration)>>,
 }
@@ -237,6 +241,7 @@ impl Store for Watched {
         AcquireFuture::boxed(async move {
             let answer = answer.await;
             if let Err(error) = &answer {
+                CALL.with(|call| call.store_has_failed.set(true));
                 *record.lock().totals.errors.entry(error.kind()).or_default() += 1;
             }
             answer
@@ -314,7 +319,10 @@ impl Client {
         match (outcome, response.status(), is_limited) {
             (Outcome::Allowed, StatusCode::OK, true) => counts.allowed = 1,
             (Outcome::Refused, StatusCode::TOO_MANY_REQUESTS, true) => counts.refused = 1,
-            (Outcome::FailedOpen, StatusCode::OK, false) if store_was_asked => counts.undecided = 1,
+            (Outcome::FailedOpen, StatusCode::OK, false) if store_was_asked => {
+                counts.undecided = 1;
+                counts.missed = u64::from(!CALL.with(|call| call.store_has_failed.get()));
+            }
             (Outcome::FailedOpen, StatusCode::OK, false) => {
                 let (polls, _) = passed.expect("it was passed on");
                 assert_eq!(polls, 1, "{caller:?} waited although the circuit was open");
