@@ -83,7 +83,7 @@
 //!
 //! Each decision has a [deadline](RateLimitLayerBuilder::deadline) of 50 ms, and none is repeated. After five
 //! failures in a row a circuit breaker opens: from then on no request waits for the store, and one at a time tries
-//! whether it answers again, at most every 50 to 800 ms. A response that was not decided on carries no fields; its
+//! whether it answers again, at most every 50 to 500 ms. A response that was not decided on carries no fields; its
 //! [`Decision`] and a `tracing` event say so.
 //!
 //! # What is not promised

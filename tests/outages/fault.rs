@@ -211,7 +211,8 @@ fn stand_still(server: &RedisServer) {
 }
 
 fn be_busy(server: &RedisServer) {
-    server.command(&["CONFIG", "SET", "lua-time-limit", "10"]);
+    let busy_after = |milliseconds| server.command(&["CONFIG", "SET", "lua-time-limit", milliseconds]);
+    busy_after("10");
     let reply = thread::scope(|threads| {
         let script = threads.spawn(|| server.try_command(&["EVAL", "while true do end", "0"], FOR * 20));
         thread::sleep(FOR);
@@ -220,5 +221,6 @@ fn be_busy(server: &RedisServer) {
         }
         script.join().unwrap().unwrap()
     });
+    busy_after("5000");
     assert!(reply.contains("killed"), "{reply}");
 }
