@@ -23,11 +23,13 @@ mod machine;
 mod scenario;
 
 use std::{
+    alloc::System,
     env, fs,
     hash::{BuildHasher, RandomState},
     time::{Duration, Instant},
 };
 
+use stats_alloc::{INSTRUMENTED_SYSTEM, Stats, StatsAlloc};
 use tokio::time::{sleep, sleep_until};
 
 use self::{
@@ -42,9 +44,11 @@ const PERIOD: Duration = Duration::from_secs(20);
 /// What the first faults may take before growth is looked for: every way through the code has been taken by then.
 const WARM_UP_FAULTS: u32 = 2;
 
-/// What this process may grow by afterwards: what an allocator keeps for itself. A task, a connection or a lease that is
-/// lost with each request or fault would be far more.
-const GROWTH_OF_PROCESS: u64 = 16 << 20;
+/// What may be allocated and not freed when all is over: what is noted of each probe and connection.
+const GROWTH_OF_HEAP: u64 = 1 << 20;
+
+/// What this process may grow by after warming up: what the allocator keeps for itself.
+const GROWTH_OF_PROCESS: u64 = 32 << 20;
 
 /// What Redis may grow by: buffers of connections, and some hundred callers of probes, at 120 bytes each.
 const GROWTH_OF_REDIS: u64 = 4 << 20;
@@ -76,6 +80,9 @@ const FAULTS: [Fault; 24] = [
     Fault::NoPermission,
 ];
 
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
 #[tokio::main]
 async fn main() {
     let seconds = number("SOAK_SECONDS").unwrap_or(600);
@@ -84,7 +91,7 @@ async fn main() {
     let start = Instant::now();
     let scene = Scene::start().await;
     let before = scene.resources().await;
-    let files = file_descriptors();
+    let (files, quiet) = (file_descriptors(), Memory::now(&scene));
     let load = Load::start(&scene.clients, &scene.chapter);
     let mut warm = None;
     let mut round = 0;
@@ -113,7 +120,8 @@ async fn main() {
         file_descriptors()
     );
     let (warm, end) = (warm.expect("a soak has some faults"), Memory::now(&scene));
-    println!("soak: {warm:?} when warm, {end:?} at the end");
+    println!("soak: {quiet:?} before, {warm:?} when warm, {end:?} at the end");
+    assert!(end.heap <= quiet.heap + GROWTH_OF_HEAP, "memory was not freed");
     assert!(
         end.process <= warm.process + GROWTH_OF_PROCESS,
         "this process has grown"
@@ -135,6 +143,7 @@ fn scrambled(number: u64) -> u64 {
 /// In bytes.
 #[derive(Clone, Copy, Debug)]
 struct Memory {
+    heap: u64,
     process: u64,
     redis: u64,
 }
@@ -145,7 +154,14 @@ impl Memory {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let process = field(&status, "VmRSS:").map_or(0, |kilobytes| kilobytes << 10);
         let redis = field(&scene.command("INFO memory"), "used_memory:").unwrap();
-        Self { process, redis }
+        let Stats {
+            bytes_allocated,
+            bytes_deallocated,
+            ..
+        } = ALLOCATOR.stats();
+        // The counters are read one after the other.
+        let heap = bytes_allocated.saturating_sub(bytes_deallocated) as u64;
+        Self { heap, process, redis }
     }
 }
 
