@@ -68,6 +68,7 @@ impl Scene {
     /// The same while there is no server yet.
     pub async fn with_server_down() -> Self {
         let server = block_in_place(RedisServer::start);
+        block_in_place(|| server.kill());
         let (mut proxies, mut clients, record) = (vec![], vec![], Record::default());
         for _ in 0..INSTANCES {
             let proxy = Proxy::start(server.port()).await;
@@ -75,7 +76,6 @@ impl Scene {
             clients.push(Client::new(&url, &record));
             proxies.push(proxy);
         }
-        block_in_place(|| server.kill());
         Self {
             server,
             proxies,
