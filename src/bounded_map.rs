@@ -40,6 +40,10 @@ impl<V> BoundedMap<V> {
         self.entries.get_mut(&partition)
     }
 
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
+        self.entries.values_mut()
+    }
+
     pub(crate) fn remove(&mut self, partition: PartitionId) {
         self.entries.swap_remove(&partition);
     }

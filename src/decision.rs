@@ -63,6 +63,8 @@ pub struct Decision {
     wait: Option<Duration>,
     /// What is charged by now.
     charged: Costs,
+    /// Units that are known to have been used since the store has answered.
+    used_since: u64,
     /// The plan and what a store knew about it; nothing where no store was asked or none answered.
     measured: Option<Measured>,
 }
@@ -126,8 +128,27 @@ impl Decision {
             is_reduced: false,
             wait: None,
             charged,
+            used_since: 0,
             measured: Some(measured),
         }
+    }
+
+    /// What would have been decided at the same moment about another plan with the same policies, after a charge of so many
+    /// units; nothing if no store has decided this one. What was used since is only shown: it is not known when.
+    pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
+        let measured = self.measured.as_ref()?;
+        let mut readings = Readings::new();
+        for (charge, reading) in measured.charges() {
+            let rule = charge.policy().rule();
+            readings.extend(rule.charged(reading, rule.weigh(units_before)));
+        }
+        let another = Self::measured(Measured {
+            plan,
+            readings,
+            now: measured.now,
+            lease: measured.lease,
+        });
+        Some(Self { used_since, ..another })
     }
 
     pub(crate) const fn unmeasured(outcome: Outcome) -> Self {
@@ -137,6 +158,7 @@ impl Decision {
             is_reduced: false,
             wait: None,
             charged: Costs::NOTHING,
+            used_since: 0,
             measured: None,
         }
     }
@@ -235,7 +257,7 @@ impl Decision {
                     reading,
                     now: measured.now.as_micros(),
                     charged: if charge.is_taken(reading, measured.now.as_micros()) {
-                        charged.weight()
+                        charged.weight() + charge.policy().rule().weigh(self.used_since)
                     } else {
                         0
                     },
@@ -290,7 +312,7 @@ pub struct Allowance<'a> {
     charge: Charge<'a>,
     reading: &'a [u64],
     now: u64,
-    /// The charge that has been made.
+    /// The charge that has been made, and what is known to have been used since.
     charged: u64,
 }
 

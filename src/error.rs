@@ -66,6 +66,8 @@ pub enum ConfigErrorKind {
     Store,
     /// A setting of a [`TierLayer`](crate::TierLayer).
     Tier,
+    /// How many units of a policy an instance may take at once.
+    UnitBlock,
     /// The window of a policy.
     Window,
 }

@@ -39,6 +39,7 @@
 //! | you need | take |
 //! |---|---|
 //! | one limit over all instances | `RedisStore`: one script call per decision, by the server's clock |
+//! | one caller that is hotter than what one Redis can decide | [`QuotaPolicy::with_unit_block`] |
 //! | one process, or tests | [`MemoryStore`]: bounded, no server, no background task |
 //! | users where you know them, else addresses | [`key::extension`]`.or_else(`[`key::client_ip`]`())` |
 //! | per user *and* per address *and* for everybody, all or nothing | [`named_key`](RateLimitLayerBuilder::named_key), [`QuotaPolicy::counted_by`] |

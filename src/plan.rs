@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::{
     partition::PartitionId,
-    quota::{CheckedPolicies, CheckedPolicy, Content, QuotaUnit},
+    quota::{BlockTerms, CheckedPolicies, CheckedPolicy, Content, QuotaUnit},
 };
 
 /// What a request costs, in each of the units.
@@ -194,6 +194,23 @@ impl Plan {
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
         self.is_charged() && self.parts.iter().any(|part| part.policies.has_slots())
+    }
+
+    /// On which terms units may be taken in advance, if they may.
+    #[inline]
+    pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
+        match &*self.parts {
+            [part] if self.is_charged() => part.policies.block_terms(),
+            _ => None,
+        }
+    }
+
+    /// The same plan for requests that cost so much.
+    pub(crate) fn costing(&self, requests: u64) -> Self {
+        Self {
+            parts: self.parts.clone(),
+            costs: Costs { requests, ..self.costs },
+        }
     }
 
     /// The same question without a charge.

@@ -147,7 +147,7 @@ pub enum Content {
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
 /// of `window_seconds`, `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
 /// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `key`,
-/// `hidden`, `shadow`, `partition_key` and `extensions`:
+/// `unit_block`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -172,6 +172,8 @@ pub struct QuotaPolicy {
     burst_capacity: Option<u64>,
     algorithm: Algorithm,
     unit: QuotaUnit,
+    /// How many units an instance may take at once.
+    unit_block: Option<u64>,
     is_hidden: bool,
     is_shadow: bool,
     shows_partition_key: bool,
@@ -239,6 +241,7 @@ impl QuotaPolicy {
             burst_capacity: None,
             algorithm: Algorithm::TokenBucket,
             unit: QuotaUnit::Requests,
+            unit_block: None,
             is_hidden: false,
             is_shadow: false,
             shows_partition_key: false,
@@ -272,6 +275,50 @@ impl QuotaPolicy {
     #[must_use]
     pub const fn with_content_bytes(mut self, content: Content) -> Self {
         self.unit = QuotaUnit::ContentBytes(content);
+        self
+    }
+
+    /// Lets an instance take up to `units` units at once, spend them without asking the store, and give back what it does
+    /// not use: for callers that are hotter than what one Redis can decide.
+    ///
+    /// An instance begins with single charges. While a caller keeps asking, its blocks double, up to `units`, but never to
+    /// more than a quarter of what the store has left, so that the last units are charged one by one again. A request
+    /// that finds no units waits for the one call that fetches them, together with the others. Units that are not spent
+    /// within a tenth of the window, at most 1 s, are given back.
+    ///
+    /// - **Never more than the quota.** A unit is charged before it is spent. A fixed window never sees more than its quota.
+    ///   A token bucket lets no more pass in any time *t* than its burst capacity and what its rate gives in *t* and in
+    ///   a tenth of the window (at most 1 s) before.
+    /// - **At times less.** What one instance holds, the others cannot spend meanwhile: at most instances × `units` for
+    ///   each caller. Keep that far below the quota; a tenth is a good choice. What an instance holds when it is killed is
+    ///   used up, as is a block whose fetching was not answered in time.
+    /// - **What is shown** is what the store had left when the block was taken, less what this instance has charged since.
+    /// - **While a quota is used up**, each request asks the store for itself again, also those that are refused.
+    /// - **While the store is away**, what is held is still spent; then it is up to the
+    ///   [`FailureMode`](crate::FailureMode).
+    /// - **A [reset](crate::AdminHandle::reset)** forgets what this instance holds. What others hold is spent or given back
+    ///   as above.
+    ///
+    /// For token buckets and fixed windows that count requests, of 1 to as many units as may be used at one moment. Units
+    /// are taken in advance only where *all* policies of a request have this setting, count by one key, and none is a
+    /// [shadow](Self::shadow); otherwise each request is charged by itself, as without the setting. A layer that has a hot
+    /// limit for everybody beside limits per user is better split into two. Changes of a charge, such as
+    /// [`ActualCost`](crate::ActualCost), still cost a call each. It needs a Tokio runtime, with timers, in which units are
+    /// given back; without one each request is charged by itself.
+    ///
+    /// ```
+    /// use tower_quota::{CheckedPolicies, QuotaPolicy};
+    ///
+    /// let everybody = QuotaPolicy::per_second("everybody", 100_000).with_unit_block(500);
+    /// assert_eq!(everybody.unit_block(), Some(500));
+    ///
+    /// let error = CheckedPolicies::new([QuotaPolicy::per_minute("minute", 60).with_unit_block(61)]).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"policy "minute": unit block 61 is outside 1..=60"#);
+    /// # CheckedPolicies::new([everybody]).unwrap();
+    /// ```
+    #[must_use]
+    pub const fn with_unit_block(mut self, units: u64) -> Self {
+        self.unit_block = Some(units);
         self
     }
 
@@ -424,6 +471,11 @@ impl QuotaPolicy {
         }
     }
 
+    /// How many units an instance may take at once, if it may take more than a request costs.
+    pub const fn unit_block(&self) -> Option<u64> {
+        self.unit_block
+    }
+
     /// Whether clients are not told about the policy.
     pub const fn is_hidden(&self) -> bool {
         self.is_hidden
@@ -452,6 +504,7 @@ impl QuotaPolicy {
         let reduced = |number: u64| (u128::from(number) * u128::from(percent) / 100).max(1) as u64;
         self.quota = reduced(self.quota);
         self.burst_capacity = self.burst_capacity.map(reduced);
+        self.unit_block = self.unit_block.map(reduced);
         if let Algorithm::LeakyBucketQueue { max_waiting } = &mut self.algorithm {
             *max_waiting = reduced(*max_waiting);
         }
@@ -486,8 +539,10 @@ impl CheckedPolicy {
     pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
         check_name(&policy)?;
         check_amount(&policy, "quota", policy.quota, ConfigErrorKind::Quota)?;
+        let rule = rule(&policy)?;
+        check_unit_block(&policy)?;
         Ok(Self {
-            rule: rule(&policy)?,
+            rule,
             id: policy_id(&policy),
             policy,
         })
@@ -583,6 +638,38 @@ pub struct CheckedPolicies {
     policies: Arc<[CheckedPolicy]>,
     /// Whether any of them limits concurrent requests.
     has_slots: bool,
+    /// Whether units of all of them may be taken in advance.
+    has_unit_blocks: bool,
+}
+
+/// On which terms an instance may take units in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockTerms {
+    /// The most units that are held at a time.
+    pub(crate) units: u64,
+    /// How long they may be spent.
+    pub(crate) lifetime: Duration,
+}
+
+impl BlockTerms {
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    /// Those of one policy. A shadow is charged or not by what each request costs, so that with one of those nothing is
+    /// known about many units.
+    fn of(policy: &QuotaPolicy) -> Option<Self> {
+        Some(Self {
+            units: policy.unit_block.filter(|_| !policy.is_shadow)?,
+            lifetime: (policy.window? / 10).min(Self::LONGEST),
+        })
+    }
+
+    /// Those that suit two policies.
+    fn and(self, other: Self) -> Self {
+        Self {
+            units: self.units.min(other.units),
+            lifetime: self.lifetime.min(other.lifetime),
+        }
+    }
 }
 
 impl CheckedPolicies {
@@ -605,6 +692,7 @@ impl CheckedPolicies {
                 has_slots: checked
                     .iter()
                     .any(|policy| policy.policy.unit == QuotaUnit::ConcurrentRequests),
+                has_unit_blocks: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
                 policies: checked.into(),
             }),
             count => Err(ConfigError::new(
@@ -629,6 +717,16 @@ impl CheckedPolicies {
     #[inline]
     pub(crate) fn has_slots(&self) -> bool {
         self.has_slots
+    }
+
+    /// On which terms units of all of them may be taken in advance.
+    #[inline]
+    pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
+        if !self.has_unit_blocks {
+            return None;
+        }
+        let terms = self.iter().filter_map(|policy| BlockTerms::of(&policy.policy));
+        terms.reduce(BlockTerms::and)
     }
 }
 
@@ -706,6 +804,27 @@ fn check_window(policy: &QuotaPolicy, window: Duration) -> Result<(), ConfigErro
     }
     let message = format!("window {window:?} is not a whole number of seconds in 1..={MAX_WINDOW}");
     Err(policy_error(policy, ConfigErrorKind::Window, &message))
+}
+
+fn check_unit_block(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let error = |message| Err(policy_error(policy, ConfigErrorKind::UnitBlock, message));
+    let (Some(units), capacity) = (policy.unit_block, policy.burst_capacity()) else {
+        return Ok(());
+    };
+    match (policy.unit, policy.algorithm) {
+        (QuotaUnit::Requests, Algorithm::TokenBucket | Algorithm::FixedWindow) if (1..=capacity).contains(&units) => {
+            Ok(())
+        }
+        (QuotaUnit::Requests, Algorithm::TokenBucket | Algorithm::FixedWindow) => {
+            error(&format!("unit block {units} is outside 1..={capacity}"))
+        }
+        (QuotaUnit::Requests, algorithm) => error(&format!(
+            "unit block {units} does not apply to {algorithm:?}, only to token buckets and fixed windows"
+        )),
+        (unit, _) => error(&format!(
+            "unit block {units} does not apply to {unit:?}, only to requests"
+        )),
+    }
 }
 
 fn check_amount(policy: &QuotaPolicy, field: &str, value: u64, kind: ConfigErrorKind) -> Result<(), ConfigError> {

@@ -565,7 +565,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
     let read: Rules = serde_json::from_str(
         r#"{"policies": [
             {"name": "burst", "quota": 10, "window_seconds": 1, "burst_capacity": 20, "partition_key": true,
-             "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
+             "unit_block": 5, "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
             {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true},
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
              "algorithm": "fixed_window", "shadow": true},
@@ -576,6 +576,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
     .unwrap();
     let extended = QuotaPolicy::per_second("burst", 10)
         .with_burst_capacity(20)
+        .with_unit_block(5)
         .with_partition_key()
         .with_extension("acme-burst", 20)
         .with_extension("acme-flag", true)

@@ -1,11 +1,15 @@
-//! What stands around any store: circuit breaker → deadline → store → fallback, and what happens when all of that
-//! fails.
+//! What stands around any store: units taken in advance → circuit breaker → deadline → store → fallback, and what happens
+//! when all of that fails.
 
 mod breaker;
+mod unit_leases;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use self::breaker::{Admission, Breaker};
+use self::{
+    breaker::{Admission, Breaker},
+    unit_leases::UnitLeases,
+};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{Decision, Outcome},
@@ -37,14 +41,41 @@ pub(crate) struct Guard {
     failure_mode: FailureMode,
     deadline: Duration,
     breaker: Breaker,
+    unit_leases: UnitLeases,
     clock: Clock,
     log: Arc<StoreLog>,
 }
 
 /// A decision, now or later.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "decisions that are there at once are not to cost an allocation"
+)]
 pub(crate) enum Deciding {
     Decided(Decision),
     Waiting(Pin<Box<dyn Future<Output = Decision> + Send>>),
+}
+
+/// A question to the store.
+enum Asked {
+    Answered(Result<Decision, StoreError>),
+    UnderWay(UnderWay),
+}
+
+/// A call that the store has not answered.
+struct UnderWay {
+    pending: AcquireFuture,
+    asked: Stopwatch,
+    admission: Admission,
+}
+
+impl Deciding {
+    async fn decided(self) -> Decision {
+        match self {
+            Self::Decided(decision) => decision,
+            Self::Waiting(decision) => decision.await,
+        }
+    }
 }
 
 impl Guard {
@@ -59,6 +90,7 @@ impl Guard {
         let log = Arc::new(StoreLog::new(scope));
         let breaker = Breaker::new(clock.clone(), Arc::clone(&log));
         Self {
+            unit_leases: UnitLeases::new(Arc::clone(&store), clock.clone()),
             store,
             fallback,
             failure_mode,
@@ -81,28 +113,63 @@ impl Guard {
 
     /// Decides a plan within the deadline, and at once while the circuit is open.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> Deciding {
+        match plan.block_terms() {
+            Some(terms) => unit_leases::decide(self, plan, terms),
+            None => self.ask(plan, self.deadline),
+        }
+    }
+
+    /// Has the store decide a plan.
+    fn ask(self: &Arc<Self>, plan: Plan, deadline: Duration) -> Deciding {
+        let spare = self.fallback.is_some().then(|| plan.clone());
+        match self.begin(plan) {
+            Asked::Answered(Ok(decision)) => Deciding::Decided(decision),
+            Asked::Answered(Err(error)) => self.without_store(spare, &error),
+            Asked::UnderWay(call) => {
+                let guard = Arc::clone(self);
+                let decision = async move { guard.wait(call, deadline, spare).await };
+                Deciding::Waiting(Box::pin(self.log.waiting(decision)))
+            }
+        }
+    }
+
+    /// Asks the store, unless the circuit is open.
+    fn begin(&self, plan: Plan) -> Asked {
         let admission = self.breaker.admit();
         if matches!(admission, Admission::Refused) {
             let error = StoreError::new(StoreErrorKind::CircuitOpen, "the store was not asked");
-            return self.without_store(Some(plan), &error);
+            return Asked::Answered(Err(error));
         }
-        let spare = self.fallback.is_some().then(|| plan.clone());
         let asked = Stopwatch::start(&self.clock);
         match self.store.acquire(plan).into_ready() {
             Ok(result) => {
                 self.log.answered(asked, &self.clock);
                 self.breaker.record(admission, &result);
-                match result {
-                    Ok(decision) => Deciding::Decided(decision),
-                    Err(error) => self.without_store(spare, &error),
-                }
+                Asked::Answered(result)
             }
-            Err(pending) => {
-                let guard = Arc::clone(self);
-                let decision = async move { guard.wait(pending, asked, admission, spare).await };
-                Deciding::Waiting(Box::pin(self.log.waiting(decision)))
-            }
+            Err(pending) => Asked::UnderWay(UnderWay {
+                pending,
+                asked,
+                admission,
+            }),
         }
+    }
+
+    /// The answer to a call that has begun, or an error once the deadline has passed.
+    async fn finish(&self, call: UnderWay, deadline: Duration) -> Result<Decision, StoreError> {
+        let result = tokio::time::timeout(deadline, call.pending).await.unwrap_or_else(|_| {
+            let message = format!("no decision within {deadline:?}");
+            Err(StoreError::new(StoreErrorKind::TimedOut, message))
+        });
+        self.log.answered(call.asked, &self.clock);
+        self.breaker.record(call.admission, &result);
+        result
+    }
+
+    /// Forgets what the plan's partition has used, and what of it this instance has taken in advance.
+    pub(crate) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
+        self.unit_leases.forget(plan.partition());
+        self.store.reset(plan).await
     }
 
     /// Has the store that decided settle what it has charged. Nobody waits for it.
@@ -119,25 +186,10 @@ impl Guard {
         decision.holds_slots().then(|| self.log.slots_held())
     }
 
-    async fn wait(
-        self: Arc<Self>,
-        pending: AcquireFuture,
-        asked: Stopwatch,
-        admission: Admission,
-        spare: Option<Plan>,
-    ) -> Decision {
-        let result = tokio::time::timeout(self.deadline, pending).await.unwrap_or_else(|_| {
-            let message = format!("no decision within {:?}", self.deadline);
-            Err(StoreError::new(StoreErrorKind::TimedOut, message))
-        });
-        self.log.answered(asked, &self.clock);
-        self.breaker.record(admission, &result);
-        match result {
+    async fn wait(self: Arc<Self>, call: UnderWay, deadline: Duration, spare: Option<Plan>) -> Decision {
+        match self.finish(call, deadline).await {
             Ok(decision) => decision,
-            Err(error) => match self.without_store(spare, &error) {
-                Deciding::Decided(decision) => decision,
-                Deciding::Waiting(fallback) => fallback.await,
-            },
+            Err(error) => self.without_store(spare, &error).decided().await,
         }
     }
 

@@ -168,7 +168,7 @@ impl AdminHandle {
     async fn reset_part(&self, key: Option<usize>, who: Who) -> Result<(), StoreError> {
         for set in self.0.policies.all_sets() {
             if let Some(plan) = plan(&set, key, &who) {
-                self.0.guard.store().reset(plan).await?;
+                self.0.guard.reset(plan).await?;
             }
         }
         Ok(())

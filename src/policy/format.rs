@@ -75,6 +75,7 @@ struct PolicyForm {
     #[serde(default)]
     unit: UnitForm,
     key: Option<String>,
+    unit_block: Option<u64>,
     hidden: Option<bool>,
     #[serde(default)]
     shadow: bool,
@@ -140,6 +141,9 @@ impl PolicyForm {
         }
         if let Some(key) = self.key {
             policy = policy.counted_by(key);
+        }
+        if let Some(units) = self.unit_block {
+            policy = policy.with_unit_block(units);
         }
         if self.shadow {
             policy = policy.shadow();

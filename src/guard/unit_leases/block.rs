@@ -1,0 +1,114 @@
+//! A block of units: charged at one moment, as if a row of requests had come then, and spent by those that come later.
+
+use std::{fmt, sync::Arc};
+
+use crate::{
+    algorithm::Rule,
+    clock::Timestamp,
+    decision::{Decision, Outcome},
+    plan::Plan,
+    quota::BlockTerms,
+    settlement::Settlement,
+    store::{Store, StoreFuture},
+};
+
+/// Units of one partition that are charged and not yet spent. What is left of them when it is dropped is given back.
+///
+/// Each request that is spent from it gets the decision that the store would have made had it come when the block was
+/// taken, after those that came before it. So what a client is told, and what is settled later, is right without another
+/// look at the store.
+pub(super) struct Block {
+    /// What the store has decided about all of it.
+    decision: Decision,
+    plan: Plan,
+    spent: u64,
+    /// What this instance may have charged since then without it.
+    pub(super) charged_apart: u64,
+    from: Timestamp,
+    until: Timestamp,
+    store: Arc<dyn Store>,
+}
+
+impl Block {
+    /// `plan` was allowed as `decision` says. `began` is the time by this instance's clock before the store was asked, so
+    /// that the store's clock has gone on by no more than this one.
+    pub(super) fn new(
+        plan: Plan,
+        decision: Decision,
+        terms: BlockTerms,
+        began: Timestamp,
+        store: Arc<dyn Store>,
+    ) -> Option<Self> {
+        if decision.outcome() != Outcome::Allowed {
+            return None;
+        }
+        let lifetime = u64::try_from(terms.lifetime.as_micros()).unwrap_or(u64::MAX);
+        let charged_at = decision.now()?.as_micros();
+        let window_ends = plan.policies().filter_map(|policy| match policy.rule() {
+            Rule::FixedWindow(window) => Some(window.micros_left(charged_at)),
+            _ => None,
+        });
+        let lifetime = window_ends.fold(lifetime, u64::min);
+        Some(Self {
+            decision,
+            plan,
+            spent: 0,
+            charged_apart: 0,
+            from: began,
+            until: Timestamp::from_micros(began.as_micros().saturating_add(lifetime)),
+            store,
+        })
+    }
+
+    /// Units that are not spent.
+    pub(super) fn rest(&self) -> u64 {
+        self.plan.costs().requests - self.spent
+    }
+
+    /// Whether it is too late to spend any of it; a clock that stepped back has nothing to say about that.
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        !(self.from..self.until).contains(&now)
+    }
+
+    /// The decision about a plan with the same policies, if there are units for it.
+    pub(super) fn spend(&mut self, plan: &Plan) -> Option<Decision> {
+        let cost = plan.costs().requests;
+        if cost > self.rest() {
+            return None;
+        }
+        let decision = self.decision.of_another(plan.clone(), self.spent, self.charged_apart)?;
+        self.spent += cost;
+        Some(decision)
+    }
+
+    /// Gives back what is left. It goes on whether or not the future is polled.
+    pub(super) fn give_back(&mut self) -> StoreFuture<()> {
+        let (rest, spent) = (self.rest(), self.spent);
+        self.forget();
+        let unspent = self.decision.of_another(self.plan.costing(rest), spent, 0);
+        match unspent.filter(|_| rest > 0) {
+            Some(unspent) => self.store.settle(Settlement::unused(&unspent)),
+            None => StoreFuture::ready(Ok(())),
+        }
+    }
+
+    /// Leaves nothing to be spent or given back.
+    pub(super) fn forget(&mut self) {
+        self.spent = self.plan.costs().requests;
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        drop(self.give_back());
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block")
+            .field("rest", &self.rest())
+            .field("until", &self.until)
+            .finish_non_exhaustive()
+    }
+}
