@@ -1,0 +1,159 @@
+//! What blocks of units spare a Redis server, and what they cost: calls for each request to a hot key, and how much of
+//! what an exact limiter admits is admitted.
+//!
+//!     cargo bench --bench unit_leases
+//!
+//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. Four instances, each a layer
+//! with a `RedisStore` of its own, have 40, 30, 20 and 10 percent of the requests of one caller, who may send 10 000 a
+//! second and 2 000 at once. The requests of a millisecond come together. Time is that of a clock that stands still while
+//! they are answered, so the figures do not depend on the speed of the machine; only what is given back after a second,
+//! which a task does in real time, comes later than it would. `SECONDS` (3) of that time for each line.
+//!
+//! - *load*: requests, as a part of what the caller may send.
+//! - *calls*: decisions and settlements that Redis was asked for, for each request. A refusal needs a call too.
+//! - *admitted*: requests, as a part of those that pass with single charges.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+mod rounds;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{
+    AcquireFuture, Decision, Outcome, Plan, QuotaPolicy, RateLimitLayer, RedisStore, Settlement, Store, StoreFuture,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+use self::support::RedisServer;
+
+const RATE: u64 = 10_000;
+const CAPACITY: u64 = 2_000;
+const SHARES: [f64; 4] = [0.4, 0.3, 0.2, 0.1];
+const LOADS: [f64; 4] = [0.5, 0.9, 1.1, 2.0];
+const BLOCKS: [u64; 4] = [1, 10, 100, 1_000];
+const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+/// Counts what Redis is asked.
+#[derive(Debug)]
+struct Counting {
+    store: RedisStore,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Store for Counting {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.store.acquire(plan)
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        if !settlement.is_empty() {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+        }
+        self.store.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.store.reset(plan)
+    }
+}
+
+#[derive(Default)]
+struct Outcomes {
+    requests: usize,
+    admitted: usize,
+    calls: usize,
+}
+
+#[tokio::main]
+async fn main() {
+    if !rounds::is_asked_for() {
+        return;
+    }
+    let server = RedisServer::start();
+    let millis = (rounds::setting("SECONDS", 3.0) * 1_000.0) as usize;
+    println!(
+        "{:>6} {:>6} {:>10} {:>18} {:>10}",
+        "load", "block", "requests", "calls per request", "admitted"
+    );
+    for load in LOADS {
+        let mut exact = None;
+        for block in BLOCKS {
+            let Outcomes {
+                requests,
+                admitted,
+                calls,
+            } = run(&server, load, block, millis).await;
+            let exact = *exact.get_or_insert(admitted);
+            let calls = calls as f64 / requests as f64;
+            let share = 100.0 * admitted as f64 / exact as f64;
+            println!("{load:>6} {block:>6} {requests:>10} {calls:>18.4} {share:>8.1} %");
+        }
+    }
+}
+
+async fn run(server: &RedisServer, load: f64, block: u64, millis: usize) -> Outcomes {
+    let (clock, calls) = (Clock::manual(START), Arc::new(AtomicUsize::default()));
+    let instance = || {
+        let store = RedisStore::builder(server.url())
+            .key_prefix(format!("{load} {block}:"))
+            .clock(clock.clone())
+            .build()
+            .expect("the URL is sound");
+        let policy = QuotaPolicy::per_second("hot", RATE).with_burst_capacity(CAPACITY);
+        RateLimitLayer::builder(Counting {
+            store,
+            calls: Arc::clone(&calls),
+        })
+        .scope("bench")
+        .key(key::extension::<String>())
+        .policy(policy.with_unit_block(block))
+        .deadline(Duration::from_secs(30))
+        .clock(clock.clone())
+        .build()
+        .expect("the settings are sound")
+    };
+    let layers: Vec<_> = SHARES.map(|_| instance()).into();
+    let mut outcomes = Outcomes::default();
+    let mut due = SHARES.map(|_| 0.0);
+    for _ in 0..millis {
+        let mut sent = Vec::new();
+        for ((layer, share), due) in layers.iter().zip(SHARES).zip(&mut due) {
+            *due += load * share * RATE as f64 / 1_000.0;
+            while *due >= 1.0 {
+                *due -= 1.0;
+                sent.push(is_admitted(layer));
+            }
+        }
+        outcomes.requests += sent.len();
+        let admitted = join_all(sent).await;
+        outcomes.admitted += admitted.into_iter().filter(|is_admitted| *is_admitted).count();
+        clock.advance(Duration::from_millis(1));
+    }
+    drop(layers);
+    outcomes.calls = calls.load(Ordering::Relaxed);
+    outcomes
+}
+
+async fn is_admitted(layer: &RateLimitLayer) -> bool {
+    let service = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let mut request = Request::new(());
+    request.extensions_mut().insert("everybody".to_owned());
+    let response = layer.layer(service).oneshot(request).await.expect("it cannot fail");
+    let decision = response.extensions().get::<Decision>().expect("it was decided");
+    assert!(matches!(decision.outcome(), Outcome::Allowed | Outcome::Refused));
+    decision.outcome() == Outcome::Allowed
+}
