@@ -2,8 +2,10 @@
 
 use std::{fmt, time::Duration};
 
+use smallvec::SmallVec;
+
 use crate::{
-    algorithm::Readings,
+    algorithm::{Denial, Readings},
     clock::Timestamp,
     lease::LeaseId,
     partition::PartitionId,
@@ -33,6 +35,28 @@ impl Measured {
             (charge, reading)
         })
     }
+}
+
+/// What is known of a plan that was refused without asking a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Remembered {
+    pub(crate) plan: Plan,
+    /// Of each charge, in the plan's order, for how long it is refused; `None` where that is not known.
+    pub(crate) denials: ChargeDenials,
+    /// The store's time, as far as it is known.
+    pub(crate) now: Timestamp,
+}
+
+/// Of each charge, in a plan's order.
+pub(crate) type ChargeDenials = SmallVec<[Option<Denial>; 2]>;
+
+/// Where a decision comes from.
+#[derive(Clone)]
+enum Source {
+    /// No store was asked, or none has answered.
+    Elsewhere,
+    Remembered(Remembered),
+    Store(Measured),
 }
 
 /// What was decided about a request, with one [`Allowance`] per policy.
@@ -65,8 +89,7 @@ pub struct Decision {
     charged: Costs,
     /// Units that are known to have been used since the store has answered.
     used_since: u64,
-    /// The plan and what a store knew about it; nothing where no store was asked or none answered.
-    measured: Option<Measured>,
+    source: Source,
 }
 
 /// What happens to a request.
@@ -129,14 +152,22 @@ impl Decision {
             wait: None,
             charged,
             used_since: 0,
-            measured: Some(measured),
+            source: Source::Store(measured),
+        }
+    }
+
+    /// Refused because the same was refused a moment ago.
+    pub(crate) fn remembered(remembered: Remembered) -> Self {
+        Self {
+            source: Source::Remembered(remembered),
+            ..Self::unmeasured(Outcome::Refused)
         }
     }
 
     /// What would have been decided at the same moment about another plan with the same policies, after a charge of so many
     /// units; nothing if no store has decided this one. What was used since is only shown: it is not known when.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
-        let measured = self.measured.as_ref()?;
+        let measured = self.measurement()?;
         let mut readings = Readings::new();
         for (charge, reading) in measured.charges() {
             let rule = charge.policy().rule();
@@ -159,7 +190,7 @@ impl Decision {
             wait: None,
             charged: Costs::NOTHING,
             used_since: 0,
-            measured: None,
+            source: Source::Elsewhere,
         }
     }
 
@@ -182,9 +213,42 @@ impl Decision {
         self.is_reduced
     }
 
+    /// Whether the request was refused by what the layer [remembers](crate::RateLimitLayerBuilder::denial_cache) of
+    /// earlier refusals, without asking the store.
+    ///
+    /// [`allowances`](Self::allowances) then has only the policies that are known to refuse it.
+    pub fn is_remembered(&self) -> bool {
+        matches!(self.source, Source::Remembered(_))
+    }
+
     /// The store's time.
     pub(crate) fn now(&self) -> Option<Timestamp> {
-        self.measured.as_ref().map(|measured| measured.now)
+        match &self.source {
+            Source::Elsewhere => None,
+            Source::Remembered(remembered) => Some(remembered.now),
+            Source::Store(measured) => Some(measured.now),
+        }
+    }
+
+    /// What a store has said.
+    #[inline]
+    pub(crate) fn measurement(&self) -> Option<&Measured> {
+        match &self.source {
+            Source::Store(measured) => Some(measured),
+            Source::Elsewhere | Source::Remembered(_) => None,
+        }
+    }
+
+    /// Whose quota a policy of this name counts, whether or not it is known what is left of it.
+    pub(crate) fn partition_of(&self, policy: &str) -> Option<PartitionId> {
+        let plan = match &self.source {
+            Source::Elsewhere => return None,
+            Source::Remembered(remembered) => &remembered.plan,
+            Source::Store(measured) => &measured.plan,
+        };
+        let mut charges = plan.charges();
+        let charge = charges.find(|charge| charge.policy().policy().name() == policy)?;
+        Some(charge.partition())
     }
 
     /// The same decision, made by the fallback: what becomes of its charges is the fallback's business, too.
@@ -200,7 +264,7 @@ impl Decision {
     /// What a store knew when it let the request pass, if it did.
     #[inline]
     pub(crate) fn receipt(&self) -> Option<&Measured> {
-        self.measured.as_ref().filter(|_| self.outcome == Outcome::Allowed)
+        self.measurement().filter(|_| self.outcome == Outcome::Allowed)
     }
 
     /// Whether each limit of concurrent requests has given the request a slot, in the plan's order.
@@ -245,24 +309,40 @@ impl Decision {
         self.outcome
     }
 
-    /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision.
+    /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision,
+    /// and only those that refuse the request if it is a [remembered](Self::is_remembered) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
-        self.measured.iter().flat_map(|measured| {
+        let measured = self.measurement().into_iter().flat_map(move |measured| {
             let charged = measured.plan.charges_for(self.charged);
+            let now = measured.now.as_micros();
             measured
                 .charges()
                 .zip(charged)
-                .map(|((charge, reading), charged)| Allowance {
+                .map(move |((charge, reading), charged)| Allowance {
                     charge,
-                    reading,
-                    now: measured.now.as_micros(),
-                    charged: if charge.is_taken(reading, measured.now.as_micros()) {
-                        charged.weight() + charge.policy().rule().weigh(self.used_since)
-                    } else {
-                        0
+                    known: Known::Reading {
+                        reading,
+                        now,
+                        charged: if charge.is_taken(reading, now) {
+                            charged.weight() + charge.policy().rule().weigh(self.used_since)
+                        } else {
+                            0
+                        },
                     },
                 })
-        })
+        });
+        let remembered = match &self.source {
+            Source::Remembered(remembered) => Some(remembered),
+            Source::Elsewhere | Source::Store(_) => None,
+        };
+        let denied = remembered.into_iter().flat_map(|remembered| {
+            let charges = remembered.plan.charges().zip(&remembered.denials);
+            charges.filter_map(|(charge, denial)| {
+                let known = Known::Denial((*denial)?);
+                Some(Allowance { charge, known })
+            })
+        });
+        measured.chain(denied)
     }
 
     /// The allowances of the policies that refuse the request.
@@ -310,10 +390,17 @@ impl fmt::Debug for Decision {
 #[derive(Clone, Copy)]
 pub struct Allowance<'a> {
     charge: Charge<'a>,
-    reading: &'a [u64],
-    now: u64,
-    /// The charge that has been made, and what is known to have been used since.
-    charged: u64,
+    known: Known<'a>,
+}
+
+/// What is known of a charge.
+#[derive(Clone, Copy)]
+enum Known<'a> {
+    /// It is still refused.
+    Denial(Denial),
+    /// What the store has read before the decision, the charge that has been made, and what is known to have been used
+    /// since.
+    Reading { reading: &'a [u64], now: u64, charged: u64 },
 }
 
 impl<'a> Allowance<'a> {
@@ -333,8 +420,16 @@ impl<'a> Allowance<'a> {
     }
 
     /// Whole units left, this request's charge taken off if it passed.
+    ///
+    /// 0 in a [remembered](Decision::is_remembered) refusal: fewer than the request costs are left, and others may have
+    /// used those since.
     pub fn remaining(&self) -> u64 {
-        self.rule().remaining(&self.reading_now(), self.now)
+        match self.known {
+            Known::Denial(_) => 0,
+            Known::Reading { reading, now, charged } => {
+                self.rule().remaining(&self.rule().charged(reading, charged), now)
+            }
+        }
     }
 
     /// The effective window: a time in which the caller may spread the remaining units. A limit of concurrent requests
@@ -345,36 +440,44 @@ impl<'a> Allowance<'a> {
     /// `remaining` units in `reset` never asks for more than the rate; and for a window, the time until it ends or its
     /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
     pub fn reset(&self) -> Option<Duration> {
-        let micros = match self.wait() {
-            Some(wait) if self.policy().window().is_some() => Some(wait),
-            _ => self.rule().reset(&self.reading_now(), self.now),
+        let micros = match (self.wait(), self.known) {
+            (Some(wait), _) if self.policy().window().is_some() => Some(wait),
+            (_, Known::Reading { reading, now, charged }) => {
+                self.rule().reset(&self.rule().charged(reading, charged), now)
+            }
+            // The request never passes, and in a second at most the store is asked again what is left.
+            (_, Known::Denial(_)) => Some(1_000_000),
         };
         micros.map(Duration::from_micros)
     }
 
     /// Whether this policy refuses the request, or would if it were not a [shadow](QuotaPolicy::shadow).
     pub fn is_violated(&self) -> bool {
-        !self.charge.is_admitted(self.reading, self.now)
+        match self.known {
+            Known::Denial(_) => true,
+            Known::Reading { reading, now, .. } => !self.charge.is_admitted(reading, now),
+        }
     }
 
     /// How long until this policy lets the same request pass if nobody else asks, exact to the microsecond; one second,
     /// a guess, for a limit of concurrent requests.
     ///
     /// `None` if it does not refuse the request, or never lets it pass because it costs more than the policy ever lets
-    /// pass.
+    /// pass. Where a refusal is [remembered](Decision::is_remembered), a request that costs more than the one that the
+    /// store has refused may be told up to a whole window by a [log](crate::Algorithm::SlidingWindowLog).
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
     }
 
     fn wait(&self) -> Option<u64> {
-        if !self.is_violated() {
-            return None;
+        match self.known {
+            Known::Denial(Denial::For(micros)) => Some(micros),
+            Known::Denial(Denial::Never) => None,
+            Known::Reading { reading, now, .. } if self.is_violated() => {
+                self.rule().wait(reading, now, self.charge.weight())
+            }
+            Known::Reading { .. } => None,
         }
-        self.rule().wait(self.reading, self.now, self.charge.weight())
-    }
-
-    fn reading_now(&self) -> Readings {
-        self.rule().charged(self.reading, self.charged)
     }
 
     fn rule(&self) -> &'a crate::algorithm::Rule {

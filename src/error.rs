@@ -40,6 +40,8 @@ pub enum ConfigErrorKind {
     Client,
     /// A time limit: the deadline of a decision, a connection time.
     Deadline,
+    /// How many refusals are remembered.
+    DenialCache,
     /// No policies, or more than one layer can hold.
     Policies,
     /// Two policies of one layer with the same name, or with names that cannot be told apart in a store.

@@ -107,6 +107,12 @@ impl Settlement {
         Some(self.0.as_ref()?.measured.plan.partition())
     }
 
+    /// The partitions to which units are given back; slots are none.
+    pub(crate) fn refunded(&self) -> SmallVec<[PartitionId; 1]> {
+        let parts = self.parts().filter(PartSettlement::gives_back);
+        parts.map(|part| part.part.partition()).collect()
+    }
+
     /// The lease whose slots become free.
     pub(crate) fn released(&self) -> Option<LeaseId> {
         let Change { measured, deltas } = self.0.as_ref()?;
@@ -152,6 +158,12 @@ impl<'a> PartSettlement<'a> {
     /// Whether there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.deltas.iter().all(|delta| *delta == 0)
+    }
+
+    /// Whether units are given back.
+    fn gives_back(&self) -> bool {
+        let mut changes = self.part.policies().iter().zip(self.deltas);
+        changes.any(|(policy, delta)| !is_slots(policy) && *delta < 0)
     }
 
     /// Whether slots become free.

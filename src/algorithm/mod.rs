@@ -7,6 +7,7 @@
 //! `store/redis/quota.lua` is the same arithmetic in the same order. Both keep to integers below 2⁵³ and to
 //! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
 
+mod ahead;
 mod concurrency;
 mod fixed_window;
 mod leaky_bucket;
@@ -19,6 +20,7 @@ use smallvec::SmallVec;
 
 use self::sliding_log::LogReading;
 pub(crate) use self::{
+    ahead::Denial,
     concurrency::Concurrency,
     fixed_window::FixedWindow,
     leaky_bucket::LeakyBucket,
@@ -111,10 +113,14 @@ impl Rule {
                 charged[0] += charge;
             }
             Self::SlidingCounter(_) => charged[1] += charge,
-            Self::SlidingLog(_) => {
+            Self::SlidingLog(log) => {
                 let before = LogReading::from_numbers(reading);
                 charged = LogReading {
                     used: before.used + charge,
+                    oldest_leaves: match before.oldest_leaves {
+                        0 if charge > 0 => log.window_micros,
+                        oldest_leaves => oldest_leaves,
+                    },
                     ..before
                 }
                 .into_numbers()

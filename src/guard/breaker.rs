@@ -192,7 +192,7 @@ impl Drop for TrialGuard {
 }
 
 /// Between half the pause and all of it, so that the instances of a service do not come back in step.
-fn jittered(pause: Duration) -> Duration {
+pub(super) fn jittered(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(random::number()) / f64::from(u32::MAX))
 }
 

@@ -1,13 +1,15 @@
-//! What stands around any store: units taken in advance → circuit breaker → deadline → store → fallback, and what happens
-//! when all of that fails.
+//! What stands around any store: units taken in advance → denial cache → circuit breaker → deadline → store → fallback,
+//! and what happens when all of that fails.
 
 mod breaker;
+mod denials;
 mod unit_leases;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use self::{
     breaker::{Admission, Breaker},
+    denials::{Denials, Settling},
     unit_leases::UnitLeases,
 };
 use crate::{
@@ -40,6 +42,8 @@ pub(crate) struct Guard {
     fallback: Option<Arc<dyn Store>>,
     failure_mode: FailureMode,
     deadline: Duration,
+    denials: Arc<Denials>,
+    settling: Settling,
     breaker: Breaker,
     unit_leases: UnitLeases,
     clock: Clock,
@@ -79,22 +83,31 @@ impl Deciding {
 }
 
 impl Guard {
+    /// Of how many partitions refusals are remembered, as a default.
+    pub(crate) const DENIAL_CACHE: usize = 1 << 14;
+    pub(crate) const MAX_DENIAL_CACHE: usize = 1 << 20;
+
     pub(crate) fn new(
         store: Arc<dyn Store>,
         fallback: Option<Arc<dyn Store>>,
         failure_mode: FailureMode,
         deadline: Duration,
+        denial_cache: usize,
         clock: Clock,
         scope: &str,
     ) -> Self {
         let log = Arc::new(StoreLog::new(scope));
         let breaker = Breaker::new(clock.clone(), Arc::clone(&log));
+        let denials = Arc::new(Denials::new(denial_cache));
+        let settling = Settling::new(Arc::clone(&store), Arc::clone(&denials), clock.clone());
         Self {
-            unit_leases: UnitLeases::new(Arc::clone(&store), clock.clone()),
             store,
             fallback,
             failure_mode,
             deadline,
+            denials,
+            unit_leases: UnitLeases::new(settling.clone(), clock.clone()),
+            settling,
             breaker,
             clock,
             log,
@@ -111,7 +124,7 @@ impl Guard {
         &*self.store
     }
 
-    /// Decides a plan within the deadline, and at once while the circuit is open.
+    /// Decides a plan within the deadline, and at once while the circuit is open or where a refusal is remembered.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> Deciding {
         match plan.block_terms() {
             Some(terms) => unit_leases::decide(self, plan, terms),
@@ -119,8 +132,12 @@ impl Guard {
         }
     }
 
-    /// Has the store decide a plan.
+    /// Has the store decide a plan, unless a refusal is remembered.
     fn ask(self: &Arc<Self>, plan: Plan, deadline: Duration) -> Deciding {
+        if let Some(refusal) = self.denials.refuse(&plan, &self.clock) {
+            self.log.remembered();
+            return Deciding::Decided(refusal);
+        }
         let spare = self.fallback.is_some().then(|| plan.clone());
         match self.begin(plan) {
             Asked::Answered(Ok(decision)) => Deciding::Decided(decision),
@@ -157,19 +174,17 @@ impl Guard {
 
     /// The answer to a call that has begun, or an error once the deadline has passed.
     async fn finish(&self, call: UnderWay, deadline: Duration) -> Result<Decision, StoreError> {
+        let asked_at = self.denials.asked(&self.clock);
         let result = tokio::time::timeout(deadline, call.pending).await.unwrap_or_else(|_| {
             let message = format!("no decision within {deadline:?}");
             Err(StoreError::new(StoreErrorKind::TimedOut, message))
         });
         self.log.answered(call.asked, &self.clock);
         self.breaker.record(call.admission, &result);
+        if let Ok(decision) = &result {
+            self.denials.learn(decision, asked_at, &self.clock);
+        }
         result
-    }
-
-    /// Forgets what the plan's partition has used, and what of it this instance has taken in advance.
-    pub(crate) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
-        self.unit_leases.forget(plan.partition());
-        self.store.reset(plan).await
     }
 
     /// Has the store that decided settle what it has charged. Nobody waits for it.
@@ -177,8 +192,21 @@ impl Guard {
         if settlement.is_empty() {
             return;
         }
-        let fallback = self.fallback.as_ref().filter(|_| decision.is_by_fallback());
-        drop(fallback.unwrap_or(&self.store).settle(settlement));
+        match self.fallback.as_ref().filter(|_| decision.is_by_fallback()) {
+            Some(fallback) => drop(fallback.settle(settlement)),
+            None => drop(self.settling.settle(settlement)),
+        }
+    }
+
+    /// Forgets what a plan's partitions have used, also if the store has forgotten a part of it only, and what of it this
+    /// instance has taken in advance.
+    pub(crate) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
+        self.unit_leases.forget(plan.partition());
+        let reset = self.store.reset(plan.clone()).await;
+        for part in plan.parts() {
+            self.denials.forget(part.partition(), &self.clock);
+        }
+        reset
     }
 
     /// What an allowed request that holds slots keeps as long as it holds them.
@@ -270,6 +298,7 @@ mod tests {
                 fallback,
                 failure_mode,
                 deadline,
+                Guard::DENIAL_CACHE,
                 clock.clone(),
                 "guard",
             );

@@ -37,6 +37,7 @@ pub struct RateLimitLayerBuilder {
     rules: Rules,
     tiers: Option<Tiers>,
     deadline: Duration,
+    denial_cache: usize,
     clock: Clock,
     failure_mode: FailureMode,
     fallback: Option<Arc<dyn Store>>,
@@ -62,6 +63,7 @@ impl RateLimitLayerBuilder {
             rules: Rules::new(),
             tiers: None,
             deadline: Duration::from_millis(50),
+            denial_cache: Guard::DENIAL_CACHE,
             clock: Clock::system(),
             failure_mode: FailureMode::default(),
             fallback: None,
@@ -271,9 +273,39 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// The clock by which the circuit breaker waits before it tries again. Default: [`Clock::system`].
+    /// Of how many partitions refusals are remembered, from 0, which turns it off, to 1 048 576. Default: 16 384, which
+    /// take up to 5 MB.
     ///
-    /// You want another one in tests only. Stores have clocks of their own, and deadlines are kept by Tokio's timer.
+    /// What has been used says exactly until when a charge is refused if nobody else asks, and others only make it later.
+    /// So requests that the store is known to refuse are refused without asking it: a caller that goes on
+    /// after its quota is used up costs the store one or two calls a second in each instance. You want to turn it off
+    /// where each refusal has to come from the store.
+    ///
+    /// - Nothing is remembered for longer than a second. What *other* instances give back, by a
+    ///   [refund](crate::Settlement) or a [reset](crate::AdminHandle::reset), may be seen that late. What this instance
+    ///   gives back, a [grant](crate::AdminHandle::grant) and new [rules](crate::RulesHandle) count at once; only an answer
+    ///   that is read while a refund is on its way to the store may still be remembered.
+    /// - The *hold*: for 10 to 20 ms after the store has refused it, a cost of as much or more is refused without a
+    ///   question, although it might pass, or for half of the time in which the whole quota comes back, if that is shorter.
+    ///   And where so much is back that some requests may pass, as many ask as there is room for; the others are refused
+    ///   until the store has answered, or for another hold.
+    /// - Limits of [concurrent requests](crate::QuotaPolicy::concurrent), leaky buckets
+    ///   [with a queue](crate::Algorithm::LeakyBucketQueue) and [shadows](crate::QuotaPolicy::shadow) are not remembered, nor
+    ///   what a store has decided at once, as a [`MemoryStore`](crate::MemoryStore) does, nor what a fallback has decided.
+    ///   Requests that cost 0 always ask.
+    /// - A remembered refusal tells of the policies that are known to refuse the request, with nothing left: see
+    ///   [`Decision::is_remembered`](crate::Decision::is_remembered). It is given while the circuit is open, too.
+    /// - Where more partitions are refused in a second, those that were asked about least recently are asked about again.
+    pub fn denial_cache(mut self, partitions: usize) -> Self {
+        self.denial_cache = partitions;
+        self
+    }
+
+    /// The clock by which the circuit breaker waits before it tries again, and by which refusals are
+    /// [remembered](Self::denial_cache). Default: [`Clock::system`].
+    ///
+    /// You want another one in tests only, the one of the store most often. Stores have clocks of their own, and
+    /// deadlines are kept by Tokio's timer.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -428,6 +460,7 @@ impl RateLimitLayerBuilder {
         self.fields.check()?;
         let policies = Policies::new(self.rules, self.tiers, keys, self.fields)?;
         check_deadline(self.deadline)?;
+        check_denial_cache(self.denial_cache)?;
         check_status(self.status)?;
         if let Some(window) = policies.lone_large_windows().first() {
             telemetry::lone_large_window(&scope_name, *window);
@@ -437,6 +470,7 @@ impl RateLimitLayerBuilder {
             self.fallback,
             self.failure_mode,
             self.deadline,
+            self.denial_cache,
             self.clock,
             &scope_name,
         );
@@ -498,6 +532,14 @@ fn check_deadline(deadline: Duration) -> Result<(), ConfigError> {
     }
     let message = format!("deadline {deadline:?} is outside {DEADLINES:?}");
     Err(ConfigError::new(ConfigErrorKind::Deadline, message))
+}
+
+fn check_denial_cache(partitions: usize) -> Result<(), ConfigError> {
+    if partitions <= Guard::MAX_DENIAL_CACHE {
+        return Ok(());
+    }
+    let message = format!("denial cache {partitions} is outside 0..={}", Guard::MAX_DENIAL_CACHE);
+    Err(ConfigError::new(ConfigErrorKind::DenialCache, message))
 }
 
 fn check_status(status: StatusCode) -> Result<(), ConfigError> {

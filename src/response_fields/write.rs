@@ -132,9 +132,7 @@ impl Telling<'_> {
 
     /// The key of the partition that a policy counts for.
     fn key_of(&self, policy: &str) -> Option<[u8; 12]> {
-        let mut allowances = self.decision.allowances();
-        let allowance = allowances.find(|allowance| allowance.policy().name() == policy)?;
-        Some(allowance.partition().shown_key())
+        Some(self.decision.partition_of(policy)?.shown_key())
     }
 
     fn lists(&self, shows_limits: bool) -> OwnFields {

@@ -25,6 +25,7 @@ use crate::{
 const CIRCUIT_OPEN: &str = "tower_quota_circuit_open";
 const CONNECTION_FAILURES: &str = "tower_quota_connection_failures_total";
 const DECISIONS: &str = "tower_quota_decisions_total";
+const DENIAL_CACHE_HITS: &str = "tower_quota_denial_cache_hits_total";
 const EVICTIONS: &str = "tower_quota_evictions_total";
 const FAILED: &str = "tower_quota_failed_total";
 const NEVER_FITS: &str = "tower_quota_never_fits_total";
@@ -38,9 +39,10 @@ const UNDECIDED: &str = "tower_quota_undecided_total";
 const UNKNOWN_TIER: &str = "tower_quota_unknown_tier_total";
 const UNSETTLED: &str = "tower_quota_unsettled_total";
 
-const COUNTERS: [(&str, &str); 11] = [
+const COUNTERS: [(&str, &str); 12] = [
     (CONNECTION_FAILURES, "Connections to Redis that could not be opened"),
     (DECISIONS, "Requests by what was decided about them"),
+    (DENIAL_CACHE_HITS, "Requests that were refused without asking the store"),
     (EVICTIONS, "Partitions that a full memory store has thrown out"),
     (FAILED, "Requests that no store decided, by the failure mode"),
     (NEVER_FITS, "Requests that cost more than a policy ever lets pass"),
@@ -214,6 +216,7 @@ pub(super) struct StoreMeters {
 #[derive(Debug)]
 struct StoreHandles {
     circuit_open: Gauge,
+    denial_cache_hits: Counter,
     seconds: Histogram,
     slots_held: Gauge,
     undecided: [(StoreErrorKind, Counter); 5],
@@ -229,6 +232,7 @@ impl StoreHandles {
         };
         Self {
             circuit_open: gauge!(CIRCUIT_OPEN, scoped(scope)),
+            denial_cache_hits: counter!(DENIAL_CACHE_HITS, scoped(scope)),
             seconds: histogram!(STORE, scoped(scope)),
             slots_held: gauge!(SLOTS_HELD, scoped(scope)),
             undecided: [
@@ -268,6 +272,10 @@ impl StoreMeters {
         if self.is_open.swap(false, Ordering::Relaxed) {
             self.handles(scope).circuit_open.decrement(1.0);
         }
+    }
+
+    pub(super) fn remembered(&self, scope: &str) {
+        self.handles(scope).denial_cache_hits.increment(1);
     }
 
     pub(super) fn undecided(&self, scope: &str, kind: StoreErrorKind) {

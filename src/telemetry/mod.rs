@@ -18,10 +18,11 @@
 //! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that no store decided, and no fallback either: `open` were passed on uncounted, `closed` were refused |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; calls of cancelled requests and of the fallback are left out |
+//! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were refused without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would refuse them; the decisions have them, too |
 //! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
 //! | `tower_quota_queue_wait_seconds` | histogram | `scope` | for requests that are told to wait in a leaky bucket, how long; others are left out |
-//! | `tower_quota_shadow_refusals_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have refused |
+//! | `tower_quota_shadow_refusals_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have refused; what is refused without asking the store is not held against shadows |
 //! | `tower_quota_unattributed_total` | counter | `scope` | requests without a key, whatever becomes of them |
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |
 //! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and nobody does |
@@ -182,6 +183,11 @@ impl StoreLog {
     /// The store has answered, or was given up.
     pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
         self.meters.answered(&self.scope, asked, clock);
+    }
+
+    /// A request was refused without asking the store.
+    pub(crate) fn remembered(&self) {
+        self.meters.remembered(&self.scope);
     }
 
     /// The store gave no decision. While the circuit is open, that is no news.

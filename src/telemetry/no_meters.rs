@@ -39,6 +39,8 @@ impl StoreMeters {
 
     pub(super) fn circuit_closed(&self, _: &str) {}
 
+    pub(super) fn remembered(&self, _: &str) {}
+
     pub(super) fn undecided(&self, _: &str, _: StoreErrorKind) {}
 
     pub(super) fn answered(&self, _: &str, _: Stopwatch, _: &Clock) {}

@@ -1,7 +1,8 @@
 //! A block of units: charged at one moment, as if a row of requests had come then, and spent by those that come later.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
+use super::Settling;
 use crate::{
     algorithm::Rule,
     clock::Timestamp,
@@ -9,7 +10,7 @@ use crate::{
     plan::Plan,
     quota::BlockTerms,
     settlement::Settlement,
-    store::{Store, StoreFuture},
+    store::StoreFuture,
 };
 
 /// Units of one partition that are charged and not yet spent. What is left of them when it is dropped is given back.
@@ -26,7 +27,7 @@ pub(super) struct Block {
     pub(super) charged_apart: u64,
     from: Timestamp,
     until: Timestamp,
-    store: Arc<dyn Store>,
+    settling: Settling,
 }
 
 impl Block {
@@ -37,7 +38,7 @@ impl Block {
         decision: Decision,
         terms: BlockTerms,
         began: Timestamp,
-        store: Arc<dyn Store>,
+        settling: Settling,
     ) -> Option<Self> {
         if decision.outcome() != Outcome::Allowed {
             return None;
@@ -56,7 +57,7 @@ impl Block {
             charged_apart: 0,
             from: began,
             until: Timestamp::from_micros(began.as_micros().saturating_add(lifetime)),
-            store,
+            settling,
         })
     }
 
@@ -87,7 +88,7 @@ impl Block {
         self.forget();
         let unspent = self.decision.of_another(self.plan.costing(rest), spent, 0);
         match unspent.filter(|_| rest > 0) {
-            Some(unspent) => self.store.settle(Settlement::unused(&unspent)),
+            Some(unspent) => self.settling.settle(Settlement::unused(&unspent)),
             None => StoreFuture::ready(Ok(())),
         }
     }

@@ -178,8 +178,9 @@ impl Holding {
 
     /// The store has said what is left.
     fn learn(&mut self, decision: &Decision) {
-        if let Some(left) = decision.allowances().map(|allowance| allowance.remaining()).min() {
-            self.left = Some(left);
+        let left = decision.allowances().map(|allowance| allowance.remaining()).min();
+        if left.is_some() && !decision.is_remembered() {
+            self.left = left;
         }
     }
 

@@ -38,7 +38,7 @@ use self::{
     block::Block,
     holding::{Holding, Step, Verdict, Verdicts},
 };
-use super::{Asked, Deciding, Guard};
+use super::{Asked, Deciding, Guard, Settling};
 use crate::{
     bounded_map::BoundedMap,
     clock::{Clock, Timestamp},
@@ -47,7 +47,6 @@ use crate::{
     partition::PartitionId,
     plan::Plan,
     quota::BlockTerms,
-    store::Store,
 };
 
 /// All units that an instance holds. They are given back when it is dropped.
@@ -56,7 +55,7 @@ pub(super) struct UnitLeases(Arc<Holdings>);
 struct Holdings {
     shards: [Mutex<BoundedMap<Holding>>; Self::SHARDS],
     hasher: RandomState,
-    store: Arc<dyn Store>,
+    settling: Settling,
     clock: Clock,
     next_id: AtomicU64,
     /// The task that gives back.
@@ -116,7 +115,10 @@ async fn alone(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
         return decision;
     };
     match timeout_at(deadline, rest.give_back()).await {
-        Ok(Ok(())) => ask(guard, plan, deadline).await,
+        Ok(Ok(())) => {
+            guard.denials.forget(plan.partition(), &guard.clock);
+            ask(guard, plan, deadline).await
+        }
         Ok(Err(_)) | Err(_) => decision,
     }
 }
@@ -144,11 +146,11 @@ fn too_late() -> StoreError {
 }
 
 impl UnitLeases {
-    pub(super) fn new(store: Arc<dyn Store>, clock: Clock) -> Self {
+    pub(super) fn new(settling: Settling, clock: Clock) -> Self {
         Self(Arc::new(Holdings {
             shards: std::array::from_fn(|_| Mutex::new(BoundedMap::new(Holdings::SHARD_CAP, || {}))),
             hasher: RandomState::default(),
-            store,
+            settling,
             clock,
             next_id: AtomicU64::new(0),
             task: Mutex::default(),
@@ -331,9 +333,9 @@ impl Take {
     }
 
     fn decided(&self, decision: &Decision, verdicts: &mut Verdicts) {
-        let store = Arc::clone(&self.holdings.store);
+        let settling = self.holdings.settling.clone();
         // Whatever becomes of it, what is not spent is given back, and where no lock is held.
-        let block = Block::new(self.plan.clone(), decision.clone(), self.terms, self.began, store).map(Box::new);
+        let block = Block::new(self.plan.clone(), decision.clone(), self.terms, self.began, settling).map(Box::new);
         let partition = self.plan.partition();
         let (_dropped, is_held);
         let mut shard = self.holdings.shard(partition);

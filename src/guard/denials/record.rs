@@ -1,0 +1,263 @@
+//! What is remembered of one policy of one partition.
+
+use std::time::Duration;
+
+use crate::{
+    algorithm::{Denial, Readings, Rule},
+    clock::Timestamp,
+    guard::breaker::jittered,
+    plan::Charge,
+    quota::{Algorithm, CheckedPolicies, CheckedPolicy},
+};
+
+/// Nothing is remembered for longer: so late, at most, is seen what other instances have given back.
+pub(super) const LIFE: Duration = Duration::from_secs(1);
+
+/// For so long a charge that was refused is refused without a question, and for so long one that was sent is taken for
+/// made.
+const HOLD: Duration = Duration::from_millis(20);
+
+/// From this age on, one request at a time asks what is new, so that not all of them do at the end.
+const STALE: Duration = Duration::from_millis(850);
+
+/// A policy that has refused a charge, or would refuse the next one.
+#[derive(Debug)]
+pub(super) struct Record {
+    policies: CheckedPolicies,
+    /// Which of them.
+    index: usize,
+    /// What the store has read, the charge that it has made included.
+    known: Reading,
+    /// The weight of the charge for which it was read.
+    asked: u64,
+    /// When the store was asked, by the local clock: at this moment or later it has read.
+    asked_at: Timestamp,
+    /// Until then nobody asks for as much or more.
+    held_until: Timestamp,
+    /// What is known and what was sent since then, if all of that is charged.
+    expected: Option<Expected>,
+    /// Before this moment nobody asks what is new.
+    asks_at: Timestamp,
+}
+
+#[derive(Clone, Debug)]
+struct Reading {
+    numbers: Readings,
+    /// The store's time.
+    at: Timestamp,
+}
+
+#[derive(Debug)]
+struct Expected {
+    reading: Reading,
+    /// The moment of the reading by the local clock.
+    at: Timestamp,
+    until: Timestamp,
+}
+
+/// What a record says about a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It is refused.
+    Denied(Denial),
+    /// It is refused, and one request may ask whether that is still so.
+    Stale(Denial),
+    /// It may pass.
+    Open,
+}
+
+/// A policy whose refusals are worth remembering: it refuses, its units come back with time, and nobody waits in it.
+pub(super) fn is_remembered(policy: &CheckedPolicy) -> bool {
+    let (policy, rule) = (policy.policy(), policy.rule());
+    let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
+    !policy.is_shadow() && !is_queue && !matches!(rule, Rule::Concurrency(_))
+}
+
+/// The hold after a refusal: never longer than half of the time in which the quota comes back, of which nothing may be
+/// lost.
+fn hold(rule: &Rule) -> Duration {
+    jittered(HOLD.min(Duration::from_micros(rule.fill_micros() / 2)))
+}
+
+impl Record {
+    /// What an answer says about the next charge of the same weight, if that would be refused.
+    pub(super) fn of(answer: &Answer<'_>) -> Option<Self> {
+        let rule = answer.rule();
+        let asked = answer.charge.weight();
+        let numbers = rule.charged(answer.reading, answer.charged);
+        let at = answer.at.as_micros();
+        rule.denial(&numbers, at, asked, asked, 0)?;
+        if answer.charged > 0 && matches!(rule, Rule::SlidingLog(log) if numbers[0] + asked != log.limit + 1) {
+            // It is not known when enough units leave the log.
+            return None;
+        }
+        let held_until = match answer.charged {
+            0 => answer.answered_at.saturating_add(hold(rule)),
+            _ => Timestamp::default(),
+        };
+        Some(Self {
+            policies: answer.policies.clone(),
+            index: answer.index,
+            known: Reading { numbers, at: answer.at },
+            asked,
+            asked_at: answer.asked_at,
+            held_until,
+            expected: None,
+            asks_at: answer.asked_at.saturating_add(STALE),
+        })
+    }
+
+    /// Whether it is about this policy, one of these. Every number counts, and all else that makes up a policy: with
+    /// other rules, nothing of it holds.
+    #[inline]
+    pub(super) fn is_about(&self, policies: &CheckedPolicies, index: usize, policy: &CheckedPolicy) -> bool {
+        if self.policies.is_same(policies) {
+            return self.index == index;
+        }
+        self.policy() == policy
+    }
+
+    #[inline]
+    pub(super) fn policy(&self) -> &CheckedPolicy {
+        &self.policies.iter().as_slice()[self.index]
+    }
+
+    /// Whether the store was asked later than at this moment.
+    pub(super) fn is_newer_than(&self, asked_at: Timestamp) -> bool {
+        self.asked_at > asked_at
+    }
+
+    pub(super) fn asked_at(&self) -> Timestamp {
+        self.asked_at
+    }
+
+    /// Whether it says nothing any more. A clock that was set back makes nothing last longer.
+    #[inline]
+    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+        now < self.asked_at || self.asked_at.saturating_add(LIFE) <= now
+    }
+
+    /// The store's time.
+    #[inline]
+    pub(super) fn store_time(&self, now: Timestamp) -> Timestamp {
+        let age = Duration::from_micros(now.micros_since(self.asked_at));
+        self.known.at.saturating_add(age)
+    }
+
+    #[inline]
+    pub(super) fn standing(&self, weight: u64, now: Timestamp) -> Standing {
+        if self.is_over(now) {
+            return Standing::Open;
+        }
+        if let Some(denial) = self.known_denial(weight, now) {
+            return if now < self.asks_at {
+                Standing::Denied(denial)
+            } else {
+                Standing::Stale(denial)
+            };
+        }
+        let held = if weight >= self.asked {
+            self.held_until.micros_since(now)
+        } else {
+            0
+        };
+        let expected = self.expected(now).and_then(|expected| {
+            let (reading, elapsed) = (&expected.reading, now.micros_since(expected.at));
+            let at = reading.at.as_micros();
+            self.rule().denial(&reading.numbers, at, self.asked, weight, elapsed)
+        });
+        match (held, expected) {
+            (0, None) => Standing::Open,
+            (held, None) => Standing::Denied(Denial::For(held)),
+            (held, Some(Denial::For(wait))) => Standing::Denied(Denial::For(wait.max(held))),
+            (_, Some(Denial::Never)) => Standing::Denied(Denial::Never),
+        }
+    }
+
+    /// A request with such a charge goes to the store; if it is stale, only to learn what is new.
+    pub(super) fn asks(&mut self, weight: u64, now: Timestamp, is_stale: bool) {
+        if self.is_over(now) {
+            return;
+        }
+        let hold = hold(self.rule());
+        if is_stale {
+            if self.known_denial(weight, now).is_some() {
+                self.asks_at = now.saturating_add(hold);
+            }
+            return;
+        }
+        let (known, known_at, until) = match self.expected.take().filter(|expected| now < expected.until) {
+            Some(expected) => (expected.reading, expected.at, expected.until),
+            None => (self.known.clone(), self.asked_at, now.saturating_add(hold)),
+        };
+        let elapsed = now.micros_since(known_at);
+        let Some(numbers) = self.after(&known, weight, elapsed) else {
+            return;
+        };
+        self.expected = Some(Expected {
+            reading: Reading {
+                numbers,
+                at: known.at.saturating_add(Duration::from_micros(elapsed)),
+            },
+            at: now,
+            until,
+        });
+    }
+
+    /// What there is once a charge is made, if that can be told.
+    fn after(&self, known: &Reading, weight: u64, elapsed: u64) -> Option<Readings> {
+        let rule = self.rule();
+        let Rule::SlidingLog(log) = rule else {
+            let later = rule.later(&known.numbers, known.at.as_micros(), elapsed);
+            return Some(rule.charged(&later, weight));
+        };
+        // Nobody knows how many units have left the log. Soon after the first of them only one request asks.
+        let [_, wait, oldest_leaves, sequence] = *self.known.numbers else {
+            return None;
+        };
+        let hold = HOLD.as_micros() as u64;
+        let is_soon = elapsed < wait.max(oldest_leaves).saturating_add(hold);
+        is_soon.then(|| Readings::from_slice(&[log.limit, 0, hold, sequence]))
+    }
+
+    /// How long the charge is refused for certain.
+    #[inline]
+    fn known_denial(&self, weight: u64, now: Timestamp) -> Option<Denial> {
+        let Reading { numbers, at } = &self.known;
+        let elapsed = now.micros_since(self.asked_at);
+        self.rule().denial(numbers, at.as_micros(), self.asked, weight, elapsed)
+    }
+
+    #[inline]
+    fn expected(&self, now: Timestamp) -> Option<&Expected> {
+        self.expected.as_ref().filter(|expected| now < expected.until)
+    }
+
+    #[inline]
+    fn rule(&self) -> &Rule {
+        self.policy().rule()
+    }
+}
+
+/// What a store has said about one charge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer<'a> {
+    pub(super) policies: &'a CheckedPolicies,
+    pub(super) index: usize,
+    pub(super) charge: Charge<'a>,
+    /// Before the charge.
+    pub(super) reading: &'a [u64],
+    /// The weight that was charged.
+    pub(super) charged: u64,
+    /// The store's time.
+    pub(super) at: Timestamp,
+    /// Before the call, by the local clock.
+    pub(super) asked_at: Timestamp,
+    pub(super) answered_at: Timestamp,
+}
+
+impl Answer<'_> {
+    fn rule(&self) -> &Rule {
+        self.charge.policy().rule()
+    }
+}

@@ -1,0 +1,513 @@
+//! Instances in virtual time that share one store, which takes its time to answer.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    MemoryStore, Outcome, StoreError,
+    guard::{Deciding, FailureMode, Guard},
+    partition::{PartitionKey, Scope},
+    quota::{Algorithm, CheckedPolicies, QuotaPolicy},
+    settlement::Settlement,
+    store::{AcquireFuture, Store, StoreFuture},
+};
+
+/// A store that is so far away.
+#[derive(Debug)]
+struct Remote {
+    store: MemoryStore,
+    clock: Clock,
+    one_way: Duration,
+    calls: AtomicUsize,
+}
+
+impl Store for Remote {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let (store, clock, one_way) = (self.store.clone(), self.clock.clone(), self.one_way);
+        AcquireFuture::boxed(async move {
+            travel(&clock, one_way).await;
+            let decision = store.acquire(plan).await;
+            travel(&clock, one_way).await;
+            decision
+        })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.store.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.store.reset(plan)
+    }
+}
+
+/// Nobody is woken: the driver polls whatever is under way.
+async fn travel(clock: &Clock, time: Duration) {
+    let arrival = clock.now().saturating_add(time);
+    poll_fn(|_| {
+        if clock.now() >= arrival {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+type UnderWay = Pin<Box<dyn Future<Output = Decision> + Send>>;
+
+struct Instance {
+    guard: Arc<Guard>,
+    store: Arc<Remote>,
+    under_way: Vec<UnderWay>,
+    answers: Vec<Decision>,
+}
+
+impl Instance {
+    /// A decision that is there at once; the others are sent.
+    fn decide(&mut self, plan: Plan) -> Option<Decision> {
+        match self.guard.decide(plan) {
+            Deciding::Decided(decision) => Some(decision),
+            Deciding::Waiting(decision) => {
+                self.under_way.push(decision);
+                self.answers = self.answers();
+                None
+            }
+        }
+    }
+
+    /// The answers that are there.
+    fn answers(&mut self) -> Vec<Decision> {
+        let mut answers = std::mem::take(&mut self.answers);
+        self.under_way.retain_mut(
+            |decision| match decision.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(decision) => {
+                    answers.push(decision);
+                    false
+                }
+                Poll::Pending => true,
+            },
+        );
+        answers
+    }
+
+    fn calls(&self) -> usize {
+        self.store.calls.load(Ordering::Relaxed)
+    }
+}
+
+struct World {
+    clock: Clock,
+    store: MemoryStore,
+    instances: Vec<Instance>,
+    /// Deadlines need one; its time stands still.
+    runtime: tokio::runtime::Runtime,
+}
+
+impl World {
+    /// A moment at which a window of an hour begins.
+    const START: Timestamp = Timestamp::from_micros(3_600_000_000);
+
+    fn new(instances: usize, one_way: Duration, denial_cache: usize) -> Self {
+        let clock = Clock::manual(Self::START);
+        let store = MemoryStore::on(clock.clone());
+        let instance = |_| {
+            let remote = Arc::new(Remote {
+                store: store.clone(),
+                clock: clock.clone(),
+                one_way,
+                calls: AtomicUsize::new(0),
+            });
+            let deadline = Duration::from_millis(50);
+            let guard = Guard::new(
+                Arc::new(Arc::clone(&remote)),
+                None,
+                FailureMode::Open,
+                deadline,
+                denial_cache,
+                clock.clone(),
+                "world",
+            );
+            Instance {
+                guard: Arc::new(guard),
+                store: remote,
+                under_way: Vec::new(),
+                answers: Vec::new(),
+            }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        Self {
+            instances: (0..instances).map(instance).collect(),
+            store,
+            clock,
+            runtime,
+        }
+    }
+}
+
+fn alice() -> PartitionId {
+    Scope::new("world").partition(&PartitionKey::new("user", "alice"))
+}
+
+fn checked(policies: impl IntoIterator<Item = QuotaPolicy>) -> CheckedPolicies {
+    CheckedPolicies::new(policies).unwrap()
+}
+
+/// What an attack on one key has led to.
+struct Attack {
+    admitted: u64,
+    /// Of each instance in each second, the calls that were not allowed.
+    vain_calls: Vec<usize>,
+    /// The same of all calls.
+    calls: Vec<usize>,
+}
+
+const OFFERED: u64 = 30_000;
+
+/// 30 000 requests a second in all, each of cost 1, to instances in turns.
+fn attack(policy: &QuotaPolicy, instances: usize, one_way: Duration, seconds: u64, denial_cache: usize) -> Attack {
+    let mut world = World::new(instances, one_way, denial_cache);
+    let _context = world.runtime.enter();
+    let plan = Plan::new(checked([policy.clone()]), alice(), 1);
+    let (mut admitted, mut vain_calls, mut calls) = (vec![0_usize; instances], Vec::new(), Vec::new());
+    let mut before = vec![(0, 0); instances];
+    for number in 0..seconds * OFFERED {
+        world
+            .clock
+            .set(World::START.saturating_add(Duration::from_micros(number * 1_000_000 / OFFERED)));
+        for (instance, admitted) in world.instances.iter_mut().zip(&mut admitted) {
+            let allowed = |decision: &Decision| decision.outcome() == Outcome::Allowed;
+            *admitted += instance.answers().iter().filter(|decision| allowed(decision)).count();
+        }
+        let index = (number % instances as u64) as usize;
+        if let Some(decision) = world.instances[index].decide(plan.clone()) {
+            assert!(decision.is_remembered());
+        }
+        if (number + 1) % OFFERED == 0 {
+            for ((instance, admitted), before) in world.instances.iter().zip(&admitted).zip(&mut before) {
+                let now = (instance.calls(), *admitted);
+                calls.push(now.0 - before.0);
+                vain_calls.push((now.0 - before.0).saturating_sub(now.1 - before.1));
+                *before = now;
+            }
+        }
+    }
+    Attack {
+        admitted: admitted.iter().sum::<usize>() as u64,
+        vain_calls,
+        calls,
+    }
+}
+
+/// All that the quota gives is admitted, but for what is on its way at the end and held back for 20 ms.
+#[test]
+fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
+    let policies = [
+        QuotaPolicy::per_minute("minute", 100),
+        QuotaPolicy::per_second("second", 20),
+        QuotaPolicy::per_minute("meter", 100).with_algorithm(Algorithm::LeakyBucketMeter),
+        QuotaPolicy::per_day("day", 10),
+    ];
+    for (index, policy) in policies.into_iter().enumerate() {
+        let scenes = [(8, 500), (1, 500), (3, 5_000)].map(|(instances, way)| (instances, Duration::from_micros(way)));
+        let count = if index == 0 { scenes.len() } else { 1 };
+        for (instances, one_way) in scenes.into_iter().take(count) {
+            let seconds = 3;
+            let attack = attack(&policy, instances, one_way, seconds, 64);
+            let case = format!("{policy:?}, {instances} instances, {one_way:?}");
+            let window = policy.window().unwrap().as_micros() as u64;
+            let capacity = match policy.algorithm() {
+                Algorithm::LeakyBucketMeter => 1,
+                _ => policy.burst_capacity(),
+            };
+            // With room for one unit, what is not taken at once is lost; with room for more, only the end is.
+            let (held, unit) = (20_000 + 2 * one_way.as_micros() as u64, window / policy.quota());
+            let least = match capacity {
+                1 => 1 + (seconds * 1_000_000 - held) / (unit + held),
+                _ => capacity + (seconds * 1_000_000 - held) / unit,
+            };
+            let most = capacity + seconds * 1_000_000 / unit;
+            assert!(
+                (least..=most).contains(&attack.admitted),
+                "{} of {most}: {case}",
+                attack.admitted
+            );
+            // The first second is that of the burst.
+            let (first, later) = attack.calls.split_at(instances);
+            assert!(later.iter().all(|calls| *calls <= 60), "{later:?} {case}");
+            let burst = OFFERED as usize * (2 * one_way.as_micros() as usize) / 1_000_000 / instances + 1;
+            let vain = &attack.vain_calls[..instances];
+            assert!(
+                vain.iter().all(|calls| *calls <= 60 + burst),
+                "{vain:?} of {first:?} {case}"
+            );
+        }
+    }
+}
+
+#[test]
+fn without_the_cache_every_refusal_is_a_call() {
+    let policy = QuotaPolicy::per_minute("minute", 100);
+    let attack = attack(&policy, 2, Duration::from_micros(500), 2, 0);
+    assert_eq!(attack.calls, [OFFERED as usize / 2; 4]);
+}
+
+#[test]
+fn windows_and_logs_under_attack_cost_few_calls_too() {
+    for algorithm in [
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+    ] {
+        let policy = QuotaPolicy::new("window", 50, Duration::from_secs(2)).with_algorithm(algorithm);
+        let attack = attack(&policy, 4, Duration::from_micros(500), 6, 64);
+        let calls: Vec<usize> = attack.calls.chunks(4).map(|second| second.iter().sum()).collect();
+        assert!(calls.iter().sum::<usize>() <= 6 * 4 * 60, "{calls:?} {algorithm:?}");
+        // Three windows, each begun within a hold; of the counter, the first is followed by an even flow.
+        let least = if algorithm == Algorithm::SlidingWindowCounter {
+            50 + 90
+        } else {
+            150
+        };
+        assert!(
+            (least..=151).contains(&attack.admitted),
+            "{} {algorithm:?}",
+            attack.admitted
+        );
+    }
+}
+
+#[test]
+fn a_flood_of_keys_never_exceeds_the_capacity() {
+    for capacity in [1, 7, 2_048] {
+        let mut world = World::new(1, Duration::ZERO, capacity);
+        let _context = world.runtime.enter();
+        let policies = checked([QuotaPolicy::per_hour("hour", 1)]);
+        for user in 0..5_000_u32 {
+            let user = Scope::new("flood").partition(&PartitionKey::new("user", user.to_be_bytes()));
+            for _ in 0..2 {
+                world.instances[0].decide(Plan::new(policies.clone(), user, 1));
+                world.instances[0].answers();
+            }
+            world.clock.advance(Duration::from_micros(1));
+            let denials = &world.instances[0].guard.denials;
+            let kept: usize = denials
+                .shards
+                .iter()
+                .map(|shard| shard.lock().unwrap().partitions.len())
+                .sum();
+            assert_eq!(denials.len.load(Ordering::Relaxed), kept);
+            assert!(kept <= capacity, "{kept} of {capacity}");
+        }
+    }
+}
+
+/// The documentation of the setting says 5 MB for 16 384 partitions.
+#[test]
+fn a_partition_takes_less_than_300_bytes() {
+    // The map keeps a hash with each entry, and an index of entries that is at least half full.
+    let bytes = size_of::<(PartitionId, Records)>() + 8 + 2 * 9;
+    assert!(bytes <= 300, "{bytes}");
+    assert!(bytes * Guard::DENIAL_CACHE <= 5_000_000);
+}
+
+/// What happens in a world, one after the other.
+#[derive(Clone, Debug)]
+struct Step {
+    after: Duration,
+    instance: usize,
+    deed: Deed,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Request(u64),
+    /// The oldest charge of the instance that is open is given back but for so many units.
+    Settle(u64),
+    Reset,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let after = prop_oneof![Just(0), 1_u64..200, 1_u64..20_000, 1_u64..400_000];
+    let deed = prop_oneof![
+        20 => (0_u64..5).prop_map(Deed::Request),
+        2 => (4_u64..14).prop_map(Deed::Request),
+        1 => (0_u64..3).prop_map(Deed::Settle),
+        1 => Just(Deed::Reset),
+    ];
+    let step = (after, 0_usize..2, deed).prop_map(|(after, instance, deed)| Step {
+        after: Duration::from_micros(after),
+        instance,
+        deed,
+    });
+    prop::collection::vec(step, 1..120)
+}
+
+fn policies() -> impl Strategy<Value = CheckedPolicies> {
+    let algorithm = prop_oneof![
+        Just(Algorithm::TokenBucket),
+        Just(Algorithm::StrictTokenBucket),
+        Just(Algorithm::LeakyBucketMeter),
+        Just(Algorithm::LeakyBucketQueue { max_waiting: 2 }),
+        Just(Algorithm::FixedWindow),
+        Just(Algorithm::SlidingWindowCounter),
+        Just(Algorithm::SlidingWindowLog),
+    ];
+    let build = |(name, (algorithm, quota, seconds, kind))| {
+        let policy = QuotaPolicy::new(name, quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
+        match kind {
+            0 => QuotaPolicy::concurrent(name, quota),
+            1 => policy.shadow(),
+            // A full bucket and the rate never give more than the quota.
+            _ if algorithm == Algorithm::StrictTokenBucket => policy.with_burst_capacity(quota.div_ceil(2)),
+            _ => policy,
+        }
+    };
+    let numbers = (algorithm, 1_u64..12, 1_u64..4, 0..6);
+    prop::collection::vec(numbers, 1..4)
+        .prop_map(move |numbers| ["a", "b", "c"].into_iter().zip(numbers).map(build).collect::<Vec<_>>())
+        .prop_filter_map("a strict bucket above its quota", |policies| {
+            CheckedPolicies::new(policies).ok()
+        })
+}
+
+/// What the test knows of an instance, to tell which refusals are excused.
+#[derive(Default)]
+struct Watched {
+    last_sent: Option<Timestamp>,
+    last_refusal: Option<Timestamp>,
+    /// When the other one has given something back.
+    last_loss: Option<Timestamp>,
+    open: VecDeque<Decision>,
+}
+
+impl Watched {
+    fn note(&mut self, decision: Decision, now: Timestamp) {
+        match decision.outcome() {
+            Outcome::Refused => self.last_refusal = Some(now),
+            _ => self.open.push_back(decision),
+        }
+    }
+}
+
+fn within(moment: Option<Timestamp>, now: Timestamp, millis: u64) -> bool {
+    moment.is_some_and(|moment| now.micros_since(moment) < millis * 1_000)
+}
+
+/// Compares a refusal from memory with what the store says at this moment.
+fn compare(world: &World, watched: &Watched, plan: &Plan, remembered: &Decision) {
+    let now = world.clock.now();
+    let is_eligible = |policy: &QuotaPolicy| {
+        !policy.is_shadow()
+            && policy.window().is_some()
+            && !matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })
+    };
+    assert!(remembered.violated().count() > 0);
+    assert!(
+        remembered
+            .allowances()
+            .all(|allowance| is_eligible(allowance.policy()) && allowance.remaining() == 0)
+    );
+    assert!(remembered.receipt().is_none() && Settlement::unused(remembered).is_empty());
+    assert!(
+        within(watched.last_sent, now, 1_000),
+        "remembered for more than a second"
+    );
+
+    let truth = world.store.peek(plan.clone()).now_or_never().unwrap().unwrap();
+    let left = |name: &str| truth.allowances().find(|left| left.policy().name() == name).unwrap();
+    let would_refuse = |own: &crate::Allowance<'_>| left(own.policy().name()).remaining() < own.cost();
+    let is_held = within(watched.last_sent, now, 20) || within(watched.last_refusal, now, 20);
+    if remembered.violated().any(|own| !would_refuse(&own)) {
+        assert!(
+            is_held || within(watched.last_loss, now, 1_000),
+            "refused what the store would allow: {remembered:?} {truth:?}"
+        );
+        return;
+    }
+    // The store refuses it as well, so that asking changes nothing.
+    let refused = world.store.acquire(plan.clone()).now_or_never().unwrap().unwrap();
+    for own in remembered.violated() {
+        let said = refused
+            .violated()
+            .find(|said| said.policy().name() == own.policy().name())
+            .unwrap();
+        assert_eq!(own.retry_after().is_some(), said.retry_after().is_some());
+        let is_log = own.policy().algorithm() == Algorithm::SlidingWindowLog;
+        if !is_held && !is_log && !within(watched.last_loss, now, 1_000) {
+            assert!(own.retry_after() <= said.retry_after(), "{own:?} {said:?}");
+        }
+    }
+}
+
+fn live(policies: &CheckedPolicies, steps: Vec<Step>, one_way: Duration) {
+    let mut world = World::new(2, one_way, 8);
+    let handle = world.runtime.handle().clone();
+    let _context = handle.enter();
+    let mut watched = [Watched::default(), Watched::default()];
+    for Step { after, instance, deed } in steps {
+        world.clock.advance(after);
+        let now = world.clock.now();
+        for (instance, watched) in world.instances.iter_mut().zip(&mut watched) {
+            instance
+                .answers()
+                .into_iter()
+                .for_each(|answer| watched.note(answer, now));
+        }
+        let (own, other) = (instance, 1 - instance);
+        match deed {
+            Deed::Request(cost) => {
+                let plan = Plan::new(policies.clone(), alice(), cost);
+                match world.instances[own].decide(plan.clone()) {
+                    Some(remembered) => compare(&world, &watched[own], &plan, &remembered),
+                    None => watched[own].last_sent = Some(now),
+                }
+            }
+            Deed::Settle(actual_cost) => {
+                if let Some(decision) = watched[own].open.pop_front() {
+                    let settlement = Settlement::new(&decision, actual_cost);
+                    world.instances[own].guard.settle(&decision, settlement);
+                    watched[other].last_loss = Some(now);
+                }
+            }
+            Deed::Reset => {
+                let plan = Plan::new(policies.clone(), alice(), 1);
+                let reset = world.instances[own].guard.reset(plan).now_or_never();
+                assert!(matches!(reset, Some(Ok::<(), StoreError>(()))));
+                watched[other].last_loss = Some(now);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
+
+    /// But for the hold, and for a second after another instance has given something back.
+    #[test]
+    fn what_is_refused_from_memory_would_be_refused_by_the_store(
+        policies in policies(),
+        steps in steps(),
+        one_way in prop_oneof![Just(0_u64), 1_u64..3_000],
+    ) {
+        live(&policies, steps, Duration::from_micros(one_way));
+    }
+}
