@@ -307,6 +307,51 @@ async fn what_the_fallback_decides_has_not_failed() {
     );
 }
 
+/// A memory store that has to be waited for.
+#[derive(Debug)]
+struct Slow(MemoryStore);
+
+impl Store for Slow {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let store = self.0.clone();
+        AcquireFuture::boxed(async move { store.acquire(plan).await })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
+    }
+}
+
+#[tokio::test]
+async fn refusals_from_memory_are_counted_apart_and_among_the_decisions() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(Slow(MemoryStore::new()))
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    let hits = || value(&page.render(), r#"tower_quota_denial_cache_hits_total{scope="test"}"#);
+    assert_eq!(send(&layer, request("alice")).await, 200);
+    assert_eq!(hits(), 0.0);
+    for _ in 0..3 {
+        assert_eq!(send(&layer, request("alice")).await, 429);
+    }
+    assert_eq!(hits(), 3.0);
+    let expected = [
+        r#"tier="",policy="",outcome="allowed"} 1"#,
+        r#"tier="",policy="day",outcome="refused"} 3"#,
+    ];
+    assert_eq!(decisions(&page.render()), expected);
+    assert_eq!(
+        value(&page.render(), r#"tower_quota_store_seconds_count{scope="test"}"#),
+        1.0
+    );
+}
+
 #[tokio::test]
 async fn slots_are_held_until_the_response_has_ended() {
     let (recorder, page) = recorder();
@@ -455,10 +500,12 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     assert_eq!(names(&rows(true)), counted);
     let alerts = names(&rows(false));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
-    // Whoever hears an alert has to have a line for it. What a shadow would refuse alarms nobody.
+    // Whoever hears an alert has to have a line for it. What a shadow would refuse alarms nobody, nor where a refusal
+    // comes from.
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",
+        "tower_quota_denial_cache_hits_total",
         "tower_quota_shadow_refusals_total",
     ];
     assert_eq!(silent, expected);
