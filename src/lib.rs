@@ -46,6 +46,7 @@
 //! | limits by plan: free, premium, admin | [`Tiers`] |
 //! | plans that only a database knows | [`TierLayer`] |
 //! | uncounted requests rather than failed ones while the store is away | nothing, it is the default: [`FailureMode::Open`] |
+//! | a caller who goes on after a refusal to cost Redis next to nothing | nothing, it is the default: [`denial_cache`](RateLimitLayerBuilder::denial_cache) |
 //! | failed requests rather than uncounted ones (logins, payments) | [`FailureMode::Closed`] |
 //! | a limit per instance while Redis is away | [`fallback`](RateLimitLayerBuilder::fallback) with a [`MemoryStore`] |
 //! | a promise that no window ever sees more than the quota | [`Algorithm::StrictTokenBucket`] or [`Algorithm::SlidingWindowLog`] |
@@ -92,6 +93,8 @@
 //! - A decision says what was left when it was made. Other requests of the same caller may be faster than the next one.
 //! - A call to Redis that was not answered in time may have been carried out; its units are then used up.
 //! - Redis replicates asynchronously: a fail-over forgets what the new primary had not received.
+//! - A refusal is [remembered](RateLimitLayerBuilder::denial_cache) for up to a second: what another instance gives back
+//!   meanwhile is seen that late, and what comes back by itself up to 40 ms late.
 //! - With [`MemoryStore`], as the store or the fallback, N processes admit N times the quota.
 //! - Requests wait for nothing but the decision, unless a policy is a
 //!   [leaky bucket with a queue](Algorithm::LeakyBucketQueue).

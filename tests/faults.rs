@@ -42,8 +42,10 @@ use support::{Mode, Proxy, RedisServer};
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(20);
 
+/// Every request asks the store, about which these tests are.
 fn builder(url: &str) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(RedisStore::new(url).unwrap())
+        .denial_cache(0)
         .scope("faults")
         .key(key::extension::<u64>())
         .policy(QuotaPolicy::per_day("daily", 5))

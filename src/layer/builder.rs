@@ -277,25 +277,65 @@ impl RateLimitLayerBuilder {
     /// take up to 5 MB.
     ///
     /// What has been used says exactly until when a charge is refused if nobody else asks, and others only make it later.
-    /// So requests that the store is known to refuse are refused without asking it: a caller that goes on
-    /// after its quota is used up costs the store one or two calls a second in each instance. You want to turn it off
-    /// where each refusal has to come from the store.
+    /// So what the store is known to refuse is refused without asking it: a caller who goes on after a quota is used up
+    /// costs it, in each instance, a call for each unit that comes back and one or two a second beyond. You want to turn
+    /// it off where each refusal has to come from the store.
     ///
     /// - Nothing is remembered for longer than a second. What *other* instances give back, by a
     ///   [refund](crate::Settlement) or a [reset](crate::AdminHandle::reset), may be seen that late. What this instance
-    ///   gives back, a [grant](crate::AdminHandle::grant) and new [rules](crate::RulesHandle) count at once; only an answer
-    ///   that is read while a refund is on its way to the store may still be remembered.
-    /// - The *hold*: for 10 to 20 ms after the store has refused it, a cost of as much or more is refused without a
-    ///   question, although it might pass, or for half of the time in which the whole quota comes back, if that is shorter.
-    ///   And where so much is back that some requests may pass, as many ask as there is room for; the others are refused
-    ///   until the store has answered, or for another hold.
-    /// - Limits of [concurrent requests](crate::QuotaPolicy::concurrent), leaky buckets
-    ///   [with a queue](crate::Algorithm::LeakyBucketQueue) and [shadows](crate::QuotaPolicy::shadow) are not remembered, nor
-    ///   what a store has decided at once, as a [`MemoryStore`](crate::MemoryStore) does, nor what a fallback has decided.
-    ///   Requests that cost 0 always ask.
+    ///   gives back, [grants](crate::AdminHandle::grant) and new [rules](crate::RulesHandle) count at once, except for a
+    ///   refusal that the store decides on while a refund is on its way to it.
+    /// - The *hold*: for 10 to 20 ms after the store has refused a cost, as much or more is refused without a question
+    ///   although it might pass; for less, where the whole quota comes back in less than 40 ms. And where so much has
+    ///   come back that some requests may pass, as many ask as there is room for, and the others are refused until the
+    ///   store has answered, or for another hold.
+    /// - Not remembered are limits of [concurrent requests](crate::QuotaPolicy::concurrent), leaky buckets
+    ///   [with a queue](crate::Algorithm::LeakyBucketQueue) and [shadows](crate::QuotaPolicy::shadow); nor what a store
+    ///   decides at once, as a [`MemoryStore`](crate::MemoryStore) does, or a fallback. Requests that cost 0 always ask.
     /// - A remembered refusal tells of the policies that are known to refuse the request, with nothing left: see
     ///   [`Decision::is_remembered`](crate::Decision::is_remembered). It is given while the circuit is open, too.
-    /// - Where more partitions are refused in a second, those that were asked about least recently are asked about again.
+    /// - Where more partitions are refused within a second, the new ones take the place of old ones, which ask again.
+    ///
+    /// ```
+    /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
+    /// use http::{Request, Response};
+    /// use tower::{Layer, ServiceExt, service_fn};
+    /// use tower_quota::{AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreFuture, key};
+    ///
+    /// /// Has to be waited for, as a server has.
+    /// #[derive(Debug)]
+    /// struct Remote(MemoryStore, Arc<AtomicUsize>);
+    ///
+    /// impl Store for Remote {
+    ///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+    ///         self.1.fetch_add(1, Ordering::Relaxed);
+    ///         let store = self.0.clone();
+    ///         AcquireFuture::boxed(async move { store.acquire(plan).await })
+    ///     }
+    ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
+    ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }
+    ///     // …
+    /// }
+    ///
+    /// # tokio_test::block_on(async {
+    /// let calls = Arc::new(AtomicUsize::new(0));
+    /// let layer = RateLimitLayer::builder(Remote(MemoryStore::new(), Arc::clone(&calls)))
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 3))
+    ///     .denial_cache(1_000)
+    ///     .build()?;
+    /// let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
+    ///
+    /// for number in 0..100 {
+    ///     let request = Request::get("/").header("x-user-id", "mallory").body(())?;
+    ///     let response = service.clone().oneshot(request).await?;
+    ///     assert_eq!(response.status(), if number < 3 { 200 } else { 429 });
+    /// }
+    /// assert_eq!(calls.load(Ordering::Relaxed), 3);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn denial_cache(mut self, partitions: usize) -> Self {
         self.denial_cache = partitions;
         self

@@ -49,7 +49,8 @@ use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settl
 /// }
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Decides the plan, and charges it if it is allowed.
+    /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once:
+    /// from then on it is counted for how long a refusal may be [remembered](crate::RateLimitLayerBuilder::denial_cache).
     ///
     /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated.
     #[must_use = "a plan is decided when the future is polled"]

@@ -1,0 +1,217 @@
+//! Refusals that are remembered: how many a processor makes in a second, and what the cache costs those who pass.
+//!
+//!     cargo bench --bench denials
+//!
+//! One key, whose quota of one a day is used up, and a store that has to be waited for, as those of a server, but answers
+//! when it is first polled. All sides are whole requests through the layer, the making of the request included, in turns.
+//!
+//! - *refused*: the response has a status only, so that little more than the decision is measured, or all that a refusal
+//!   has: fields, `Retry-After` and the problem. Beside them the same refusals by a `MemoryStore`, which answers at once and
+//!   so is never remembered.
+//! - *passed*: requests of a key with plenty, without the cache, with an empty one, and while another key is refused.
+//! - At the end, how many refusals of the one key all processors make together.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+mod rounds;
+
+use std::{
+    convert::Infallible,
+    future::{Ready, ready},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Empty;
+use tower::{Layer, Service, service_fn};
+use tower_quota::{
+    AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Settlement,
+    Store, StoreFuture, key,
+};
+
+use self::rounds::Side;
+
+const USER: HeaderName = HeaderName::from_static("x-user-id");
+const ROUNDS: usize = 21;
+/// How many requests are one turn of a side.
+const TURN: u32 = 10_000;
+
+type Body = Empty<Bytes>;
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.expect("a runtime without threads");
+    let _context = runtime.enter();
+    let rounds = if rounds::is_asked_for() { ROUNDS } else { 1 };
+    refused(rounds);
+    passed(rounds);
+    together(&runtime);
+}
+
+/// A memory store that has to be waited for.
+#[derive(Clone, Debug, Default)]
+struct Remote(MemoryStore);
+
+impl Store for Remote {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let Self(store) = self.clone();
+        AcquireFuture::boxed(async move { store.acquire(plan).await })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
+    }
+}
+
+/// A layer with a quota of so many units that come back in a day. A `PUT` costs more than there ever are.
+fn layer(store: impl Store, units: u64) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("bench")
+        .key(key::header(USER.as_str()))
+        .cost_by(|request| if request.method == Method::PUT { u64::MAX } else { 1 })
+        .policy(QuotaPolicy::per_day("day", 1).with_burst_capacity(units))
+}
+
+/// Responses have a status and nothing else.
+fn bare(builder: RateLimitLayerBuilder) -> RateLimitLayerBuilder {
+    builder
+        .response_fields(ResponseFields::none())
+        .respond_with(|rejection| {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = rejection.status();
+            response
+        })
+}
+
+fn build(builder: RateLimitLayerBuilder) -> RateLimitLayer {
+    builder.build().expect("the settings are sound")
+}
+
+/// A layer whose quota for alice is used up.
+fn exhausted(builder: RateLimitLayerBuilder) -> RateLimitLayer {
+    let layer = build(builder);
+    assert_eq!(send(&mut layer.layer(service_fn(answer)), "alice"), StatusCode::OK);
+    layer
+}
+
+fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
+    ready(Ok(Response::new(Empty::new())))
+}
+
+fn send<S, B>(service: &mut S, user: &'static str) -> StatusCode
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
+    let mut request = Request::new(Empty::new());
+    request.headers_mut().insert(USER, HeaderValue::from_static(user));
+    let response = service.call(request).now_or_never().expect("nothing here waits");
+    response.expect("nothing here fails").status()
+}
+
+/// Nanoseconds for each request.
+fn side<'a, S, B>(name: &'static str, mut service: S, user: &'static str, status: StatusCode) -> Side<'a>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + 'a,
+{
+    Side::new(name, move || {
+        let start = Instant::now();
+        for _ in 0..TURN {
+            assert_eq!(send(&mut service, user), status);
+        }
+        start.elapsed().as_nanos() as f64 / f64::from(TURN)
+    })
+}
+
+fn refused(rounds: usize) {
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    let limited = |name, layer: RateLimitLayer| side(name, layer.layer(service_fn(answer)), "alice", status);
+    let mut sides = [
+        side("no layer", service_fn(answer), "alice", StatusCode::OK),
+        limited("remembered, status only", exhausted(bare(layer(Remote::default(), 1)))),
+        limited("remembered, fields and problem", exhausted(layer(Remote::default(), 1))),
+        limited(
+            "MemoryStore, status only",
+            exhausted(bare(layer(MemoryStore::new(), 1))),
+        ),
+        limited(
+            "MemoryStore, fields and problem",
+            exhausted(layer(MemoryStore::new(), 1)),
+        ),
+    ];
+    let values = rounds::measure(rounds, &mut sides);
+    rounds::print("refused", "ns", &sides, &values);
+}
+
+fn passed(rounds: usize) {
+    const PLENTY: u64 = 100_000_000;
+
+    let plenty = |name, builder| {
+        let service = build(builder).layer(service_fn(answer));
+        side(name, service, "bob", StatusCode::OK)
+    };
+    let attacked = build(layer(Remote::default(), PLENTY));
+    let mut attack = attacked.clone().layer(service_fn(answer));
+    let mut attack = move || {
+        let mut request = Request::put("/").body(Empty::new()).expect("it is a path");
+        request.headers_mut().insert(USER, HeaderValue::from_static("mallory"));
+        let response = attack.call(request).now_or_never().expect("nothing here waits");
+        assert!(response.is_ok_and(|response| response.status() == StatusCode::TOO_MANY_REQUESTS));
+    };
+    let mut beside = attacked.layer(service_fn(answer));
+    let mut sides = [
+        plenty("without the cache", layer(Remote::default(), PLENTY).denial_cache(0)),
+        plenty("with an empty cache", layer(Remote::default(), PLENTY)),
+        Side::new("while another key is refused", move || {
+            attack();
+            let start = Instant::now();
+            for _ in 0..TURN {
+                assert_eq!(send(&mut beside, "bob"), StatusCode::OK);
+            }
+            start.elapsed().as_nanos() as f64 / f64::from(TURN)
+        }),
+    ];
+    let values = rounds::measure(rounds, &mut sides);
+    rounds::print("passed", "ns", &sides, &values);
+}
+
+/// All processors refuse the same key, with a status only.
+fn together(runtime: &tokio::runtime::Runtime) {
+    const TIME: Duration = Duration::from_millis(500);
+
+    let layer = exhausted(bare(layer(Remote::default(), 1)));
+    println!("\nrefusals of one key, status only");
+    let most = thread::available_parallelism().map_or(1, usize::from);
+    for threads in [1, most] {
+        let refuse = || {
+            let _context = runtime.enter();
+            let mut service = layer.layer(service_fn(answer));
+            let (start, mut count) = (Instant::now(), 0_u64);
+            while start.elapsed() < TIME {
+                for _ in 0..100 {
+                    assert_eq!(send(&mut service, "alice"), StatusCode::TOO_MANY_REQUESTS);
+                }
+                count += 100;
+            }
+            count as f64 / start.elapsed().as_secs_f64()
+        };
+        let rates: Vec<f64> = thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(refuse)).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().expect("it does not panic"))
+                .collect()
+        });
+        let sum: f64 = rates.iter().sum();
+        println!(
+            "  {threads} threads: {sum:.0} a second, {:.0} by each",
+            sum / threads as f64
+        );
+    }
+}
