@@ -70,13 +70,18 @@ impl Store for Remote {
     }
 }
 
-/// A layer with a quota of so many units that come back in a day. A `PUT` costs more than there ever are.
-fn layer(store: impl Store, units: u64) -> RateLimitLayerBuilder {
+/// One request a day.
+const ONE: QuotaPolicy = QuotaPolicy::per_day("day", 1);
+/// More than are ever used here.
+const PLENTY: QuotaPolicy = QuotaPolicy::per_second("second", 10).with_burst_capacity(500_000_000);
+
+/// A layer with this policy. A `PUT` costs more than it ever lets pass.
+fn layer(store: impl Store, policy: QuotaPolicy) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         .scope("bench")
         .key(key::header(USER.as_str()))
         .cost_by(|request| if request.method == Method::PUT { u64::MAX } else { 1 })
-        .policy(QuotaPolicy::per_day("day", 1).with_burst_capacity(units))
+        .policy(policy)
 }
 
 /// Responses have a status and nothing else.
@@ -134,15 +139,21 @@ fn refused(rounds: usize) {
     let limited = |name, layer: RateLimitLayer| side(name, layer.layer(service_fn(answer)), "alice", status);
     let mut sides = [
         side("no layer", service_fn(answer), "alice", StatusCode::OK),
-        limited("remembered, status only", exhausted(bare(layer(Remote::default(), 1)))),
-        limited("remembered, fields and problem", exhausted(layer(Remote::default(), 1))),
+        limited(
+            "remembered, status only",
+            exhausted(bare(layer(Remote::default(), ONE))),
+        ),
+        limited(
+            "remembered, fields and problem",
+            exhausted(layer(Remote::default(), ONE)),
+        ),
         limited(
             "MemoryStore, status only",
-            exhausted(bare(layer(MemoryStore::new(), 1))),
+            exhausted(bare(layer(MemoryStore::new(), ONE))),
         ),
         limited(
             "MemoryStore, fields and problem",
-            exhausted(layer(MemoryStore::new(), 1)),
+            exhausted(layer(MemoryStore::new(), ONE)),
         ),
     ];
     let values = rounds::measure(rounds, &mut sides);
@@ -150,8 +161,6 @@ fn refused(rounds: usize) {
 }
 
 fn passed(rounds: usize) {
-    const PLENTY: u64 = 100_000_000;
-
     let plenty = |name, builder| {
         let service = build(builder).layer(service_fn(answer));
         side(name, service, "bob", StatusCode::OK)
@@ -185,7 +194,7 @@ fn passed(rounds: usize) {
 fn together(runtime: &tokio::runtime::Runtime) {
     const TIME: Duration = Duration::from_millis(500);
 
-    let layer = exhausted(bare(layer(Remote::default(), 1)));
+    let layer = exhausted(bare(layer(Remote::default(), ONE)));
     println!("\nrefusals of one key, status only");
     let most = thread::available_parallelism().map_or(1, usize::from);
     for threads in [1, most] {
