@@ -194,10 +194,13 @@ fn passed(rounds: usize) {
 fn together(runtime: &tokio::runtime::Runtime) {
     const TIME: Duration = Duration::from_millis(500);
 
-    let layer = exhausted(bare(layer(Remote::default(), ONE)));
+    let sides = [
+        ("remembered", exhausted(bare(layer(Remote::default(), ONE)))),
+        ("MemoryStore", exhausted(bare(layer(MemoryStore::new(), ONE)))),
+    ];
     println!("\nrefusals of one key, status only");
     let most = thread::available_parallelism().map_or(1, usize::from);
-    for threads in [1, most] {
+    for ((name, layer), threads) in sides.iter().flat_map(|side| [1, most].map(|threads| (side, threads))) {
         let refuse = || {
             let _context = runtime.enter();
             let mut service = layer.layer(service_fn(answer));
@@ -219,7 +222,7 @@ fn together(runtime: &tokio::runtime::Runtime) {
         });
         let sum: f64 = rates.iter().sum();
         println!(
-            "  {threads} threads: {sum:.0} a second, {:.0} by each",
+            "  {name}, {threads} threads: {sum:.0} a second, {:.0} by each",
             sum / threads as f64
         );
     }

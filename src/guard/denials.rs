@@ -156,8 +156,11 @@ impl Denials {
 
     /// The store is about to be asked, and its answer to be waited for.
     pub(super) fn asked(&self, clock: &Clock) -> Timestamp {
+        if self.shards.is_empty() {
+            return Timestamp::default();
+        }
         if !self.is_used.load(Ordering::Relaxed) {
-            self.is_used.store(!self.shards.is_empty(), Ordering::SeqCst);
+            self.is_used.store(true, Ordering::SeqCst);
         }
         clock.now()
     }
@@ -171,7 +174,6 @@ impl Denials {
             return;
         }
         let is_allowed = decision.outcome() == Outcome::Allowed;
-        let answered_at = clock.now();
         let mut charges = measured.charges();
         for part in measured.plan.parts() {
             let answers = charges.by_ref().take(part.charges().len()).enumerate();
@@ -183,23 +185,23 @@ impl Denials {
                 charged: if is_allowed { charge.weight() } else { 0 },
                 at: measured.now,
                 asked_at,
-                answered_at,
+                clock,
             });
             let answers: SmallVec<[Answer<'_>; 4]> = answers
                 .filter(|answer| record::is_remembered(answer.charge.policy()))
                 .collect();
-            self.learn_part(part.partition(), &answers, asked_at, answered_at);
+            self.learn_part(part.partition(), &answers, asked_at, clock);
         }
     }
 
-    fn learn_part(&self, partition: PartitionId, answers: &[Answer<'_>], asked_at: Timestamp, now: Timestamp) {
+    fn learn_part(&self, partition: PartitionId, answers: &[Answer<'_>], asked_at: Timestamp, clock: &Clock) {
         let records: Records = answers.iter().filter_map(Record::of).collect();
         if records.is_empty() && self.len.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut shard = self.shard(partition);
         let before = shard.partitions.len();
-        shard.replace(partition, answers, records, asked_at, now);
+        shard.replace(partition, answers, records, asked_at, clock.now());
         self.count(before, &shard);
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Denial, Readings, Rule},
-    clock::Timestamp,
+    clock::{Clock, Timestamp},
     guard::breaker::jittered,
     plan::Charge,
     quota::{Algorithm, CheckedPolicies, CheckedPolicy},
@@ -92,7 +92,7 @@ impl Record {
             return None;
         }
         let held_until = match answer.charged {
-            0 => answer.answered_at.saturating_add(hold(rule)),
+            0 => answer.clock.now().saturating_add(hold(rule)),
             _ => Timestamp::default(),
         };
         Some(Self {
@@ -253,7 +253,8 @@ pub(super) struct Answer<'a> {
     pub(super) at: Timestamp,
     /// Before the call, by the local clock.
     pub(super) asked_at: Timestamp,
-    pub(super) answered_at: Timestamp,
+    /// Now, by the local clock, is when it was answered.
+    pub(super) clock: &'a Clock,
 }
 
 impl Answer<'_> {
