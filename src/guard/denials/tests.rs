@@ -217,7 +217,7 @@ fn attack(policy: &QuotaPolicy, instances: usize, one_way: Duration, seconds: u6
     }
 }
 
-/// All that the quota gives is admitted, but for what is on its way at the end and held back for 20 ms.
+/// L15: all that the quota gives is admitted, but for what is on its way at the end and held back for 20 ms.
 #[test]
 fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
     let policies = [
