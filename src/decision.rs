@@ -1,6 +1,6 @@
 //! The second waist: what was decided, and what is known about each policy.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     lease::LeaseId,
     partition::PartitionId,
-    plan::{Charge, Costs, Plan},
+    plan::{Charge, Costs, PartNumbers, Plan},
     quota::QuotaPolicy,
 };
 
@@ -21,6 +21,8 @@ pub(crate) struct Measured {
     pub(crate) readings: Readings,
     /// The store's time.
     pub(crate) now: Timestamp,
+    /// The time of each partition's server, in the plan's order, where several servers were asked.
+    pub(crate) moments: Option<Arc<[Timestamp]>>,
     /// Who holds the slots that the plan has taken, if it was allowed.
     pub(crate) lease: Option<LeaseId>,
 }
@@ -34,6 +36,58 @@ impl Measured {
             readings = rest;
             (charge, reading)
         })
+    }
+
+    /// The same with the time of the server that has said it.
+    pub(crate) fn timed_charges(&self) -> impl Iterator<Item = (Charge<'_>, &[u64], u64)> {
+        // Most often there is one server, and nothing to go through.
+        let mut moments = self.moments.iter().flat_map(|moments| {
+            let parts = self.plan.parts().zip(moments.iter());
+            parts.flat_map(|(part, moment)| std::iter::repeat_n(*moment, part.charges().len()))
+        });
+        self.charges().map(move |(charge, reading)| {
+            let now = moments.next().unwrap_or(self.now);
+            (charge, reading, now.as_micros())
+        })
+    }
+
+    /// What is known of a plan whose parts were asked one after the other, each answer with the numbers of its parts. Of
+    /// parts that were not asked, nothing is said.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "the Redis store may have many servers")
+    )]
+    pub(crate) fn joined(plan: &Plan, answers: Vec<(PartNumbers, Self)>, lease: Option<LeaseId>) -> Option<Self> {
+        let now = answers.first()?.1.now;
+        let mut parts = Vec::with_capacity(plan.parts().len());
+        for (numbers, answer) in &answers {
+            let mut readings = &*answer.readings;
+            for (number, part) in numbers.iter().zip(answer.plan.parts()) {
+                let (own, others) = readings.split_at(part.width());
+                readings = others;
+                parts.push((*number, answer.now, own));
+            }
+        }
+        parts.sort_unstable_by_key(|(number, ..)| *number);
+        let numbers: PartNumbers = parts.iter().map(|(number, ..)| *number).collect();
+        Some(Self {
+            plan: plan.only(&numbers),
+            readings: parts
+                .iter()
+                .flat_map(|(.., readings)| readings.iter().copied())
+                .collect(),
+            now,
+            moments: Some(parts.iter().map(|(_, moment, _)| *moment).collect()),
+            lease,
+        })
+    }
+
+    /// The time of the server that has the plan's partition of this number.
+    pub(crate) fn moment(&self, part: usize) -> Timestamp {
+        self.moments
+            .as_ref()
+            .and_then(|moments| moments.get(part).copied())
+            .unwrap_or(self.now)
     }
 }
 
@@ -137,10 +191,9 @@ impl Decision {
     /// The outcome follows from what had been used: every charge has to fit.
     #[inline]
     pub(crate) fn measured(measured: Measured) -> Self {
-        let now = measured.now.as_micros();
         let is_passed =
-            |(charge, reading): (Charge<'_>, &[u64])| charge.is_shadow() || charge.is_admitted(reading, now);
-        let (outcome, charged) = if measured.charges().all(is_passed) {
+            |(charge, reading, now): (Charge<'_>, &[u64], u64)| charge.is_shadow() || charge.is_admitted(reading, now);
+        let (outcome, charged) = if measured.timed_charges().all(is_passed) {
             (Outcome::Allowed, measured.plan.costs())
         } else {
             (Outcome::Refused, Costs::NOTHING)
@@ -177,6 +230,7 @@ impl Decision {
             plan,
             readings,
             now: measured.now,
+            moments: measured.moments.clone(),
             lease: measured.lease,
         });
         Some(Self { used_since, ..another })
@@ -272,15 +326,27 @@ impl Decision {
     pub(crate) fn takes_slots(&self) -> impl Iterator<Item = bool> {
         self.receipt().into_iter().flat_map(|measured| {
             let slots = measured
-                .charges()
-                .filter(|(charge, _)| charge.policy().policy().window().is_none());
-            slots.map(|(charge, reading)| charge.is_taken(reading, measured.now.as_micros()))
+                .timed_charges()
+                .filter(|(charge, ..)| charge.policy().policy().window().is_none());
+            slots.map(|(charge, reading, now)| charge.is_taken(reading, now))
         })
     }
 
     /// Whether the request was allowed and holds slots of limits of concurrent requests.
     pub(crate) fn holds_slots(&self) -> bool {
         self.receipt().is_some_and(|measured| measured.lease.is_some())
+    }
+
+    /// All that a store knew, whatever it decided.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "the Redis store may have many servers")
+    )]
+    pub(crate) fn into_measured(self) -> Option<Measured> {
+        match self.source {
+            Source::Store(measured) => Some(measured),
+            Source::Elsewhere | Source::Remembered(_) => None,
+        }
     }
 
     /// What is charged by now.
@@ -314,11 +380,10 @@ impl Decision {
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let measured = self.measurement().into_iter().flat_map(move |measured| {
             let charged = measured.plan.charges_for(self.charged);
-            let now = measured.now.as_micros();
             measured
-                .charges()
+                .timed_charges()
                 .zip(charged)
-                .map(move |((charge, reading), charged)| Allowance {
+                .map(move |((charge, reading, now), charged)| Allowance {
                     charge,
                     known: Known::Reading {
                         reading,

@@ -42,6 +42,8 @@
 //! | one caller that is hotter than what one Redis can decide | [`QuotaPolicy::with_unit_block`] |
 //! | one process, or tests | [`MemoryStore`]: bounded, no server, no background task |
 //! | users where you know them, else addresses | [`key::extension`]`.or_else(`[`key::client_ip`]`())` |
+//! | a store that goes on when a server is lost | `RedisStore::sentinel`, or `RedisStore::cluster`, which also spreads the load |
+//! | tokens that expire, client certificates, tunnels to Redis | `RedisStoreBuilder::connect_with` |
 //! | per user *and* per address *and* for everybody, all or nothing | [`named_key`](RateLimitLayerBuilder::named_key), [`QuotaPolicy::counted_by`] |
 //! | limits by plan: free, premium, admin | [`Tiers`] |
 //! | plans that only a database knows | [`TierLayer`] |
@@ -85,7 +87,8 @@
 //!
 //! Each decision has a [deadline](RateLimitLayerBuilder::deadline) of 50 ms, and none is repeated. After five
 //! failures in a row a circuit breaker opens: from then on no request waits for the store, and one at a time tries
-//! whether it answers again, at most every 50 to 500 ms. A response that was not decided on carries no fields; its
+//! whether it answers again, at most every 50 to 500 ms. In a Redis Cluster each node has a breaker of its own, so that
+//! a lost one costs only those whose slots it has. A response that was not decided on carries no fields; its
 //! [`Decision`] and a `tracing` event say so.
 //!
 //! # What is not promised
@@ -100,7 +103,8 @@
 //!   [leaky bucket with a queue](Algorithm::LeakyBucketQueue).
 //! - A slot of a limit of concurrent requests may be taken twice while its holder cannot reach Redis for longer than a
 //!   lease.
-//! - Redis Cluster and Sentinel have no constructors yet; all keys of a caller have one hash tag.
+//! - In a Redis Cluster, a plan with several partitions is all or nothing only once what was charged is given back:
+//!   meanwhile others may be refused for it.
 //!
 //! # Features
 //!
@@ -129,6 +133,7 @@ pub mod telemetry;
 
 mod algorithm;
 mod bounded_map;
+mod breaker;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod clock;
@@ -149,6 +154,8 @@ mod plan;
 mod policy;
 mod quota;
 mod random;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod rejection;
 mod response_fields;
 #[cfg_attr(

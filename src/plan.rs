@@ -64,6 +64,9 @@ struct Part {
     label: Option<Arc<str>>,
 }
 
+/// Which parts of a plan, in its order.
+pub(crate) type PartNumbers = SmallVec<[usize; 2]>;
+
 /// What a plan asks of one partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartPlan<'a> {
@@ -95,7 +98,8 @@ impl Plan {
 
     /// The same plan with policies of another partition: of the caller's address beside the user, say.
     ///
-    /// In Redis it is still one call, of one script, on a server that has both partitions. No two policies of a plan
+    /// In one Redis it is still one call, of one script. In a Redis Cluster it is one call for each slot, and
+    /// what was charged is given back when a later one refuses. No two policies of a plan
     /// should have the same name: clients could not tell them apart.
     ///
     /// ```
@@ -160,6 +164,18 @@ impl Plan {
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
         let costs = self.costs;
         self.parts.iter().map(move |part| PartPlan { part, costs })
+    }
+
+    /// The same question about some of the partitions.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "the Redis store may have many servers")
+    )]
+    pub(crate) fn only(&self, parts: &[usize]) -> Self {
+        Self {
+            parts: parts.iter().map(|part| self.parts[*part].clone()).collect(),
+            costs: self.costs,
+        }
     }
 
     /// The only part, if there is one only.
@@ -256,6 +272,11 @@ impl<'a> PartPlan<'a> {
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
         self.costs.slots > 0
+    }
+
+    /// How many numbers its readings have.
+    pub(crate) fn width(self) -> usize {
+        self.policies().iter().map(|policy| policy.rule().width()).sum()
     }
 
     #[inline]

@@ -125,15 +125,13 @@ impl Settlement {
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
         self.0.iter().flat_map(|Change { measured, deltas }| {
             let (mut readings, mut deltas) = (&*measured.readings, &**deltas);
-            measured.plan.parts().map(move |part| {
-                let policies = part.policies().iter();
-                let width = policies.map(|policy| policy.rule().width()).sum();
-                let (own_readings, other_readings) = readings.split_at(width);
+            measured.plan.parts().enumerate().map(move |(number, part)| {
+                let (own_readings, other_readings) = readings.split_at(part.width());
                 let (own_deltas, other_deltas) = deltas.split_at(part.charges().len());
                 (readings, deltas) = (other_readings, other_deltas);
                 PartSettlement {
                     part,
-                    charged_at: measured.now,
+                    charged_at: measured.moment(number),
                     lease: measured.lease,
                     readings: own_readings,
                     deltas: own_deltas,
@@ -208,22 +206,24 @@ fn is_slots(policy: &CheckedPolicy) -> bool {
 }
 
 fn deltas(measured: &Measured, from: Costs, to: Costs, free: Free) -> SmallVec<[i64; 4]> {
-    let (plan, now) = (&measured.plan, measured.now.as_micros());
+    let plan = &measured.plan;
     let charges = plan.charges_for(from).zip(plan.charges_for(to));
-    let delta = charges.zip(measured.charges()).map(|((from, to), (charge, reading))| {
-        if !charge.is_taken(reading, now) {
-            return 0;
-        }
-        let is_free = match from.policy().rule() {
-            Rule::Concurrency(_) if free == Free::Nothing => return 0,
-            Rule::Concurrency(_) => return -(plan.costs().slots as i64),
-            // Who has left the bucket has used its place.
-            Rule::LeakyBucket(_) => free == Free::All,
-            _ => true,
-        };
-        // Weights are at most 2⁵³.
-        let delta = to.weight() as i64 - from.weight() as i64;
-        if is_free { delta } else { delta.max(0) }
-    });
+    let delta = charges
+        .zip(measured.timed_charges())
+        .map(|((from, to), (charge, reading, now))| {
+            if !charge.is_taken(reading, now) {
+                return 0;
+            }
+            let is_free = match from.policy().rule() {
+                Rule::Concurrency(_) if free == Free::Nothing => return 0,
+                Rule::Concurrency(_) => return -(plan.costs().slots as i64),
+                // Who has left the bucket has used its place.
+                Rule::LeakyBucket(_) => free == Free::All,
+                _ => true,
+            };
+            // Weights are at most 2⁵³.
+            let delta = to.weight() as i64 - from.weight() as i64;
+            if is_free { delta } else { delta.max(0) }
+        });
     delta.collect()
 }

@@ -175,7 +175,8 @@ impl Denials {
         }
         let is_allowed = decision.outcome() == Outcome::Allowed;
         let mut charges = measured.charges();
-        for part in measured.plan.parts() {
+        for (number, part) in measured.plan.parts().enumerate() {
+            let at = measured.moment(number);
             let answers = charges.by_ref().take(part.charges().len()).enumerate();
             let answers = answers.map(|(index, (charge, reading))| Answer {
                 policies: part.policies(),
@@ -183,7 +184,7 @@ impl Denials {
                 charge,
                 reading,
                 charged: if is_allowed { charge.weight() } else { 0 },
-                at: measured.now,
+                at,
                 asked_at,
                 clock,
             });

@@ -1,18 +1,17 @@
 //! What stands around any store: units taken in advance → denial cache → circuit breaker → deadline → store → fallback,
 //! and what happens when all of that fails.
 
-mod breaker;
 mod denials;
 mod unit_leases;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use self::{
-    breaker::{Admission, Breaker},
     denials::{Denials, Settling},
     unit_leases::UnitLeases,
 };
 use crate::{
+    breaker::{Admission, Breaker, CircuitLog},
     clock::{Clock, Timestamp},
     decision::{Decision, Outcome},
     error::{StoreError, StoreErrorKind},
@@ -48,6 +47,16 @@ pub(crate) struct Guard {
     unit_leases: UnitLeases,
     clock: Clock,
     log: Arc<StoreLog>,
+}
+
+impl CircuitLog for StoreLog {
+    fn opened(&self, error: &StoreError) {
+        self.circuit_opened(error);
+    }
+
+    fn closed(&self, refused: u64) {
+        self.circuit_closed(refused);
+    }
 }
 
 /// A decision, now or later.
@@ -97,7 +106,7 @@ impl Guard {
         scope: &str,
     ) -> Self {
         let log = Arc::new(StoreLog::new(scope));
-        let breaker = Breaker::new(clock.clone(), Arc::clone(&log));
+        let breaker = Breaker::new(clock.clone(), Arc::clone(&log) as Arc<dyn CircuitLog>);
         let denials = Arc::new(Denials::new(denial_cache));
         let settling = Settling::new(Arc::clone(&store), Arc::clone(&denials), clock.clone());
         Self {
@@ -161,7 +170,7 @@ impl Guard {
         match self.store.acquire(plan).into_ready() {
             Ok(result) => {
                 self.log.answered(asked, &self.clock);
-                self.breaker.record(admission, &result);
+                self.record(admission, &result);
                 Asked::Answered(result)
             }
             Err(pending) => Asked::UnderWay(UnderWay {
@@ -180,7 +189,7 @@ impl Guard {
             Err(StoreError::new(StoreErrorKind::TimedOut, message))
         });
         self.log.answered(call.asked, &self.clock);
-        self.breaker.record(call.admission, &result);
+        self.record(call.admission, &result);
         if let Ok(decision) = &result {
             self.denials.learn(decision, asked_at, &self.clock);
         }
@@ -218,6 +227,13 @@ impl Guard {
         match self.finish(call, deadline).await {
             Ok(decision) => decision,
             Err(error) => self.without_store(spare, &error).decided().await,
+        }
+    }
+
+    /// A store that stops asking those of its servers that are away must not be stopped from asking the others.
+    fn record(&self, admission: Admission, result: &Result<Decision, StoreError>) {
+        if !self.store.has_own_breakers() {
+            self.breaker.record(admission, result.as_ref().err());
         }
     }
 

@@ -77,6 +77,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn peek(&self, plan: Plan) -> AcquireFuture {
         self.acquire(plan.uncharged())
     }
+
+    /// Whether the store itself stops asking a server that is away, as one with several servers has to.
+    ///
+    /// The circuit breaker of the layer then stays closed: it could only keep requests from all servers, also from
+    /// those that answer. Who wraps such a store passes the answer on.
+    fn has_own_breakers(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -94,6 +102,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn peek(&self, plan: Plan) -> AcquireFuture {
         (**self).peek(plan)
+    }
+
+    fn has_own_breakers(&self) -> bool {
+        (**self).has_own_breakers()
     }
 }
 

@@ -19,7 +19,7 @@
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; calls of cancelled requests and of the fallback are left out |
 //! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were refused without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would refuse them; the decisions have them, too |
-//! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one |
+//! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one; those of a cluster's nodes are not among them |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
 //! | `tower_quota_queue_wait_seconds` | histogram | `scope` | for requests that are told to wait in a leaky bucket, how long; others are left out |
 //! | `tower_quota_shadow_refusals_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have refused; what is refused without asking the store is not held against shadows |
@@ -120,6 +120,18 @@ pub(crate) fn lone_large_window(scope: &str, window: Duration) {
 pub(crate) fn connection_failed(error: &dyn Display) {
     meters::connection_failed();
     event!(DEBUG, error = %error, "a connection to Redis failed");
+}
+
+/// A node of a Redis cluster is not asked any more, or none is known at all.
+#[cfg(feature = "redis")]
+pub(crate) fn node_lost(address: &str, error: &dyn Display) {
+    event!(ERROR, node = %address, error = %error, "a node of the cluster does not answer and is not asked any more");
+}
+
+/// It is asked again, after so many calls that were not made.
+#[cfg(feature = "redis")]
+pub(crate) fn node_back(address: &str, refused: u64) {
+    event!(WARN, node = %address, refused = %refused, "a node of the cluster answers again");
 }
 
 /// A memory store is full and has thrown out a partition.

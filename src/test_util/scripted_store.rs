@@ -168,6 +168,7 @@ impl ScriptedStore {
             readings: rules.flat_map(reading).collect(),
             plan,
             now: self.0.clock.now(),
+            moments: None,
             lease: Some(self.0.told),
         })))
     }

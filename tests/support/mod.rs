@@ -19,9 +19,13 @@
     reason = "servers start in real time, not in that of a test"
 )]
 
+mod cluster;
 mod proxy;
 mod redis_server;
 mod resp;
+mod sentinel;
 
+pub use cluster::{RedisCluster, eventually, shared_cluster};
 pub use proxy::{Mode, Proxy};
-pub use redis_server::{RedisServer, shared_server};
+pub use redis_server::{RedisServer, Setup, shared_server};
+pub use sentinel::Sentinels;

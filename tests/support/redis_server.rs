@@ -1,10 +1,11 @@
 use std::{
     collections::hash_map::RandomState,
-    env, fs,
+    env,
+    fs::{self, DirBuilder},
     hash::{BuildHasher, Hasher},
     io::{self, BufRead, BufReader, Read},
     net::{Ipv4Addr, TcpListener},
-    os::unix::process::CommandExt,
+    os::unix::{fs::DirBuilderExt, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
@@ -16,7 +17,7 @@ use super::resp;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-const PORT_TRIES: usize = 5;
+const PORT_TRIES: usize = 10;
 const RESTART_TRIES: usize = 40;
 
 /// Runs the server and kills it once standard input is at its end. That comes to pass when the test drops the other
@@ -26,10 +27,8 @@ const RESTART_TRIES: usize = 40;
 /// a process group with a stopped process in it gets a SIGHUP when it is orphaned.
 const WATCHDOG: &str = r#"
 trap '' HUP INT TERM
-umask 077
 directory=$1
 shift
-mkdir "$directory" || exit 1
 (exec "$@" >&2) &
 echo $!
 exec >/dev/null 2>&1
@@ -51,8 +50,21 @@ pub fn shared_server() -> &'static RedisServer {
 #[derive(Debug)]
 pub struct RedisServer {
     binary: PathBuf,
+    setup: Mutex<Setup>,
     port: u16,
     process: Mutex<Option<Process>>,
+}
+
+/// What a server is started with besides its port.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    pub arguments: Vec<String>,
+    /// A file in the server's directory that is there at every start: what it holds when the server is killed is kept.
+    pub file: Option<(&'static str, String)>,
+    /// The file is the server's configuration, and the server a sentinel.
+    pub is_sentinel: bool,
+    /// The server takes the port 10 000 above, too.
+    pub has_bus: bool,
 }
 
 impl RedisServer {
@@ -60,14 +72,19 @@ impl RedisServer {
     ///
     /// Without a server on this machine it panics: a test that is skipped would look like one that passed.
     pub fn start() -> Self {
+        Self::start_with(Setup::default())
+    }
+
+    pub fn start_with(setup: Setup) -> Self {
         let binary = find_binary();
         let mut log = String::new();
         for _ in 0..PORT_TRIES {
-            let port = free_port();
-            match Process::start(&binary, port) {
+            let port = free_port(setup.has_bus);
+            match Process::start(&binary, port, &setup) {
                 Ok(process) => {
                     return Self {
                         binary,
+                        setup: Mutex::new(setup),
                         port,
                         process: Mutex::new(Some(process)),
                     };
@@ -93,16 +110,28 @@ impl RedisServer {
 
     /// Kills the server: connections break and new ones are refused.
     pub fn kill(&self) {
-        *self.process() = None;
+        let mut process = self.process();
+        if let Some(process) = &*process {
+            signal("KILL", process.pid);
+            let mut setup = self.setup();
+            if let Some((name, kept)) = &mut setup.file {
+                let lines = fs::read_to_string(process.directory.join(name)).unwrap();
+                // A sentinel writes down where it runs, and will run elsewhere.
+                let lines = lines.lines().filter(|line| !line.starts_with("dir "));
+                *kept = lines.flat_map(|line| [line, "\n"]).collect();
+            }
+        }
+        *process = None;
     }
 
-    /// Starts an empty server on the same port, after killing the one that runs.
+    /// Starts an empty server on the same port, after killing the one that runs. A node of a cluster knows what it has
+    /// known of the cluster.
     pub fn restart(&self) {
-        let mut process = self.process();
-        *process = None;
+        self.kill();
+        let (mut process, setup) = (self.process(), self.setup().clone());
         let mut log = String::new();
         for _ in 0..RESTART_TRIES {
-            match Process::start(&self.binary, self.port) {
+            match Process::start(&self.binary, self.port, &setup) {
                 Ok(started) => {
                     *process = Some(started);
                     return;
@@ -151,6 +180,10 @@ impl RedisServer {
         resp::call(self.port, command, REPLY_TIMEOUT).unwrap()
     }
 
+    fn setup(&self) -> MutexGuard<'_, Setup> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn process(&self) -> MutexGuard<'_, Option<Process>> {
         self.process.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,14 +193,15 @@ impl RedisServer {
 struct Process {
     watchdog: Child,
     pid: u32,
+    directory: PathBuf,
     /// Collects what the server prints, and so ends when the server does.
     log: Option<thread::JoinHandle<String>>,
 }
 
 impl Process {
     /// Returns what the server printed if it does not come to answer.
-    fn start(binary: &Path, port: u16) -> Result<Self, String> {
-        let mut process = Self::spawn(binary, port);
+    fn start(binary: &Path, port: u16, setup: &Setup) -> Result<Self, String> {
+        let mut process = Self::spawn(binary, port, setup);
         let deadline = Instant::now() + START_TIMEOUT;
         while !process.has_ended() && Instant::now() < deadline {
             if process.answers(port) {
@@ -180,14 +214,26 @@ impl Process {
         Err(log.and_then(|log| log.join().ok()).unwrap_or_default())
     }
 
-    fn spawn(binary: &Path, port: u16) -> Self {
+    fn spawn(binary: &Path, port: u16, setup: &Setup) -> Self {
         let directory = env::temp_dir().join(format!("tower-quota-{}-{:016x}", std::process::id(), random()));
-        let mut watchdog = Command::new("sh")
+        DirBuilder::new().mode(0o700).create(&directory).unwrap();
+        if let Some((name, content)) = &setup.file {
+            fs::write(directory.join(name), content).unwrap();
+        }
+        let mut watchdog = Command::new("sh");
+        watchdog
             .args(["-c", WATCHDOG, "redis-watchdog"])
             .arg(&directory)
-            .arg(binary)
+            .arg(binary);
+        if let Some((name, _)) = setup.file.as_ref().filter(|_| setup.is_sentinel) {
+            watchdog.arg(directory.join(name)).arg("--sentinel");
+        } else {
+            watchdog.args(["--save", "", "--appendonly", "no"]);
+        }
+        let mut watchdog = watchdog
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--daemonize", "no"])
-            .args(["--save", "", "--appendonly", "no", "--dir"])
+            .args(&setup.arguments)
+            .arg("--dir")
             .arg(&directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -209,6 +255,7 @@ impl Process {
         Self {
             watchdog,
             pid: pid.trim().parse().unwrap_or(0),
+            directory,
             log: Some(log),
         }
     }
@@ -250,10 +297,12 @@ fn find_binary() -> PathBuf {
 
 /// A port below those that the system gives to outgoing connections. From among them, one could be given away while
 /// the server is down, and a client that connects to a port which it was itself given even succeeds.
-fn free_port() -> u16 {
+fn free_port(has_bus: bool) -> u16 {
+    let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
+    let range = if has_bus { 7_000 } else { 15_000 };
     (0..100)
-        .map(|_| 15_000 + (random() % 15_000) as u16)
-        .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+        .map(|_| 15_000 + (random() % range) as u16)
+        .find(|&port| is_free(port) && (!has_bus || is_free(port + 10_000)))
         .expect("one of a hundred ports is free")
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{
     algorithm::{Denial, Readings, Rule},
+    breaker::jittered,
     clock::{Clock, Timestamp},
-    guard::breaker::jittered,
     plan::Charge,
     quota::{Algorithm, CheckedPolicies, CheckedPolicy},
 };

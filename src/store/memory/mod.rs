@@ -168,6 +168,7 @@ impl Store for MemoryStore {
             plan,
             readings,
             now,
+            moments: None,
             lease,
         })))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicBool, AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use ::redis::{Cmd, ErrorKind, RedisError, Value, aio::MultiplexedConnection};
@@ -19,12 +19,26 @@ pub(super) struct SharedConnection {
     health: Arc<Health>,
 }
 
+/// Connections that are given up together: behind the same name there may be another server by now, and no connection
+/// to the old one is to be believed.
+#[derive(Clone, Default)]
+pub(super) struct Generation(Arc<AtomicU64>);
+
 /// What the users of one connection have seen of it.
 #[derive(Default)]
 struct Health {
     is_broken: AtomicBool,
     missed: AtomicU32,
     opened: Timestamp,
+    /// Those that it is given up with, and how many generations there were before.
+    generation: Option<(Generation, u64)>,
+}
+
+impl Generation {
+    /// The one that a connection belongs to whose opening begins now.
+    pub(super) fn current(&self) -> (Self, u64) {
+        (self.clone(), self.0.load(Ordering::Relaxed))
+    }
 }
 
 impl Health {
@@ -32,11 +46,11 @@ impl Health {
     /// way without the connection being closed.
     const MISSES: u32 = 3;
 
-    /// A connection that is younger leads to where a new one would lead.
+    /// A connection that is younger leads to where a new one would lead, unless somebody is asked for the way each time.
     const YOUNG_MICROS: u64 = 500_000;
 
-    fn is_young(&self) -> bool {
-        Clock::system().now().micros_since(self.opened) < Self::YOUNG_MICROS
+    fn is_worth_keeping(&self) -> bool {
+        self.generation.is_none() && Clock::system().now().micros_since(self.opened) < Self::YOUNG_MICROS
     }
 
     fn answered(&self) {
@@ -53,10 +67,22 @@ impl Health {
 
     fn broken(&self) {
         self.is_broken.store(true, Ordering::Relaxed);
+        if let Some((Generation(count), own)) = &self.generation {
+            // The first of a generation ends it; what is newer has nothing to do with it.
+            let _ = count.compare_exchange(*own, own + 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        let is_over = |(Generation(count), own): &(Generation, u64)| count.load(Ordering::Relaxed) != *own;
+        self.is_broken.load(Ordering::Relaxed) || self.generation.as_ref().is_some_and(is_over)
     }
 }
 
-/// Counts a call that its caller gave up, unless it was so short that the caller rather than the server was in a hurry.
+/// Whoever gives a call up after less than this was in a hurry, which says nothing about the server.
+pub(super) const IMPATIENT_MICROS: u64 = 1_000;
+
+/// Counts a call that its caller gave up.
 struct InFlight<'a> {
     health: &'a Health,
     since: Timestamp,
@@ -64,8 +90,6 @@ struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
-    const IMPATIENT_MICROS: u64 = 1_000;
-
     fn answered(mut self) {
         self.is_answered = true;
         self.health.answered();
@@ -74,25 +98,26 @@ impl InFlight<'_> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        if !self.is_answered && Clock::system().now().micros_since(self.since) >= Self::IMPATIENT_MICROS {
+        if !self.is_answered && Clock::system().now().micros_since(self.since) >= IMPATIENT_MICROS {
             self.health.missed();
         }
     }
 }
 
 impl SharedConnection {
-    pub(super) fn new(connection: MultiplexedConnection) -> Self {
+    pub(super) fn new(connection: MultiplexedConnection, generation: Option<(Generation, u64)>) -> Self {
         Self {
             connection,
             health: Arc::new(Health {
                 opened: Clock::system().now(),
+                generation,
                 ..Health::default()
             }),
         }
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        self.health.is_broken.load(Ordering::Relaxed)
+        self.health.is_broken()
     }
 
     /// Sends a command and waits for its reply; marks the connection if that shows it to be broken.
@@ -111,7 +136,7 @@ impl SharedConnection {
         if let Err(error) = &reply {
             // A server that has become a replica keeps its connections, and none of them is of use any more.
             // Behind the same name there may be a primary soon, but not for each request that is answered so.
-            let is_replica = code(error) == Some("READONLY") && !self.health.is_young();
+            let is_replica = code(error) == Some("READONLY") && !self.health.is_worth_keeping();
             if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
                 self.health.broken();
             }
@@ -127,8 +152,8 @@ pub(super) fn store_error(error: RedisError) -> StoreError {
         (
             _,
             Some(
-                "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" | "OOM" | "READONLY"
-                | "TRYAGAIN",
+                "ASK" | "BUSY" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "MISCONF" | "MOVED" | "NOREPLICAS" | "OOM"
+                | "READONLY" | "TRYAGAIN",
             ),
         ) => StoreErrorKind::Unavailable,
         _ if error.is_unrecoverable_error() => StoreErrorKind::Unreachable,
@@ -139,7 +164,7 @@ pub(super) fn store_error(error: RedisError) -> StoreError {
 
 /// The code of a server's error. Before Redis 7, what a command inside a script was answered comes wrapped:
 /// `ERR Error running script (…): @user_script:106: @user_script: 106: -OOM command not allowed …`.
-fn code(error: &RedisError) -> Option<&str> {
+pub(super) fn code(error: &RedisError) -> Option<&str> {
     let inside_script = error
         .detail()
         .filter(|detail| detail.contains("@user_script"))

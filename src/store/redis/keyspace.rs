@@ -58,7 +58,7 @@ impl Keyspace {
     }
 
     /// `prefix{digest}`, or `prefix{label}`: in a cluster, everything that is kept about one partition is in one slot.
-    fn partition(&self, part: PartPlan<'_>) -> Key {
+    pub(super) fn partition(&self, part: PartPlan<'_>) -> Key {
         let mut key = Key::from_slice(self.prefix.as_bytes());
         key.push(b'{');
         match part.label() {

@@ -13,8 +13,9 @@ use crate::lease::LeaseId;
 pub(super) struct Leases(Mutex<HashMap<LeaseId, Keys>>);
 
 impl Leases {
+    /// These, too, if the lease holds others already.
     pub(super) fn hold(&self, lease: LeaseId, keys: Keys) {
-        self.lock().insert(lease, keys);
+        self.lock().entry(lease).or_default().extend(keys);
     }
 
     pub(super) fn release(&self, lease: LeaseId) {

@@ -1,31 +1,29 @@
 //! Quota kept in Redis, shared by all instances of a service.
 
+mod builder;
 mod client;
+mod cluster;
 mod connection;
+mod connections;
+mod decide;
 mod keyspace;
 mod leases;
 mod pool;
 mod script;
+mod sentinel;
 mod settlements;
 mod shared_calls;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+pub use self::builder::RedisStoreBuilder;
 use self::{
-    connection::store_error,
-    keyspace::{Keys, Keyspace},
-    leases::Leases,
-    pool::Connections,
-    script::Call,
-    settlements::{Job, Settlements},
-    shared_calls::{SharedCalls, Way, together},
+    connections::Connections, keyspace::Keyspace, leases::Leases, settlements::Settlements, shared_calls::SharedCalls,
 };
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     clock::{Clock, Timestamp},
-    decision::Decision,
-    error::{ConfigError, ConfigErrorKind, StoreError},
-    lease::LeaseId,
+    error::ConfigError,
     plan::Plan,
     settlement::Settlement,
 };
@@ -59,6 +57,54 @@ use crate::{
 /// `redis://[user[:password]@]host[:port][/database]`, the same with `rediss:` for TLS (feature `redis-rustls`), and
 /// `redis+unix:///path/to/socket`. With TLS the program has to install a rustls crypto provider first: without one
 /// `new` returns an error.
+///
+/// # Cluster
+///
+/// Everything that is kept about one partition is in one slot, so a decision about one partition is one call, atomic as
+/// on a single server. **Of a plan with several partitions** (per user and per address, say) the partitions of different
+/// slots are asked one after the other, in the plan's order. When one refuses, fails, or is not waited for any more,
+/// what earlier ones have charged is given back, in the background. This is the one exception to "all or nothing":
+///
+/// - For the time of a call or two, other requests see charges that are then given back, and may be refused for them.
+/// - What cannot be given back, because the node is lost meanwhile, stays charged until its window gives it back. Slots
+///   of concurrent requests become free with their lease.
+/// - A refusal says nothing about partitions that were not asked any more.
+/// - Units of a [fixed window](crate::Algorithm::FixedWindow) that has ended, and places in a leaky bucket behind which
+///   others have come, are not given back.
+///
+/// Put the policy that refuses most often first.
+///
+/// A node that does not answer costs only those whose slots it has: each node has a circuit breaker of its own, which
+/// opens after five failures in a row. Until then each request waits for the node up to its deadline, and afterwards
+/// none does; one at a time tries, every 50 to 800 ms. The breaker of the layer stays closed. A call is repeated once, on
+/// another node, when the reply proves that it was not carried out: `MOVED`, and `LOADING` or `READONLY` if somebody else
+/// has the slot by now. While a slot is moved by hand (`MIGRATING`), those of its keys that have left, or were never
+/// there, are answered with `ASK` or `TRYAGAIN`, which counts as a failure: requests about them pass uncounted (or as the
+/// [`FailureMode`](crate::FailureMode) says) until the slot has arrived. What was counted moves with the keys.
+///
+/// With `cluster-require-full-coverage yes`, the default of Redis, all nodes refuse to work when one slot is lost; set it to
+/// `no`. The clocks of the nodes need not agree. A user of the ACL needs `CLUSTER|SLOTS`, too.
+///
+/// # Sentinel
+///
+/// For each connection that is opened, all sentinels are asked for the primary, the first address that also says by `ROLE`
+/// that it is one is taken, and when a connection is found broken, or its server to be a replica (`READONLY`), all others
+/// are given up with it. So the store follows a fail-over by itself, however many sentinels are down as long as one
+/// answers; a call that met the old primary as a replica is repeated once on the new one.
+///
+/// A user of the ACL needs `ROLE`, too; without it, a replica is only found out by `READONLY`.
+///
+/// # What a fail-over forgets
+///
+/// Redis replicates asynchronously. A new primary does not know what the old one had not sent to it, so that callers may
+/// be admitted again: at most the rate of admissions times the lag of the replica. And an old primary that was cut off or
+/// paused, and comes back, counts on by itself for those whose connections are still open, until it is demoted: by
+/// Sentinel after some ten seconds. `min-replicas-to-write 1` has it refuse to work meanwhile.
+///
+/// # Proxies
+///
+/// Something that looks like one Redis and keeps its keys on several (Envoy, Twemproxy, the proxies of hosted services)
+/// needs [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call).
 #[derive(Clone)]
 pub struct RedisStore(Arc<Inner>);
 
@@ -97,91 +143,71 @@ impl RedisStore {
 
     /// A store with settings of your own.
     pub fn builder(url: impl AsRef<str>) -> RedisStoreBuilder {
-        RedisStoreBuilder {
-            url: url.as_ref().to_owned(),
-            connections: 2,
-            connection_timeout: Duration::from_secs(1),
-            key_prefix: keyspace::DEFAULT_PREFIX.to_owned(),
-            clock: None,
-            lease_time: Duration::from_secs(30),
-            decisions_per_call: 32,
-        }
-    }
-}
-
-impl Inner {
-    async fn acquire(&self, plan: Plan) -> Result<Decision, StoreError> {
-        match self.shared_calls.way(&self.server, plan) {
-            Way::Alone(plan, _under_way) => self.acquire_alone(plan).await,
-            Way::Together(answered, _under_way) => together(answered).await,
-        }
+        RedisStoreBuilder::server(url.as_ref())
     }
 
-    async fn acquire_alone(&self, plan: Plan) -> Result<Decision, StoreError> {
-        let server = &*self.server;
-        let lease = plan.takes_slots().then(LeaseId::unique);
-        let call = {
-            let lease = lease.map(|lease| (lease, server.lease_time));
-            Call::acquire(&server.keyspace, &plan, lease, server.now())
-        };
-        let mut connection = server.connections.get().await?;
-        let in_flight = lease.map(|lease| InFlight::new(self, &plan, lease));
-        let reply = call.send(&mut connection).await.map_err(store_error)?;
-        let decision = script::decode(plan, lease, &reply)?;
-        if let Some(in_flight) = in_flight {
-            in_flight.answered(&decision);
-        }
-        Ok(decision)
+    /// A store on the [Redis Cluster](Self#cluster) that has nodes at `urls`, with default settings.
+    ///
+    /// A few nodes are enough, from 1 to 64; they say who the others are. All URLs have the same user, password and TLS,
+    /// which are those of all nodes, and no database.
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let store = RedisStore::cluster(["redis://10.0.0.1:6379/", "redis://10.0.0.2:6379/"])?;
+    ///
+    /// let error = RedisStore::cluster(["redis://10.0.0.1:6379/1"]).unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: a cluster has no database 1");
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a URL is not understood, asks for TLS that this program has not set up, or does not go with the others. It is
+    /// no error if nothing listens at any of them.
+    pub fn cluster(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, ConfigError> {
+        Self::cluster_builder(urls).build()
     }
 
-    async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
-        let mut connection = self.server.connections.get().await?;
-        let mut command = ::redis::cmd("UNLINK");
-        for key in self.server.keyspace.windows(&plan) {
-            command.arg(&*key);
-        }
-        connection.send(&command).await.map(drop).map_err(store_error)
-    }
-}
-
-/// A call that takes slots. Whoever gives it up does not know whether it has taken them, so they are released by name.
-struct InFlight<'a> {
-    store: &'a Inner,
-    slots: Option<(LeaseId, Keys)>,
-}
-
-impl<'a> InFlight<'a> {
-    fn new(store: &'a Inner, plan: &Plan, lease: LeaseId) -> Self {
-        let keys = store.server.keyspace.slots(plan);
-        Self {
-            store,
-            slots: Some((lease, keys)),
-        }
+    /// A store on a [Redis Cluster](Self#cluster), with settings of your own.
+    pub fn cluster_builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> RedisStoreBuilder {
+        RedisStoreBuilder::cluster(urls)
     }
 
-    fn answered(mut self, decision: &Decision) {
-        if let Some((lease, keys)) = self.slots.take()
-            && decision.receipt().is_some()
-        {
-            let taken = decision.takes_slots();
-            let keys: Keys = keys
-                .into_iter()
-                .zip(taken)
-                .filter_map(|(key, is_taken)| is_taken.then_some(key))
-                .collect();
-            self.store.server.leases.hold(lease, keys);
-            self.store.settlements.start(&self.store.server);
-        }
+    /// A store on whichever Redis the [sentinels](Self#sentinel) at `urls` call the primary of the service `service_name`,
+    /// with default settings.
+    ///
+    /// From 1 to 64 URLs, which say how to speak to the sentinels themselves; a primary that wants a password or has
+    /// another database than 0 needs [`primary_url`](RedisStoreBuilder::primary_url).
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let sentinels = ["redis://10.0.0.1:26379/", "redis://10.0.0.2:26379/", "redis://10.0.0.3:26379/"];
+    /// let store = RedisStore::sentinel(sentinels, "limits")?;
+    ///
+    /// let error = RedisStore::sentinel(sentinels, "").unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: the name of the sentinels' service is empty");
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If a URL is not understood or asks for TLS that this program has not set up, or the name is empty. It is no error
+    /// if nothing listens at any of the URLs.
+    pub fn sentinel(
+        urls: impl IntoIterator<Item = impl AsRef<str>>,
+        service_name: impl Into<String>,
+    ) -> Result<Self, ConfigError> {
+        Self::sentinel_builder(urls, service_name).build()
     }
-}
 
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        if let Some((lease, keys)) = self.slots.take() {
-            self.store
-                .settlements
-                .send(&self.store.server, Job::Abandon { lease, keys });
-        }
+    /// A store on the primary that [sentinels](Self#sentinel) name, with settings of your own.
+    pub fn sentinel_builder(
+        urls: impl IntoIterator<Item = impl AsRef<str>>,
+        service_name: impl Into<String>,
+    ) -> RedisStoreBuilder {
+        RedisStoreBuilder::sentinel(urls, service_name.into())
     }
 }
 
@@ -205,6 +231,10 @@ impl Store for RedisStore {
         let inner = Arc::clone(&self.0);
         StoreFuture::boxed(async move { inner.reset(plan).await })
     }
+
+    fn has_own_breakers(&self) -> bool {
+        self.0.server.connections.has_own_breakers()
+    }
 }
 
 impl fmt::Debug for RedisStore {
@@ -212,145 +242,6 @@ impl fmt::Debug for RedisStore {
         // The URL holds the password, and the connections hold the URL.
         f.debug_struct("RedisStore")
             .field("key_prefix", &self.0.server.keyspace.prefix)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Settings of a [`RedisStore`].
-#[derive(Clone)]
-pub struct RedisStoreBuilder {
-    url: String,
-    connections: u32,
-    connection_timeout: Duration,
-    key_prefix: String,
-    clock: Option<Clock>,
-    lease_time: Duration,
-    decisions_per_call: usize,
-}
-
-impl RedisStoreBuilder {
-    /// How many connections all requests share, from 1 to 64. Default: 2.
-    ///
-    /// More are seldom faster: requests are pipelined, and the server does one thing at a time.
-    #[must_use]
-    pub fn connections(mut self, connections: u32) -> Self {
-        self.connections = connections;
-        self
-    }
-
-    /// How many decisions that are asked for at the same moment may share a call of the script, from 1 to 64.
-    /// Default: 32.
-    ///
-    /// Each is decided for itself, with the answer that it would get alone, and no decision waits for others to come:
-    /// calls are shared only while as many are under way as the connections take. It spares the server and the process
-    /// work when there are many at once. A call takes the server some 5 µs for each decision, and other
-    /// clients of the server wait for all of it. Decisions about several partitions, and those that take slots of
-    /// concurrent requests, go alone. With 1 all do.
-    #[must_use]
-    pub fn decisions_per_call(mut self, decisions: usize) -> Self {
-        self.decisions_per_call = decisions;
-        self
-    }
-
-    /// How long opening a connection may take, TLS and password included, from 10 ms to 60 s. Default: 1 s.
-    ///
-    /// No request waits that long: its own deadline ends earlier, and the connection is opened in the background.
-    /// Data that the server's side does not acknowledge for this time ends a connection, too.
-    #[must_use]
-    pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
-        self.connection_timeout = connection_timeout;
-        self
-    }
-
-    /// What the names of all keys begin with, up to 64 bytes without `{` and `}`. Default: `quota:`.
-    ///
-    /// Stores with different prefixes share no quota. An ACL user needs this prefix and the commands `EVAL`, `EVALSHA`,
-    /// `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrent requests also `ZADD`, `ZCARD`,
-    /// `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYSCORE`, `PEXPIRE`; and `UNLINK` for
-    /// [`reset`](Store::reset).
-    #[must_use]
-    pub fn key_prefix(mut self, key_prefix: impl Into<String>) -> Self {
-        self.key_prefix = key_prefix.into();
-        self
-    }
-
-    /// How long a slot of a limit of concurrent requests stays taken when its holder has crashed, from 1 s to 24 h.
-    /// Default: 30 s.
-    ///
-    /// Live holders renew their leases three times in this time, in batches. A holder that cannot reach Redis for longer
-    /// loses its slots there, and takes them again, whether or not the limit has been reached meanwhile, once it can.
-    #[must_use]
-    pub fn lease_time(mut self, lease_time: Duration) -> Self {
-        self.lease_time = lease_time;
-        self
-    }
-
-    /// A clock to use instead of the server's, for tests. Instances whose clocks differ do not enforce a limit
-    /// together.
-    #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = Some(clock);
-        self
-    }
-
-    /// The store.
-    ///
-    /// # Errors
-    ///
-    /// If a setting is out of its range, the URL is not understood, or it asks for TLS that this program has not set
-    /// up.
-    pub fn build(self) -> Result<RedisStore, ConfigError> {
-        let error = |message: String| {
-            Err(ConfigError::new(
-                ConfigErrorKind::Store,
-                format!("redis store: {message}"),
-            ))
-        };
-        if !(1..=64).contains(&self.connections) {
-            return error(format!("connections {} is outside 1..=64", self.connections));
-        }
-        let timeout = self.connection_timeout;
-        if !(Duration::from_millis(10)..=Duration::from_secs(60)).contains(&timeout) {
-            return error(format!("connection_timeout {timeout:?} is outside 10ms..=60s"));
-        }
-        if !(1..=64).contains(&self.decisions_per_call) {
-            return error(format!(
-                "decisions_per_call {} is outside 1..=64",
-                self.decisions_per_call
-            ));
-        }
-        if self.key_prefix.len() > 64 || self.key_prefix.contains(['{', '}']) {
-            return error(format!(
-                "key_prefix {:?} is longer than 64 bytes or holds a brace",
-                self.key_prefix
-            ));
-        }
-        if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&self.lease_time) {
-            return error(format!("lease_time {:?} is outside 1s..=86400s", self.lease_time));
-        }
-        let connections = Connections::new(&self.url, self.connections, timeout)?;
-        Ok(RedisStore(Arc::new(Inner {
-            server: Arc::new(Server {
-                connections,
-                keyspace: Keyspace {
-                    prefix: self.key_prefix,
-                },
-                clock: self.clock,
-                lease_time: self.lease_time,
-                leases: Leases::default(),
-            }),
-            settlements: Settlements::default(),
-            shared_calls: SharedCalls::new(self.decisions_per_call, self.connections),
-        })))
-    }
-}
-
-impl fmt::Debug for RedisStoreBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStoreBuilder")
-            .field("connections", &self.connections)
-            .field("connection_timeout", &self.connection_timeout)
-            .field("key_prefix", &self.key_prefix)
             .finish_non_exhaustive()
     }
 }

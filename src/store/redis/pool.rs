@@ -5,60 +5,67 @@ use std::{
     pin::pin,
     sync::{Arc, Mutex, OnceLock, PoisonError},
     task::Poll,
-    time::Duration,
 };
 
-use ::redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError};
-use bb8_redis::bb8::{ManageConnection, Pool, QueueStrategy, RunError};
+use ::redis::{ConnectionInfo, ErrorKind, RedisError};
+use bb8_redis::bb8::{self, ManageConnection, QueueStrategy, RunError};
 use tokio::{runtime::Handle, sync::Notify};
 
 use super::{
-    client::client,
-    connection::{SharedConnection, store_error},
+    client::Opener,
+    connection::{Generation, SharedConnection, store_error},
+    sentinel::Sentinels,
 };
 use crate::{
-    error::{ConfigError, StoreError, StoreErrorKind},
+    error::{StoreError, StoreErrorKind},
     telemetry,
 };
 
-/// How many requests may wait for the writer of one connection; beyond it they wait for a place, inside their deadline.
-const WRITE_QUEUE: usize = 4096;
-
-/// The connections of one store.
-pub(super) struct Connections {
+/// Connections to one server, or to whichever server is the primary.
+pub(super) struct Pool {
     manager: Manager,
     count: u32,
     /// Opening connections takes a runtime, which need not be there when a store is made.
-    pool: OnceLock<Pool<Manager>>,
+    pool: OnceLock<bb8::Pool<Manager>>,
 }
 
-impl Connections {
-    pub(super) fn new(url: &str, count: u32, timeout: Duration) -> Result<Self, ConfigError> {
+/// Where connections lead.
+#[derive(Clone)]
+pub(super) enum Target {
+    Server(Box<ConnectionInfo>),
+    /// The sentinels are asked for it each time.
+    Primary(Arc<Sentinels>),
+}
+
+impl Pool {
+    pub(super) fn new(target: Target, opener: Opener, count: u32) -> Self {
+        let generation = matches!(target, Target::Primary(_)).then(Generation::default);
         let manager = Manager {
-            client: client(url, timeout)?,
-            timeout,
+            target,
+            opener,
+            generation,
             failures: Arc::default(),
         };
-        let connections = Self {
+        let pool = Self {
             manager,
             count,
             pool: OnceLock::new(),
         };
         if Handle::try_current().is_ok() {
-            connections.pool();
+            pool.pool();
         }
-        Ok(connections)
+        pool
     }
 
-    fn pool(&self) -> &Pool<Manager> {
+    fn pool(&self) -> &bb8::Pool<Manager> {
         self.pool.get_or_init(|| {
-            Pool::builder()
+            bb8::Pool::builder()
                 .max_size(self.count)
                 .min_idle(self.count)
                 // In turn, so that all connections carry the same load.
                 .queue_strategy(QueueStrategy::Fifo)
-                .connection_timeout(self.manager.timeout)
-                // One attempt for each request that finds none; the guard's circuit breaker spaces them out.
+                .connection_timeout(self.manager.opener.timeout)
+                // One attempt for each request that finds none; a circuit breaker spaces them out.
                 .retry_connection(false)
                 .test_on_check_out(true)
                 // Nothing is wrong with an old connection, and without lifetimes the pool needs no task of its own.
@@ -77,7 +84,7 @@ impl Connections {
             if let Poll::Ready(result) = connection.as_mut().poll(cx) {
                 return Poll::Ready(match result {
                     Ok(connection) => Ok(connection.clone()),
-                    Err(RunError::User(error)) => Err(store_error(error)),
+                    Err(RunError::User(error)) => Err(connection_error(error)),
                     Err(RunError::TimedOut) => Err(failures.last()),
                 });
             }
@@ -98,19 +105,10 @@ impl Connections {
 /// Opens connections for the pool and tells it which ones to throw away.
 #[derive(Clone)]
 struct Manager {
-    client: Client,
-    timeout: Duration,
+    target: Target,
+    opener: Opener,
+    generation: Option<Generation>,
     failures: Arc<ConnectionFailures>,
-}
-
-impl Manager {
-    fn config(&self) -> AsyncConnectionConfig {
-        AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.timeout))
-            // The guard's deadline covers the whole decision; a second timer for each call would only cost.
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(WRITE_QUEUE)
-    }
 }
 
 impl ManageConnection for Manager {
@@ -118,10 +116,13 @@ impl ManageConnection for Manager {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<SharedConnection, RedisError> {
-        let config = self.config();
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let generation = self.generation.as_ref().map(Generation::current);
+        let connection = match &self.target {
+            Target::Server(info) => self.opener.open((**info).clone()).await,
+            Target::Primary(sentinels) => sentinels.connect(&self.opener).await,
+        };
         connection
-            .map(SharedConnection::new)
+            .map(|connection| SharedConnection::new(connection, generation))
             .inspect_err(|error| self.failures.record(error))
     }
 
@@ -136,6 +137,16 @@ impl ManageConnection for Manager {
     fn has_broken(&self, connection: &mut SharedConnection) -> bool {
         connection.is_broken()
     }
+}
+
+/// Whatever a server says instead of letting a connection be opened, asking again at once would only cost time.
+pub(super) fn connection_error(error: RedisError) -> StoreError {
+    let error = store_error(error);
+    if error.opens_circuit() {
+        return error;
+    }
+    let message = format!("no connection could be opened: {error}");
+    StoreError::new(StoreErrorKind::Unreachable, message).with_source(error)
 }
 
 /// Attempts to open a connection that have failed. The pool tells nobody who waits for one.
@@ -156,6 +167,6 @@ impl ConnectionFailures {
     fn last(&self) -> StoreError {
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let none = || StoreError::new(StoreErrorKind::Unreachable, "no connection could be opened in time");
-        last.map_or_else(none, store_error)
+        last.map_or_else(none, connection_error)
     }
 }

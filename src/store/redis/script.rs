@@ -50,11 +50,18 @@ impl Named {
     }
 }
 
-/// One call of a script.
+/// One call of a script, or a command. All its keys are on one server.
 pub(super) struct Call {
-    script: &'static Named,
     keys: Keys,
-    arguments: SmallVec<[Vec<u8>; 1]>,
+    body: Body,
+}
+
+enum Body {
+    Script {
+        script: &'static Named,
+        arguments: SmallVec<[Vec<u8>; 1]>,
+    },
+    Command(Cmd),
 }
 
 impl Call {
@@ -82,11 +89,7 @@ impl Call {
             let sizes = plan.parts().map(|part| size(part.charges().len()));
             arguments.push(sizes.collect());
         }
-        Self {
-            script: &QUOTA,
-            keys: keyspace.keys(plan),
-            arguments,
-        }
+        Self::script(&QUOTA, keyspace.keys(plan), arguments)
     }
 
     /// Decides plans of one partition each, independently of each other.
@@ -97,11 +100,8 @@ impl Call {
             sizes.push(write_charges(&mut charges, plan, 0));
         }
         let now = now.map_or_else(Vec::new, decimal);
-        Self {
-            script: &QUOTA,
-            keys,
-            arguments: SmallVec::from_iter([charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()]),
-        }
+        let arguments = [charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()];
+        Self::script(&QUOTA, keys, SmallVec::from_iter(arguments))
     }
 
     /// Settles what a decision has charged to one partition.
@@ -120,11 +120,7 @@ impl Call {
         let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
         let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
         arguments.extend(now.map(decimal));
-        Self {
-            script: &QUOTA,
-            keys: keyspace.part_keys(settlement.part),
-            arguments,
-        }
+        Self::script(&QUOTA, keyspace.part_keys(settlement.part), arguments)
     }
 
     /// Renews leases of one key.
@@ -134,31 +130,66 @@ impl Call {
             leases.iter().flat_map(|lease| lease.to_bytes()).collect(),
         ]);
         arguments.extend(now.map(decimal));
+        Self::script(&RENEW, Keys::from_iter([key]), arguments)
+    }
+
+    /// Takes a lease from those who hold a slot.
+    pub(super) fn release(key: Key, lease: LeaseId) -> Self {
+        let mut command = ::redis::cmd("ZREM");
+        command.arg(&*key).arg(&lease.to_bytes());
         Self {
-            script: &RENEW,
             keys: Keys::from_iter([key]),
-            arguments,
+            body: Body::Command(command),
         }
+    }
+
+    /// Forgets what a plan's partitions have used.
+    pub(super) fn reset(keyspace: &Keyspace, plan: &Plan) -> Self {
+        let keys = keyspace.windows(plan);
+        let mut command = ::redis::cmd("UNLINK");
+        for key in &keys {
+            command.arg(&**key);
+        }
+        Self {
+            keys,
+            body: Body::Command(command),
+        }
+    }
+
+    fn script(script: &'static Named, keys: Keys, arguments: SmallVec<[Vec<u8>; 1]>) -> Self {
+        Self {
+            keys,
+            body: Body::Script { script, arguments },
+        }
+    }
+
+    /// One of its keys, which says who has them.
+    pub(super) fn key(&self) -> &Key {
+        &self.keys[0]
     }
 
     /// One EVALSHA, or one EVAL after it for a server that does not know the script: being new, restarted or flushed, it
     /// has not run anything.
     pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Value, RedisError> {
-        match connection.send(&self.command("EVALSHA", &self.script.hash)).await {
+        let (script, arguments) = match &self.body {
+            Body::Command(command) => return connection.send(command).await,
+            Body::Script { script, arguments } => (script, arguments),
+        };
+        match connection.send(&self.eval("EVALSHA", &script.hash, arguments)).await {
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection.send(&self.command("EVAL", self.script.source)).await
+                connection.send(&self.eval("EVAL", script.source, arguments)).await
             }
             reply => reply,
         }
     }
 
-    fn command(&self, verb: &str, script: &str) -> Cmd {
+    fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {
         let mut command = ::redis::cmd(verb);
         command.arg(script).arg(self.keys.len());
         for key in &self.keys {
             command.arg(&**key);
         }
-        for argument in &self.arguments {
+        for argument in arguments {
             command.arg(argument.as_slice());
         }
         command
@@ -302,6 +333,7 @@ impl<'a> Reply<'a> {
             plan,
             readings: readings.ok_or_else(unreadable)?,
             now: self.now,
+            moments: None,
             lease,
         }))
     }

@@ -12,7 +12,7 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{Server, connection::store_error, keyspace::Keys, script::Call};
+use super::{Server, keyspace::Keys, script::Call};
 use crate::{
     clock::Clock,
     error::{StoreError, StoreErrorKind},
@@ -94,40 +94,42 @@ fn unsettled(reason: &'static str) -> StoreError {
 }
 
 /// Ends when the store is gone and all is done.
+///
+/// A job does not wait for those before it: one of them may be about a server that hangs. Only a renewal is waited for,
+/// so that nothing is released behind its back.
 async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, log: Arc<UnsettledLog>) {
     let period = server.lease_time / 3;
     let mut renewal = Instant::now() + period;
-    let mut batch = Vec::new();
+    let (mut batch, mut calls) = (Vec::new(), JoinSet::new());
     loop {
         if Instant::now() >= renewal {
             renew(&server, &log).await;
             renewal = Instant::now() + period;
         }
-        match timeout_at(renewal, jobs.recv_many(&mut batch, BATCH)).await {
-            Ok(0) => return,
+        while calls.try_join_next().is_some() {}
+        if calls.len() >= BATCH {
+            calls.join_next().await;
+            continue;
+        }
+        match timeout_at(renewal, jobs.recv_many(&mut batch, BATCH - calls.len())).await {
+            Ok(0) => break,
             Ok(_) => {
-                let mut calls = JoinSet::new();
                 for job in batch.drain(..) {
                     calls.spawn(carry_out(Arc::clone(&server), job, Arc::clone(&log)));
                 }
-                calls.join_all().await;
             }
             Err(_) => {}
         }
     }
+    calls.join_all().await;
 }
 
 async fn carry_out(server: Arc<Server>, job: Job, log: Arc<UnsettledLog>) {
     match job {
         Job::Abandon { lease, keys } => {
             for key in keys {
-                let mut command = ::redis::cmd("ZREM");
-                command.arg(&*key).arg(&lease.to_bytes());
-                let sent = async {
-                    let mut connection = server.connections.get().await?;
-                    connection.send(&command).await.map(drop).map_err(store_error)
-                };
-                let _ = report(within_deadline(sent).await, &log);
+                let call = Call::release(key, lease);
+                let _ = report(within_deadline(send(&server, &call)).await, &log);
             }
         }
         Job::Settle { settlement, done } => {
@@ -143,7 +145,7 @@ async fn carry_out(server: Arc<Server>, job: Job, log: Arc<UnsettledLog>) {
 }
 
 /// Renews all leases, also those that the server has lost. One that is released meanwhile is taken from the server
-/// afterwards, since that is the same task's next job.
+/// afterwards, since that is the same task's next job; one that is being released was not held any more at the start.
 async fn renew(server: &Arc<Server>, log: &Arc<UnsettledLog>) {
     let mut calls = JoinSet::new();
     for (key, leases) in server.leases.by_key() {
@@ -163,8 +165,8 @@ async fn renew(server: &Arc<Server>, log: &Arc<UnsettledLog>) {
 }
 
 async fn send(server: &Server, call: &Call) -> Settled {
-    let mut connection = server.connections.get().await?;
-    call.send(&mut connection).await.map(drop).map_err(store_error)
+    let connection = server.connections.get(call).await?;
+    connection.send(call).await.map(drop)
 }
 
 async fn within_deadline(call: impl Future<Output = Settled>) -> Settled {

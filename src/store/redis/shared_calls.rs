@@ -23,7 +23,6 @@ use tokio::{
 
 use super::{
     Server,
-    connection::store_error,
     script::{self, Call},
 };
 use crate::{
@@ -209,8 +208,7 @@ impl Caller {
     async fn decide(&self, plans: &[Plan]) -> Result<::redis::Value, StoreError> {
         let server = &*self.server;
         let call = Call::acquire_each(&server.keyspace, plans, server.now());
-        let mut connection = server.connections.get().await?;
-        call.send(&mut connection).await.map_err(store_error)
+        server.connections.get(&call).await?.send(&call).await
     }
 }
 

@@ -3,6 +3,7 @@
 //! The words are the usual ones: *closed*, calls go through; *open*, none does; *half-open*, one call tries.
 
 use std::{
+    fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
@@ -12,11 +13,18 @@ use std::{
 
 use crate::{
     clock::{Clock, Timestamp},
-    decision::Decision,
     error::{StoreError, StoreErrorKind},
     random,
-    telemetry::StoreLog,
 };
+
+/// Who is told about a circuit.
+pub(crate) trait CircuitLog: fmt::Debug + Send + Sync {
+    /// Nobody waits any more, because of this.
+    fn opened(&self, error: &StoreError);
+
+    /// All calls go through again, after so many that did not.
+    fn closed(&self, refused: u64);
+}
 
 /// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with
 /// each failed try.
@@ -24,7 +32,7 @@ use crate::{
 /// A connection that breaks takes all calls with it that were under way on it. That is one failure and not many: the
 /// store may be there for the next call. A deadline missed or an error answered is one for each call.
 #[derive(Debug, Clone)]
-pub(super) struct Breaker(Arc<Circuit>);
+pub(crate) struct Breaker(Arc<Circuit>);
 
 #[derive(Debug)]
 struct Circuit {
@@ -37,7 +45,7 @@ struct Circuit {
     refused: AtomicU64,
     trial: Mutex<Trial>,
     clock: Clock,
-    log: Arc<StoreLog>,
+    log: Arc<dyn CircuitLog>,
 }
 
 /// When the next call may try.
@@ -50,7 +58,7 @@ struct Trial {
 
 /// How a call may go on.
 #[derive(Debug)]
-pub(super) enum Admission {
+pub(crate) enum Admission {
     /// The circuit is closed, and this many losses were known when the call began.
     Closed { losses: u32 },
     /// The circuit is half-open, and this call is the one that tries.
@@ -64,7 +72,7 @@ impl Breaker {
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-    pub(super) fn new(clock: Clock, log: Arc<StoreLog>) -> Self {
+    pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitLog>) -> Self {
         Self(Arc::new(Circuit {
             is_open: AtomicBool::new(false),
             failures: AtomicU32::new(0),
@@ -76,7 +84,7 @@ impl Breaker {
         }))
     }
 
-    pub(super) fn admit(&self) -> Admission {
+    pub(crate) fn admit(&self) -> Admission {
         let circuit = &self.0;
         if !circuit.is_open.load(Ordering::Acquire) {
             return circuit.closed();
@@ -94,8 +102,18 @@ impl Breaker {
         Admission::HalfOpen(TrialGuard(Arc::clone(circuit)))
     }
 
-    pub(super) fn record(&self, admission: Admission, result: &Result<Decision, StoreError>) {
-        let failure = result.as_ref().err().filter(|error| error.opens_circuit());
+    /// Whether all calls go through.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "the nodes of a Redis cluster have breakers")
+    )]
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.0.is_open.load(Ordering::Acquire)
+    }
+
+    /// What became of a call that was admitted: `error` is none if it succeeded.
+    pub(crate) fn record(&self, admission: Admission, error: Option<&StoreError>) {
+        let failure = error.filter(|error| error.opens_circuit());
         match (admission, failure) {
             (Admission::Closed { .. }, None) => self.0.succeeded(),
             (Admission::Closed { losses }, Some(error)) => {
@@ -149,7 +167,7 @@ impl Circuit {
             trial.pause = Breaker::FIRST_PAUSE;
             trial.at = self.clock.now().saturating_add(jittered(trial.pause));
             self.is_open.store(true, Ordering::Release);
-            self.log.circuit_opened(error);
+            self.log.opened(error);
         }
     }
 
@@ -159,7 +177,7 @@ impl Circuit {
         trial.is_running = false;
         self.failures.store(0, Ordering::Relaxed);
         self.is_open.store(false, Ordering::Release);
-        self.log.circuit_closed(self.refused.swap(0, Ordering::Relaxed));
+        self.log.closed(self.refused.swap(0, Ordering::Relaxed));
     }
 
     // ## Half-open => Open
@@ -183,7 +201,7 @@ impl Circuit {
 
 /// The one call that tries. Ends the trial when the call is cancelled before it has a result.
 #[derive(Debug)]
-pub(super) struct TrialGuard(Arc<Circuit>);
+pub(crate) struct TrialGuard(Arc<Circuit>);
 
 impl Drop for TrialGuard {
     fn drop(&mut self) {
@@ -192,32 +210,36 @@ impl Drop for TrialGuard {
 }
 
 /// Between half the pause and all of it, so that the instances of a service do not come back in step.
-pub(super) fn jittered(pause: Duration) -> Duration {
+pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(random::number()) / f64::from(u32::MAX))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::Outcome;
 
-    fn failure() -> Result<Decision, StoreError> {
-        Err(StoreError::new(StoreErrorKind::TimedOut, "test"))
+    #[derive(Debug)]
+    struct Silent;
+
+    impl CircuitLog for Silent {
+        fn opened(&self, _: &StoreError) {}
+
+        fn closed(&self, _: u64) {}
     }
 
-    fn success() -> Result<Decision, StoreError> {
-        Ok(Decision::unmeasured(Outcome::Unlimited))
+    fn failure() -> StoreError {
+        StoreError::new(StoreErrorKind::TimedOut, "test")
     }
 
     fn manual() -> (Clock, Breaker) {
         let clock = Clock::manual(Timestamp::from_micros(0));
-        (clock.clone(), Breaker::new(clock, Arc::new(StoreLog::new("test"))))
+        (clock.clone(), Breaker::new(clock, Arc::new(Silent)))
     }
 
     fn opened() -> (Clock, Breaker) {
         let (clock, breaker) = manual();
         for _ in 0..Breaker::FAILURES {
-            breaker.record(breaker.admit(), &failure());
+            breaker.record(breaker.admit(), Some(&failure()));
         }
         (clock, breaker)
     }
@@ -227,9 +249,9 @@ mod tests {
         let (_, breaker) = manual();
         for _ in 0..10 {
             for _ in 1..Breaker::FAILURES {
-                breaker.record(breaker.admit(), &failure());
+                breaker.record(breaker.admit(), Some(&failure()));
             }
-            breaker.record(breaker.admit(), &success());
+            breaker.record(breaker.admit(), None);
         }
         assert!(matches!(breaker.admit(), Admission::Closed { .. }));
     }
@@ -241,13 +263,16 @@ mod tests {
 
         let (_, breaker) = manual();
         for _ in 0..100 {
-            breaker.record(breaker.admit(), &Err(StoreError::new(StoreErrorKind::Rejected, "test")));
+            breaker.record(
+                breaker.admit(),
+                Some(&StoreError::new(StoreErrorKind::Rejected, "test")),
+            );
         }
         assert!(matches!(breaker.admit(), Admission::Closed { .. }));
     }
 
-    fn unreachable() -> Result<Decision, StoreError> {
-        Err(StoreError::new(StoreErrorKind::Unreachable, "test"))
+    fn unreachable() -> StoreError {
+        StoreError::new(StoreErrorKind::Unreachable, "test")
     }
 
     /// Found by cutting connections under load: five requests on one of them opened the circuit although Redis was fine.
@@ -257,11 +282,11 @@ mod tests {
         for _ in 1..Breaker::FAILURES {
             let under_way: Vec<_> = (0..100).map(|_| breaker.admit()).collect();
             for admission in under_way {
-                breaker.record(admission, &unreachable());
+                breaker.record(admission, Some(&unreachable()));
             }
             assert!(matches!(breaker.admit(), Admission::Closed { .. }));
         }
-        breaker.record(breaker.admit(), &unreachable());
+        breaker.record(breaker.admit(), Some(&unreachable()));
         assert!(matches!(breaker.admit(), Admission::Refused));
     }
 
@@ -270,7 +295,7 @@ mod tests {
         let (_, breaker) = manual();
         let under_way: Vec<_> = (0..Breaker::FAILURES).map(|_| breaker.admit()).collect();
         for admission in under_way {
-            breaker.record(admission, &failure());
+            breaker.record(admission, Some(&failure()));
         }
         assert!(matches!(breaker.admit(), Admission::Refused));
     }
@@ -282,7 +307,7 @@ mod tests {
         let trial = breaker.admit();
         assert!(matches!(trial, Admission::HalfOpen(_)));
         assert!(matches!(breaker.admit(), Admission::Refused));
-        breaker.record(trial, &success());
+        breaker.record(trial, None);
         assert!(matches!(breaker.admit(), Admission::Closed { .. }));
     }
 
@@ -292,7 +317,7 @@ mod tests {
         let mut pause = Breaker::FIRST_PAUSE;
         for _ in 0..6 {
             clock.advance(pause);
-            breaker.record(breaker.admit(), &failure());
+            breaker.record(breaker.admit(), Some(&failure()));
             pause = (pause * 2).min(Breaker::LONGEST_PAUSE);
             clock.advance(pause / 2 - Duration::from_micros(1));
             assert!(matches!(breaker.admit(), Admission::Refused), "{pause:?}");

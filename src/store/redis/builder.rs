@@ -1,0 +1,357 @@
+//! Settings of a store, checked before anything is connected.
+
+use std::{fmt, future::Future, sync::Arc, time::Duration};
+
+use ::redis::{ConnectionAddr, ConnectionInfo, RedisError, aio::MultiplexedConnection};
+
+use super::{
+    Inner, RedisStore, Server,
+    client::{Connect, Opener, connection_info, error},
+    cluster::{self, Cluster},
+    connections::Connections,
+    keyspace::{self, Keyspace},
+    leases::Leases,
+    pool::{Pool, Target},
+    sentinel::Sentinels,
+    settlements::Settlements,
+    shared_calls::SharedCalls,
+};
+use crate::{clock::Clock, error::ConfigError};
+
+/// Settings of a [`RedisStore`].
+#[derive(Clone)]
+pub struct RedisStoreBuilder {
+    place: Place,
+    primary_url: Option<String>,
+    connect: Option<Connect>,
+    connections: u32,
+    connection_timeout: Duration,
+    key_prefix: String,
+    clock: Option<Clock>,
+    lease_time: Duration,
+    one_slot_per_call: bool,
+    decisions_per_call: usize,
+}
+
+/// Where quota is kept.
+#[derive(Clone)]
+enum Place {
+    Server(String),
+    Cluster(Vec<String>),
+    Sentinel { urls: Vec<String>, service: String },
+}
+
+fn owned(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
+    urls.into_iter().map(|url| url.as_ref().to_owned()).collect()
+}
+
+impl RedisStoreBuilder {
+    pub(super) fn server(url: &str) -> Self {
+        Self::at(Place::Server(url.to_owned()))
+    }
+
+    pub(super) fn cluster(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        Self::at(Place::Cluster(owned(urls)))
+    }
+
+    pub(super) fn sentinel(urls: impl IntoIterator<Item = impl AsRef<str>>, service: String) -> Self {
+        let urls = owned(urls);
+        Self::at(Place::Sentinel { urls, service })
+    }
+
+    fn at(place: Place) -> Self {
+        Self {
+            place,
+            primary_url: None,
+            connect: None,
+            connections: 2,
+            connection_timeout: Duration::from_secs(1),
+            key_prefix: keyspace::DEFAULT_PREFIX.to_owned(),
+            clock: None,
+            lease_time: Duration::from_secs(30),
+            one_slot_per_call: false,
+            decisions_per_call: 32,
+        }
+    }
+
+    /// How many connections all requests share, from 1 to 64; in a cluster, to each node. Default: 2.
+    ///
+    /// More are seldom faster: requests are pipelined, and the server does one thing at a time.
+    #[must_use]
+    pub fn connections(mut self, connections: u32) -> Self {
+        self.connections = connections;
+        self
+    }
+
+    /// How many decisions that are asked for at the same moment may share a call of the script, from 1 to 64.
+    /// Default: 32.
+    ///
+    /// Each is decided for itself, with the answer that it would get alone, and no decision waits for others to come:
+    /// calls are shared only while as many are under way as the connections take. It spares the server and the process
+    /// work when there are many at once. A call takes the server some 5 µs for each decision, and other clients of the
+    /// server wait for all of it. Decisions about several partitions, and those that take slots of concurrent requests,
+    /// go alone. With 1 all do, and also in a cluster and with
+    /// [`one_slot_per_call`](Self::one_slot_per_call).
+    #[must_use]
+    pub fn decisions_per_call(mut self, decisions: usize) -> Self {
+        self.decisions_per_call = decisions;
+        self
+    }
+
+    /// How long opening a connection may take, TLS and password included, from 10 ms to 60 s. Default: 1 s.
+    ///
+    /// No request waits that long: its own deadline ends earlier, and the connection is opened in the background. With
+    /// sentinels, it includes asking them. Data that the server's side does not acknowledge for this time ends a
+    /// connection, too.
+    #[must_use]
+    pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
+        self.connection_timeout = connection_timeout;
+        self
+    }
+
+    /// How connections are opened, in place of what the crate does: for tokens that expire, client certificates, tunnels,
+    /// resolvers of your own.
+    ///
+    /// The function is called for each connection, the first ones and those that replace broken ones, and told where it
+    /// has to lead and what the URL says of user, password, database and TLS: the server, a node of the cluster, or the
+    /// server that a sentinel has named. It may change all of that. An error, a panic, or more time than the
+    /// [`connection_timeout`](Self::connection_timeout) is an attempt that failed; the next request tries again, spaced
+    /// out by a circuit breaker. Connections to sentinels are not opened by it.
+    ///
+    /// A connection by [`AsyncConnectionConfig`](crate::redis::AsyncConnectionConfig) should have no response timeout: the
+    /// deadline of the layer says how long a request waits.
+    ///
+    /// ```
+    /// use tower_quota::{
+    ///     RedisStore,
+    ///     redis::{AsyncConnectionConfig, Client, RedisError},
+    /// };
+    ///
+    /// # async fn fetch_token() -> String { String::new() }
+    /// let store = RedisStore::builder("redis://limits.example:6379/")
+    ///     .connect_with(|to| async move {
+    ///         let login = to.redis_settings().clone().set_username("limiter").set_password(fetch_token().await);
+    ///         let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    ///         let client = Client::open(to.set_redis_settings(login))?;
+    ///         client.get_multiplexed_async_connection_with_config(&config).await
+    ///     })
+    ///     .build()?;
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn connect_with<F>(mut self, connect: impl Fn(ConnectionInfo) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<MultiplexedConnection, RedisError>> + Send + 'static,
+    {
+        self.connect = Some(Arc::new(move |to| Box::pin(connect(to))));
+        self
+    }
+
+    /// How to speak to the primary that sentinels name: TLS, user, password and database of this URL; its host and port
+    /// are not used. Default: `redis://primary/`, none of these.
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let store = RedisStore::sentinel_builder(["redis://:sentinels-password@10.0.0.1:26379/"], "limits")
+    ///     .primary_url("redis://limiter:password@primary/2")
+    ///     .build()?;
+    ///
+    /// let error = RedisStore::builder("redis://127.0.0.1/").primary_url("redis://primary/2").build().unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: a primary_url is for a store with sentinels");
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    #[must_use]
+    pub fn primary_url(mut self, url: impl Into<String>) -> Self {
+        self.primary_url = Some(url.into());
+        self
+    }
+
+    /// Whether partitions are asked one by one, because what looks like one server keeps its keys on several. Default:
+    /// they are not.
+    ///
+    /// You want it behind Envoy, Twemproxy, and the proxies of hosted services. They send a script to the server of its
+    /// first key, and know nothing of the others; keys of one partition have the same hash tag, `{…}`, which the proxy
+    /// has to observe. A plan with several partitions is then several calls, and as little atomic as in a
+    /// [cluster](RedisStore#cluster), which does the same without being told. A plan with one partition is one call, as
+    /// always.
+    #[must_use]
+    pub fn one_slot_per_call(mut self, one_slot_per_call: bool) -> Self {
+        self.one_slot_per_call = one_slot_per_call;
+        self
+    }
+
+    /// What the names of all keys begin with, up to 64 bytes without `{` and `}`. Default: `quota:`.
+    ///
+    /// Stores with different prefixes share no quota. An ACL user needs this prefix and the commands `EVAL`, `EVALSHA`,
+    /// `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrent requests also `ZADD`, `ZCARD`,
+    /// `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYSCORE`, `PEXPIRE`; `UNLINK` for
+    /// [`reset`](crate::Store::reset); `CLUSTER|SLOTS` in a cluster, and `ROLE` with sentinels.
+    #[must_use]
+    pub fn key_prefix(mut self, key_prefix: impl Into<String>) -> Self {
+        self.key_prefix = key_prefix.into();
+        self
+    }
+
+    /// How long a slot of a limit of concurrent requests stays taken when its holder has crashed, from 1 s to 24 h.
+    /// Default: 30 s.
+    ///
+    /// Live holders renew their leases three times in this time, in batches. A holder that cannot reach Redis for longer
+    /// loses its slots there, and takes them again, whether or not the limit has been reached meanwhile, once it can.
+    #[must_use]
+    pub fn lease_time(mut self, lease_time: Duration) -> Self {
+        self.lease_time = lease_time;
+        self
+    }
+
+    /// A clock to use instead of the server's, for tests. Instances whose clocks differ do not enforce a limit
+    /// together.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// The store.
+    ///
+    /// # Errors
+    ///
+    /// If a setting is out of its range or for another kind of store, a URL is not understood, or it asks for TLS that
+    /// this program has not set up.
+    pub fn build(self) -> Result<RedisStore, ConfigError> {
+        self.check()?;
+        let connections = self.connect_to_place()?;
+        let decisions_per_call = if connections.may_share_calls() {
+            self.decisions_per_call
+        } else {
+            1
+        };
+        Ok(RedisStore(Arc::new(Inner {
+            server: Arc::new(Server {
+                connections,
+                keyspace: Keyspace {
+                    prefix: self.key_prefix,
+                },
+                clock: self.clock,
+                lease_time: self.lease_time,
+                leases: Leases::default(),
+            }),
+            settlements: Settlements::default(),
+            shared_calls: SharedCalls::new(decisions_per_call, self.connections),
+        })))
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        if !(1..=64).contains(&self.connections) {
+            return Err(error(format!("connections {} is outside 1..=64", self.connections)));
+        }
+        let timeout = self.connection_timeout;
+        if !(Duration::from_millis(10)..=Duration::from_secs(60)).contains(&timeout) {
+            return Err(error(format!("connection_timeout {timeout:?} is outside 10ms..=60s")));
+        }
+        if !(1..=64).contains(&self.decisions_per_call) {
+            let message = format!("decisions_per_call {} is outside 1..=64", self.decisions_per_call);
+            return Err(error(message));
+        }
+        if self.key_prefix.len() > 64 || self.key_prefix.contains(['{', '}']) {
+            let message = format!(
+                "key_prefix {:?} is longer than 64 bytes or holds a brace",
+                self.key_prefix
+            );
+            return Err(error(message));
+        }
+        if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&self.lease_time) {
+            return Err(error(format!(
+                "lease_time {:?} is outside 1s..=86400s",
+                self.lease_time
+            )));
+        }
+        if self.primary_url.is_some() && !matches!(self.place, Place::Sentinel { .. }) {
+            return Err(error("a primary_url is for a store with sentinels"));
+        }
+        Ok(())
+    }
+
+    fn connect_to_place(&self) -> Result<Connections, ConfigError> {
+        let one_slot_per_call = self.one_slot_per_call;
+        let opener = Opener {
+            timeout: self.connection_timeout,
+            connect: self.connect.clone(),
+        };
+        Ok(match &self.place {
+            Place::Server(url) => {
+                let target = Target::Server(Box::new(connection_info(url, self.connection_timeout)?));
+                let pool = Pool::new(target, opener, self.connections);
+                Connections::Server {
+                    pool,
+                    one_slot_per_call,
+                }
+            }
+            Place::Sentinel { urls, service } => {
+                let target = Target::Primary(Arc::new(self.sentinels(urls, service)?));
+                let pool = Pool::new(target, opener, self.connections);
+                Connections::Primary {
+                    pool,
+                    one_slot_per_call,
+                }
+            }
+            Place::Cluster(urls) => Connections::Cluster(Cluster::new(cluster::Settings {
+                seeds: self.seeds(urls)?,
+                opener,
+                connections: self.connections,
+            })),
+        })
+    }
+
+    fn sentinels(&self, urls: &[String], service: &str) -> Result<Sentinels, ConfigError> {
+        if service.is_empty() {
+            return Err(error("the name of the sentinels' service is empty"));
+        }
+        let primary = self.primary_url.as_deref().unwrap_or("redis://primary/");
+        Ok(Sentinels {
+            sentinels: self.infos(urls, "sentinels")?,
+            service: service.to_owned(),
+            primary: connection_info(primary, self.connection_timeout)?,
+        })
+    }
+
+    fn seeds(&self, urls: &[String]) -> Result<Vec<ConnectionInfo>, ConfigError> {
+        let seeds = self.infos(urls, "nodes of a cluster")?;
+        for seed in &seeds {
+            let (first, settings) = (seeds[0].redis_settings(), seed.redis_settings());
+            if settings.db() != 0 {
+                return Err(error(format!("a cluster has no database {}", settings.db())));
+            }
+            let is_same_user = (settings.username(), settings.password()) == (first.username(), first.password());
+            let is_same_kind = std::mem::discriminant(seed.addr()) == std::mem::discriminant(seeds[0].addr());
+            if !is_same_user || !is_same_kind {
+                return Err(error("the URLs of a cluster differ in user, password or TLS"));
+            }
+        }
+        Ok(seeds)
+    }
+
+    fn infos(&self, urls: &[String], what: &str) -> Result<Vec<ConnectionInfo>, ConfigError> {
+        if !(1..=64).contains(&urls.len()) {
+            return Err(error(format!("{} URLs of {what} are outside 1..=64", urls.len())));
+        }
+        let infos = urls.iter().map(|url| {
+            let info = connection_info(url, self.connection_timeout)?;
+            if matches!(info.addr(), ConnectionAddr::Unix(_)) {
+                return Err(error(format!("{what} have no socket in the file system")));
+            }
+            Ok(info)
+        });
+        infos.collect()
+    }
+}
+
+impl fmt::Debug for RedisStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStoreBuilder")
+            .field("connections", &self.connections)
+            .field("connection_timeout", &self.connection_timeout)
+            .field("key_prefix", &self.key_prefix)
+            .finish_non_exhaustive()
+    }
+}

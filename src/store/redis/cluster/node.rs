@@ -1,0 +1,127 @@
+//! One node of a cluster: its connections, and whether it is asked at all.
+
+use std::sync::Arc;
+
+use ::redis::ConnectionInfo;
+
+use super::super::{
+    client::Opener,
+    connection::{IMPATIENT_MICROS, SharedConnection},
+    pool::{Pool, Target},
+    sentinel::at,
+};
+use crate::{
+    breaker::{Admission, Breaker, CircuitLog},
+    clock::{Clock, Timestamp},
+    error::{StoreError, StoreErrorKind},
+    telemetry,
+};
+
+pub(super) struct Node {
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) pool: Pool,
+    breaker: Breaker,
+}
+
+impl Node {
+    /// `like` says everything but the address.
+    pub(super) fn new(like: &ConnectionInfo, host: String, port: u16, opener: &Opener, connections: u32) -> Self {
+        let info = like.clone().set_addr(at(like.addr(), host.clone(), port));
+        let log = NodeLog(format!("{host}:{port}"));
+        Self {
+            host,
+            port,
+            pool: Pool::new(Target::Server(Box::new(info)), opener.clone(), connections),
+            breaker: Breaker::new(Clock::system(), Arc::new(log)),
+        }
+    }
+
+    /// Whether its circuit is closed.
+    pub(super) fn is_believed(&self) -> bool {
+        self.breaker.is_closed()
+    }
+
+    /// A connection, unless the node does not answer at the moment: whoever asks then is told at once.
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<Ready, StoreError> {
+        let attempt = Attempt::start(&self.breaker).ok_or_else(|| {
+            let message = format!("the cluster's node {}:{} was not asked", self.host, self.port);
+            StoreError::new(StoreErrorKind::CircuitOpen, message)
+        })?;
+        match self.pool.get().await {
+            Ok(connection) => Ok(Ready {
+                node: Arc::clone(self),
+                connection,
+                attempt,
+            }),
+            Err(error) => {
+                attempt.end(Some(&error));
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A connection to the node that has a slot, for one call.
+pub(in super::super) struct Ready {
+    pub(super) node: Arc<Node>,
+    pub(super) connection: SharedConnection,
+    pub(super) attempt: Attempt,
+}
+
+/// Something that a breaker has let through. It has failed if it is given up without an answer.
+pub(super) struct Attempt {
+    breaker: Breaker,
+    admission: Option<Admission>,
+    since: Timestamp,
+}
+
+impl Attempt {
+    /// `None` if the circuit is open.
+    pub(super) fn start(breaker: &Breaker) -> Option<Self> {
+        match breaker.admit() {
+            Admission::Refused => None,
+            admission => Some(Self {
+                breaker: breaker.clone(),
+                admission: Some(admission),
+                since: Clock::system().now(),
+            }),
+        }
+    }
+
+    /// Whether it is the one that tries while the others are refused.
+    pub(super) fn is_trial(&self) -> bool {
+        matches!(self.admission, Some(Admission::HalfOpen(_)))
+    }
+
+    pub(super) fn end(mut self, error: Option<&StoreError>) {
+        if let Some(admission) = self.admission.take() {
+            self.breaker.record(admission, error);
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if let Some(admission) = self.admission.take()
+            && Clock::system().now().micros_since(self.since) >= IMPATIENT_MICROS
+        {
+            let error = StoreError::new(StoreErrorKind::TimedOut, "no answer before the call was given up");
+            self.breaker.record(admission, Some(&error));
+        }
+    }
+}
+
+/// Tells operators about the node of this address.
+#[derive(Debug)]
+struct NodeLog(String);
+
+impl CircuitLog for NodeLog {
+    fn opened(&self, error: &StoreError) {
+        telemetry::node_lost(&self.0, error);
+    }
+
+    fn closed(&self, refused: u64) {
+        telemetry::node_back(&self.0, refused);
+    }
+}

@@ -1,0 +1,191 @@
+//! Which node has which slot.
+
+use std::sync::Arc;
+
+use ::redis::Value;
+
+use super::node::Node;
+
+pub(super) const SLOTS: usize = 16_384;
+
+/// The slot of a key, as a server computes it: of what stands between the first braces, so that keys can be kept together.
+pub(in super::super) fn slot(key: &[u8]) -> u16 {
+    let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let rest = &key[open + 1..];
+        let length = rest.iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &rest[..length])
+    });
+    crc16(tag.unwrap_or(key)) % SLOTS as u16
+}
+
+/// CRC-16/XMODEM.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            }
+        })
+    })
+}
+
+/// Slots of one primary, both ends included.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) first: u16,
+    pub(super) last: u16,
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// What `CLUSTER SLOTS` says; `host` is whom it was asked of, where a node does not know its own name.
+pub(super) fn read(reply: &Value, host: &str) -> Vec<Range> {
+    let Value::Array(ranges) = reply else {
+        return Vec::new();
+    };
+    ranges.iter().filter_map(|range| read_range(range, host)).collect()
+}
+
+fn read_range(range: &Value, asked: &str) -> Option<Range> {
+    let Value::Array(range) = range else {
+        return None;
+    };
+    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = range.as_slice() else {
+        return None;
+    };
+    let host = match primary.first()? {
+        Value::BulkString(host) => std::str::from_utf8(host).ok()?,
+        Value::SimpleString(host) => host,
+        Value::Nil => "",
+        _ => return None,
+    };
+    let Value::Int(port) = primary.get(1)? else {
+        return None;
+    };
+    let number = |slot: i64| u16::try_from(slot).ok().filter(|slot| usize::from(*slot) < SLOTS);
+    let host = match host {
+        // The node does not know the name of that other one.
+        "?" => return None,
+        "" | "0.0.0.0" | "::" => asked,
+        host => host,
+    };
+    Some(Range {
+        first: number(*first)?,
+        last: number(*last)?,
+        host: host.to_owned(),
+        port: u16::try_from(*port).ok()?,
+    })
+}
+
+/// Where a slot has moved to, in the words of a redirection.
+pub(super) fn address(redirect: &str, asked: &str) -> Option<(String, u16)> {
+    let (host, port) = redirect.rsplit_once(':')?;
+    let host = if host.is_empty() { asked } else { host };
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+/// All slots and the nodes that have them.
+#[derive(Clone)]
+pub(super) struct SlotMap {
+    /// By slot, one more than the place of its node; zero where no node has it.
+    owners: Box<[u16; SLOTS]>,
+    nodes: Vec<Arc<Node>>,
+}
+
+impl SlotMap {
+    /// A cluster has about a thousand nodes at most.
+    const MOST_NODES: usize = 4_096;
+
+    pub(super) fn new() -> Self {
+        Self {
+            owners: Box::new([0; SLOTS]),
+            nodes: Vec::new(),
+        }
+    }
+
+    pub(super) fn nodes(&self) -> &[Arc<Node>] {
+        &self.nodes
+    }
+
+    pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Node>> {
+        let place = *self.owners.get(usize::from(slot))?;
+        self.nodes.get(usize::from(place).checked_sub(1)?)
+    }
+
+    pub(super) fn node(&self, host: &str, port: u16) -> Option<&Arc<Node>> {
+        self.nodes.iter().find(|node| node.host == host && node.port == port)
+    }
+
+    /// From now on this node has these slots. Nodes beyond what a cluster can have are not believed.
+    pub(super) fn assign(&mut self, first: u16, last: u16, node: &Arc<Node>) {
+        let known = self.nodes.iter().position(|other| Arc::ptr_eq(other, node));
+        let place = known.unwrap_or(self.nodes.len());
+        if place == self.nodes.len() && place < Self::MOST_NODES {
+            self.nodes.push(Arc::clone(node));
+        }
+        if place < self.nodes.len()
+            && let Some(owners) = self.owners.get_mut(usize::from(first)..=usize::from(last))
+        {
+            owners.fill(place as u16 + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first is the check value of the algorithm, the others are in the specification of Redis Cluster.
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        assert_eq!(crc16(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"123456789"), 0x31c3);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+        assert_eq!(slot(b"foo{}{bar}"), crc16(b"foo{}{bar}") % 16_384);
+        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
+        assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
+        assert_eq!(slot(b"{"), crc16(b"{") % 16_384);
+    }
+
+    fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
+        let node = Value::Array(vec![host, Value::Int(port), Value::BulkString(b"id".to_vec())]);
+        Value::Array(vec![Value::Int(first), Value::Int(last), node])
+    }
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_node_without_a_name_has_that_of_whom_was_asked_and_an_unknown_one_is_left_out() {
+        let reply = Value::Array(vec![
+            range(0, 5, text(""), 1),
+            range(6, 7, Value::Nil, 2),
+            range(8, 9, text("?"), 3),
+            range(10, 11, text("::1"), 4),
+            range(12, 16_384, text("beyond"), 5),
+            range(-1, 3, text("before"), 5),
+            range(1, 3, text("port"), 70_000),
+            Value::Nil,
+        ]);
+        let ranges = read(&reply, "asked");
+        let found: Vec<_> = ranges
+            .iter()
+            .map(|range| (range.first, range.last, range.host.as_str(), range.port))
+            .collect();
+        assert_eq!(found, [(0, 5, "asked", 1), (6, 7, "asked", 2), (10, 11, "::1", 4)]);
+        assert_eq!(read(&Value::Okay, "asked"), []);
+    }
+
+    #[test]
+    fn redirections_are_read_in_all_their_forms() {
+        let found = |text| address(text, "asked");
+        assert_eq!(found("127.0.0.1:6381"), Some(("127.0.0.1".to_owned(), 6_381)));
+        assert_eq!(found(":6381"), Some(("asked".to_owned(), 6_381)));
+        assert_eq!(found("::1:6381"), Some(("::1".to_owned(), 6_381)));
+        assert_eq!(found("nowhere"), None);
+        assert_eq!(found("host:port"), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! One decision: in one call, or in one for each slot.
+
+use super::{
+    Inner,
+    keyspace::Keys,
+    script::{self, Call},
+    settlements::Job,
+    shared_calls::{Way, together},
+};
+use crate::{
+    decision::{Decision, Measured, Outcome},
+    error::StoreError,
+    lease::LeaseId,
+    plan::{PartNumbers, Plan},
+    settlement::Settlement,
+};
+
+impl Inner {
+    pub(super) async fn acquire(&self, plan: Plan) -> Result<Decision, StoreError> {
+        match self.shared_calls.way(&self.server, plan) {
+            Way::Alone(plan, _under_way) => self.acquire_alone(plan).await,
+            Way::Together(answered, _under_way) => together(answered).await,
+        }
+    }
+
+    async fn acquire_alone(&self, plan: Plan) -> Result<Decision, StoreError> {
+        let lease = plan.takes_slots().then(LeaseId::unique);
+        if plan.only_part().is_some() {
+            return self.acquire_at_once(plan, lease).await;
+        }
+        let groups = self.server.connections.groups(&self.server.keyspace, &plan);
+        if groups.len() == 1 {
+            return self.acquire_at_once(plan, lease).await;
+        }
+        self.acquire_in_turn(&plan, groups, lease).await
+    }
+
+    async fn acquire_at_once(&self, plan: Plan, lease: Option<LeaseId>) -> Result<Decision, StoreError> {
+        let server = &*self.server;
+        let call = {
+            let lease = lease.map(|lease| (lease, server.lease_time));
+            Call::acquire(&server.keyspace, &plan, lease, server.now())
+        };
+        let connection = server.connections.get(&call).await?;
+        let in_flight = lease.map(|lease| InFlight::new(self, &plan, lease));
+        let reply = connection.send(&call).await?;
+        let decision = script::decode(plan, lease, &reply)?;
+        if let Some(in_flight) = in_flight {
+            in_flight.answered(&decision);
+        }
+        Ok(decision)
+    }
+
+    /// One call after the other. What is granted before one refuses, fails or is not waited for any more is given back.
+    async fn acquire_in_turn(
+        &self,
+        plan: &Plan,
+        groups: impl IntoIterator<Item = PartNumbers>,
+        lease: Option<LeaseId>,
+    ) -> Result<Decision, StoreError> {
+        let mut granted = Granted {
+            store: self,
+            lease,
+            decisions: Vec::new(),
+        };
+        for parts in groups {
+            let group = plan.only(&parts);
+            let lease = lease.filter(|_| group.takes_slots());
+            let decision = self.acquire_at_once(group, lease).await?;
+            let is_refused = decision.outcome() != Outcome::Allowed;
+            granted.decisions.push((parts, decision));
+            // Who only asks wants to know all of it.
+            if is_refused && plan.is_charged() {
+                break;
+            }
+        }
+        let answers = granted.decisions.iter().cloned();
+        let answers = answers.filter_map(|(parts, decision)| Some((parts, decision.into_measured()?)));
+        let measured = Measured::joined(plan, answers.collect(), lease);
+        let decision = measured.map_or(Decision::unmeasured(Outcome::Refused), Decision::measured);
+        if decision.outcome() == Outcome::Allowed {
+            granted.decisions.clear();
+        }
+        Ok(decision)
+    }
+
+    pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
+        let server = &*self.server;
+        let mut done = Ok(());
+        for parts in server.connections.groups(&server.keyspace, &plan) {
+            let call = Call::reset(&server.keyspace, &plan.only(&parts));
+            let reset = async { server.connections.get(&call).await?.send(&call).await };
+            done = done.and(reset.await.map(drop));
+        }
+        done
+    }
+}
+
+/// What was granted of a plan that is not decided yet. It is given back unless the whole plan is.
+struct Granted<'a> {
+    store: &'a Inner,
+    lease: Option<LeaseId>,
+    decisions: Vec<(PartNumbers, Decision)>,
+}
+
+impl Drop for Granted<'_> {
+    fn drop(&mut self) {
+        let Inner {
+            server, settlements, ..
+        } = self.store;
+        if let Some(lease) = self.lease.filter(|_| !self.decisions.is_empty()) {
+            server.leases.release(lease);
+        }
+        for (_, decision) in &self.decisions {
+            // It is under way already; nobody waits for it.
+            drop(settlements.settle(server, Settlement::unused(decision)));
+        }
+    }
+}
+
+/// A call that takes slots. Whoever gives it up does not know whether it has taken them, so they are released by name.
+struct InFlight<'a> {
+    store: &'a Inner,
+    slots: Option<(LeaseId, Keys)>,
+}
+
+impl<'a> InFlight<'a> {
+    fn new(store: &'a Inner, plan: &Plan, lease: LeaseId) -> Self {
+        let keys = store.server.keyspace.slots(plan);
+        Self {
+            store,
+            slots: Some((lease, keys)),
+        }
+    }
+
+    fn answered(mut self, decision: &Decision) {
+        if let Some((lease, keys)) = self.slots.take()
+            && decision.receipt().is_some()
+        {
+            let taken = decision.takes_slots();
+            let keys: Keys = keys
+                .into_iter()
+                .zip(taken)
+                .filter_map(|(key, is_taken)| is_taken.then_some(key))
+                .collect();
+            self.store.server.leases.hold(lease, keys);
+            self.store.settlements.start(&self.store.server);
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        if let Some((lease, keys)) = self.slots.take() {
+            self.store
+                .settlements
+                .send(&self.store.server, Job::Abandon { lease, keys });
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Who is the primary, according to the sentinels.
+//!
+//! The `redis` crate has a client for sentinels, too. It finds out the role of a server on a connection that it then throws
+//! away, opened by its own rules, and asks under a lock. What is needed is less.
+
+use std::sync::Arc;
+
+use ::redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value, aio::MultiplexedConnection};
+use tokio::{task::JoinSet, time::timeout};
+
+use super::{client::Opener, connection::code};
+
+/// The sentinels of one service.
+pub(super) struct Sentinels {
+    pub(super) sentinels: Vec<ConnectionInfo>,
+    /// What the sentinels call the primary and its replicas.
+    pub(super) service: String,
+    /// How to speak to the primary; its address is the one that a sentinel names.
+    pub(super) primary: ConnectionInfo,
+}
+
+/// What has come of one of the attempts that are under way together.
+enum Step {
+    /// A sentinel has named an address.
+    Named(Result<(String, u16), RedisError>),
+    /// The server there was asked whether it is the primary.
+    Connected(Result<MultiplexedConnection, RedisError>),
+}
+
+impl Sentinels {
+    /// A connection to the primary. All sentinels are asked at the same time, and each address that one of them names is
+    /// tried once: one that is down, slow or does not know of a fail-over yet keeps nobody waiting.
+    pub(super) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<MultiplexedConnection, RedisError> {
+        let connecting = self.ask_and_connect(opener);
+        let too_late = |_| {
+            let message = "no connection to a primary could be opened in time";
+            Err((ErrorKind::Io, message).into())
+        };
+        timeout(opener.timeout, connecting).await.unwrap_or_else(too_late)
+    }
+
+    async fn ask_and_connect(self: &Arc<Self>, opener: &Opener) -> Result<MultiplexedConnection, RedisError> {
+        let mut steps = JoinSet::new();
+        for sentinel in 0..self.sentinels.len() {
+            let (this, opener) = (Arc::clone(self), opener.clone());
+            steps.spawn(async move { Step::Named(this.ask(sentinel, &opener).await) });
+        }
+        let mut tried = Vec::new();
+        let mut last = RedisError::from((ErrorKind::Io, "no sentinel has answered"));
+        while let Some(step) = steps.join_next().await {
+            match step {
+                Ok(Step::Connected(Ok(connection))) => return Ok(connection),
+                Ok(Step::Named(Ok(address))) if tried.contains(&address) => {}
+                Ok(Step::Named(Ok(address))) => {
+                    tried.push(address.clone());
+                    let (this, opener) = (Arc::clone(self), opener.clone());
+                    steps.spawn(async move { Step::Connected(this.connect_to(address, &opener).await) });
+                }
+                Ok(Step::Named(Err(error)) | Step::Connected(Err(error))) => last = error,
+                // A task that has panicked has nothing to say.
+                Err(_) => {}
+            }
+        }
+        Err(last)
+    }
+
+    async fn ask(&self, sentinel: usize, opener: &Opener) -> Result<(String, u16), RedisError> {
+        let mut connection = opener.by_client(self.sentinels[sentinel].clone()).await?;
+        let mut command = ::redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
+        let address: Option<(String, u16)> = command.query_async(&mut connection).await?;
+        let unknown = || {
+            let message = "a sentinel does not know the service";
+            RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, message, self.service.clone()))
+        };
+        address.ok_or_else(unknown)
+    }
+
+    /// A sentinel may not have heard of a fail-over yet, so the server itself has to say what it is.
+    async fn connect_to(
+        &self,
+        (host, port): (String, u16),
+        opener: &Opener,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        let primary = self.primary.clone();
+        let address = at(primary.addr(), host, port);
+        let mut connection = opener.open(primary.set_addr(address)).await?;
+        let role = connection
+            .send_packed_command(&::redis::cmd("ROLE"))
+            .await
+            .and_then(Value::extract_error);
+        match role {
+            Ok(Value::Array(role)) if is_primary(&role) => Ok(connection),
+            // Who may not ask finds out by READONLY.
+            Err(error) if code(&error) == Some("NOPERM") => Ok(connection),
+            Ok(_) => Err((ErrorKind::Io, "what a sentinel called the primary is a replica").into()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_primary(role: &[Value]) -> bool {
+    match role.first() {
+        Some(Value::BulkString(role)) => role == b"master",
+        Some(Value::SimpleString(role)) => role == "master",
+        _ => false,
+    }
+}
+
+/// The same kind of address, of another server.
+pub(super) fn at(template: &ConnectionAddr, to_host: String, to_port: u16) -> ConnectionAddr {
+    let mut address = template.clone();
+    match &mut address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            *host = to_host;
+            *port = to_port;
+        }
+        _ => address = ConnectionAddr::Tcp(to_host, to_port),
+    }
+    address
+}

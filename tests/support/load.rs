@@ -1,0 +1,140 @@
+use std::{
+    convert::Infallible,
+    future::Future,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use tokio::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{Decision, Outcome, RateLimitLayer};
+
+/// Longer than anything in a test can take unless it hangs.
+pub const HANG: Duration = Duration::from_secs(30);
+
+async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::new(Full::from("hello")))
+}
+
+/// Sends a request of this user through a layer whose key is the header `x-user-id`, and returns what was decided. A
+/// request that hangs fails the test, and so does one with a status that a user must not see.
+pub async fn ask(layer: &RateLimitLayer, user: &str) -> Decision {
+    let request = Request::builder().header("x-user-id", user).body(()).unwrap();
+    let response = timeout(HANG, layer.layer(service_fn(hello)).oneshot(request))
+        .await
+        .expect("no request hangs")
+        .unwrap();
+    let decision = response.extensions().get::<Decision>().unwrap().clone();
+    let expected = match decision.outcome() {
+        Outcome::Allowed | Outcome::FailedOpen => StatusCode::OK,
+        Outcome::Refused => StatusCode::TOO_MANY_REQUESTS,
+        outcome => panic!("{outcome:?}"),
+    };
+    assert_eq!(response.status(), expected);
+    decision
+}
+
+pub async fn outcome(layer: &RateLimitLayer, user: &str) -> Outcome {
+    ask(layer, user).await.outcome()
+}
+
+pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let wait = async {
+        while !condition().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(HANG, wait)
+        .await
+        .unwrap_or_else(|_| panic!("still not so: {what}"));
+}
+
+/// Waits until requests of this user are decided on.
+pub async fn until_decided(layer: &RateLimitLayer, user: &str) {
+    until("requests are decided on", || async {
+        outcome(layer, user).await != Outcome::FailedOpen
+    })
+    .await;
+}
+
+/// Twenty requests at once, of which those of the quota pass.
+pub async fn assert_limit_holds(layer: &RateLimitLayer, user: &str, limit: usize) {
+    let outcomes = join_all((0..20).map(|_| outcome(layer, user))).await;
+    let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+    assert_eq!(
+        (count(Outcome::Allowed), count(Outcome::Refused)),
+        (limit, 20 - limit),
+        "{user}"
+    );
+}
+
+/// What has become of one user's requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub allowed: usize,
+    pub refused: usize,
+    pub failed_open: usize,
+}
+
+/// Requests of many users, without pause, until it is stopped.
+pub struct Load {
+    is_over: Arc<AtomicBool>,
+    tasks: Vec<JoinHandle<Vec<Tally>>>,
+}
+
+impl Load {
+    /// So many tasks, each of which goes through all users in turn.
+    pub fn start(layer: &RateLimitLayer, users: &[String], tasks: usize) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let task = |number: usize| {
+            let (layer, users, is_over) = (layer.clone(), users.to_vec(), Arc::clone(&is_over));
+            tokio::spawn(async move {
+                let mut tallies = vec![Tally::default(); users.len()];
+                for turn in number.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let user = turn % users.len();
+                    match outcome(&layer, &users[user]).await {
+                        Outcome::Allowed => tallies[user].allowed += 1,
+                        Outcome::Refused => tallies[user].refused += 1,
+                        _ => tallies[user].failed_open += 1,
+                    }
+                    // Faster requests would only take the machine from the servers.
+                    sleep(Duration::from_millis(1)).await;
+                }
+                tallies
+            })
+        };
+        Self {
+            tasks: (0..tasks).map(task).collect(),
+            is_over,
+        }
+    }
+
+    /// What has become of the requests of each user.
+    pub async fn stop(self) -> Vec<Tally> {
+        self.is_over.store(true, Ordering::Relaxed);
+        let tallies = join_all(self.tasks).await.into_iter().map(Result::unwrap);
+        let sum = |mut sum: Vec<Tally>, tallies: Vec<Tally>| {
+            for (sum, tally) in sum.iter_mut().zip(tallies) {
+                sum.allowed += tally.allowed;
+                sum.refused += tally.refused;
+                sum.failed_open += tally.failed_open;
+            }
+            sum
+        };
+        tallies.reduce(sum).unwrap()
+    }
+}
