@@ -415,11 +415,7 @@ async fn concurrent_requests_hold_slots_on_several_nodes_renew_them_and_give_the
 #[tokio::test]
 async fn what_one_node_has_granted_is_given_back_when_another_one_fails_or_is_not_waited_for() {
     let cluster = RedisCluster::start(3, 0);
-    // What is sent later arrives later.
-    let store = RedisStore::cluster_builder(cluster.urls())
-        .connections(1)
-        .build()
-        .unwrap();
+    let store = RedisStore::cluster(cluster.urls()).unwrap();
     let users = users_by_node(&cluster, "back", "", 1).concat();
     let policies = ["a", "b"].map(|name| [QuotaPolicy::per_hour(name, 9), QuotaPolicy::concurrent("slots", 3)]);
     let first = || plan("back", &policies[0], &users[0], 1);

@@ -87,6 +87,14 @@ pub(super) enum Ready<'a> {
 }
 
 impl Ready<'_> {
+    /// What is sent on it later arrives later.
+    pub(super) fn connection(&self) -> SharedConnection {
+        match self {
+            Self::Server(connection) | Self::Primary(connection, _) => connection.clone(),
+            Self::Cluster(ready, _) => ready.connection.clone(),
+        }
+    }
+
     /// Sends the call, and once more to another server if the reply proves that nothing was done and there is one.
     pub(super) async fn send(self, call: &Call) -> Result<Value, StoreError> {
         match self {

@@ -2,6 +2,7 @@
 
 use super::{
     Inner,
+    connection::SharedConnection,
     keyspace::Keys,
     script::{self, Call},
     settlements::Job,
@@ -42,7 +43,7 @@ impl Inner {
             Call::acquire(&server.keyspace, &plan, lease, server.now())
         };
         let connection = server.connections.get(&call).await?;
-        let in_flight = lease.map(|lease| InFlight::new(self, &plan, lease));
+        let in_flight = lease.map(|lease| InFlight::new(self, &plan, lease, connection.connection()));
         let reply = connection.send(&call).await?;
         let decision = script::decode(plan, lease, &reply)?;
         if let Some(in_flight) = in_flight {
@@ -122,14 +123,16 @@ impl Drop for Granted<'_> {
 struct InFlight<'a> {
     store: &'a Inner,
     slots: Option<(LeaseId, Keys)>,
+    connection: SharedConnection,
 }
 
 impl<'a> InFlight<'a> {
-    fn new(store: &'a Inner, plan: &Plan, lease: LeaseId) -> Self {
+    fn new(store: &'a Inner, plan: &Plan, lease: LeaseId, connection: SharedConnection) -> Self {
         let keys = store.server.keyspace.slots(plan);
         Self {
             store,
             slots: Some((lease, keys)),
+            connection,
         }
     }
 
@@ -152,9 +155,12 @@ impl<'a> InFlight<'a> {
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
         if let Some((lease, keys)) = self.slots.take() {
-            self.store
-                .settlements
-                .send(&self.store.server, Job::Abandon { lease, keys });
+            let job = Job::Abandon {
+                lease,
+                keys,
+                connection: self.connection.clone(),
+            };
+            self.store.settlements.send(&self.store.server, job);
         }
     }
 }

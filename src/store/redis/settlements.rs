@@ -12,7 +12,12 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-use super::{Server, keyspace::Keys, script::Call};
+use super::{
+    Server,
+    connection::{SharedConnection, store_error},
+    keyspace::Keys,
+    script::Call,
+};
 use crate::{
     clock::Clock,
     error::{StoreError, StoreErrorKind},
@@ -38,8 +43,13 @@ type Settled = Result<(), StoreError>;
 
 /// Something to do that no request waits for.
 pub(super) enum Job {
-    /// Releases slots by the name of a lease: nobody knows whether they were taken.
-    Abandon { lease: LeaseId, keys: Keys },
+    /// Releases slots by the name of a lease: nobody knows whether they were taken. On the connection of the call that was
+    /// to take them, so that it arrives behind that.
+    Abandon {
+        lease: LeaseId,
+        keys: Keys,
+        connection: SharedConnection,
+    },
     Settle {
         settlement: Settlement,
         done: oneshot::Sender<Settled>,
@@ -126,10 +136,19 @@ async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, log: Arc<Unset
 
 async fn carry_out(server: Arc<Server>, job: Job, log: Arc<UnsettledLog>) {
     match job {
-        Job::Abandon { lease, keys } => {
+        Job::Abandon {
+            lease,
+            keys,
+            mut connection,
+        } => {
             for key in keys {
                 let call = Call::release(key, lease);
-                let _ = report(within_deadline(send(&server, &call)).await, &log);
+                let behind = async { call.send(&mut connection).await.map(drop).map_err(store_error) };
+                let mut released = within_deadline(behind).await;
+                if released.is_err() {
+                    released = within_deadline(send(&server, &call)).await;
+                }
+                let _ = report(released, &log);
             }
         }
         Job::Settle { settlement, done } => {

@@ -65,7 +65,7 @@ impl Node {
 /// A connection to the node that has a slot, for one call.
 pub(in super::super) struct Ready {
     pub(super) node: Arc<Node>,
-    pub(super) connection: SharedConnection,
+    pub(in super::super) connection: SharedConnection,
     pub(super) attempt: Attempt,
 }
 
