@@ -305,6 +305,8 @@ fn decides_like_memory(bench: &Bench) {
     let config = Config {
         cases: 30,
         failure_persistence: None,
+        // A failure may take as long as a hang.
+        max_shrink_iters: 4,
         ..Config::default()
     };
     let number = std::cell::Cell::new(0);
@@ -515,6 +517,7 @@ async fn slots_that_are_moved_under_load_lose_no_request_and_admit_none_twice() 
         .map(|user| cluster.slot(&key_of(partition("cluster", user))))
         .map(|slot| (slot, cluster.owner(slot)))
         .collect();
+    let last = *slots.last().unwrap();
     until_decided(&layer, "warm").await;
     let load = Load::start(&layer, &users, 4);
     let cluster = tokio::task::spawn_blocking(move || {
@@ -544,6 +547,10 @@ async fn slots_that_are_moved_under_load_lose_no_request_and_admit_none_twice() 
         );
         assert_eq!(outcome(&layer, user).await, Outcome::Refused, "{user}");
     }
+    // Whoever is told of a move asks again at once.
+    let (slot, owner) = last;
+    move_slot(&cluster, slot, (owner + 1) % 3, owner);
+    assert_eq!(outcome(&layer, users.last().unwrap()).await, Outcome::Refused);
 }
 
 /// Users of a node that is lost, and of the others.
