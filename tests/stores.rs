@@ -8,8 +8,8 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope,
-    Settlement, Store,
+    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore,
+    RedisStoreBuilder, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
 };
 
@@ -31,11 +31,16 @@ impl Bench {
     }
 
     fn redis(scope: &'static str) -> Self {
+        Self::on(scope, RedisStore::builder(support::shared_server().url()))
+    }
+
+    fn cluster(scope: &'static str) -> Self {
+        Self::on(scope, RedisStore::cluster_builder(support::shared_cluster().urls()))
+    }
+
+    fn on(scope: &'static str, builder: RedisStoreBuilder) -> Self {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let store = RedisStore::builder(support::shared_server().url())
-            .clock(clock.clone())
-            .build()
-            .unwrap();
+        let store = builder.clock(clock.clone()).build().unwrap();
         Self {
             store: Arc::new(store),
             clock,
@@ -83,6 +88,12 @@ macro_rules! on_every_store {
             #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn in_redis() {
                 shown(Bench::redis(stringify!($name))).await;
+            }
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn in_a_cluster() {
+                shown(Bench::cluster(stringify!($name))).await;
             }
         })+
     };
