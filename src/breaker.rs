@@ -330,7 +330,7 @@ mod tests {
         let (clock, breaker) = opened();
         for _ in 0..5 {
             clock.advance(Breaker::LONGEST_PAUSE);
-            breaker.record(breaker.admit(), &failure());
+            breaker.record(breaker.admit(), Some(&failure()));
         }
         clock.advance(Breaker::LONGEST_PAUSE);
         for _ in 0..5 {
@@ -340,7 +340,7 @@ mod tests {
             assert!(matches!(breaker.admit(), Admission::HalfOpen(_)));
             clock.advance(Breaker::FIRST_PAUSE);
         }
-        breaker.record(breaker.admit(), &failure());
+        breaker.record(breaker.admit(), Some(&failure()));
         clock.advance(Breaker::LONGEST_PAUSE / 2 - Duration::from_micros(1));
         assert!(matches!(breaker.admit(), Admission::Refused));
     }
