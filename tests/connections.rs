@@ -31,6 +31,8 @@ use support::{RedisServer, shared_cluster};
 
 fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
     RateLimitLayer::builder(store)
+        // Every request asks the store, about which these tests are.
+        .denial_cache(0)
         .scope(scope)
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("daily", 5))

@@ -27,6 +27,8 @@ use support::{Proxy, RedisServer, Sentinels, eventually};
 
 fn layer(store: RedisStore) -> RateLimitLayer {
     RateLimitLayer::builder(store)
+        // Every request asks the store, about which these tests are.
+        .denial_cache(0)
         .scope("sentinel")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("daily", 5))
