@@ -85,11 +85,11 @@
 //!
 //! # What happens on failure
 //!
-//! Each decision has a [deadline](RateLimitLayerBuilder::deadline) of 50 ms, and none is repeated. After five
-//! failures in a row a circuit breaker opens: from then on no request waits for the store, and one at a time tries
-//! whether it answers again, at most every 50 to 500 ms. In a Redis Cluster each node has a breaker of its own, so that
-//! a lost one costs only those whose slots it has. A response that was not decided on carries no fields; its
-//! [`Decision`] and a `tracing` event say so.
+//! Each decision has a [deadline](RateLimitLayerBuilder::deadline) of 50 ms, and none that may have been made is
+//! repeated. After five failures in a row a circuit breaker opens: from then on no request waits for the store, and one
+//! at a time tries whether it answers again, at most every 50 to 500 ms. In a Redis Cluster each node has a breaker of
+//! its own, so that a lost one costs only those whose slots it has. A response that was not decided on carries no
+//! fields; its [`Decision`] and a `tracing` event say so.
 //!
 //! # What is not promised
 //!
