@@ -76,7 +76,7 @@ use crate::{
 ///
 /// A node that does not answer costs only those whose slots it has: each node has a circuit breaker of its own, which
 /// opens after five failures in a row. Until then each request waits for the node up to its deadline, and afterwards
-/// none does; one at a time tries, every 50 to 800 ms. The breaker of the layer stays closed. A call is repeated once, on
+/// none does; one at a time tries, every 50 to 500 ms. The breaker of the layer stays closed. A call is repeated once, on
 /// another node, when the reply proves that it was not carried out: `MOVED`, and `LOADING` or `READONLY` if somebody else
 /// has the slot by now. While a slot is moved by hand (`MIGRATING`), those of its keys that have left, or were never
 /// there, are answered with `ASK` or `TRYAGAIN`, which counts as a failure: requests about them pass uncounted (or as the
