@@ -64,6 +64,7 @@ async fn fail_over(sentinels: Sentinels, end: fn(&Sentinels)) -> (Sentinels, Rat
     let (layer, proxies) = counted(&sentinels).await;
     use_up(&layer, &sentinels.servers[0]).await;
     let load = Load::start(&layer, &users("load"), 8);
+    load.is_under_way().await;
     let before: Vec<usize> = proxies.iter().map(Proxy::connections).collect();
     let sentinels = tokio::task::spawn_blocking(move || {
         end(&sentinels);

@@ -3,7 +3,7 @@ use std::{
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -90,15 +90,17 @@ pub struct Tally {
 /// Requests of many users, without pause, until it is stopped.
 pub struct Load {
     is_over: Arc<AtomicBool>,
+    allowed: Arc<AtomicUsize>,
     tasks: Vec<JoinHandle<Vec<Tally>>>,
 }
 
 impl Load {
     /// So many tasks, each of which goes through all users in turn.
     pub fn start(layer: &RateLimitLayer, users: &[String], tasks: usize) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
+        let (is_over, allowed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let task = |number: usize| {
-            let (layer, users, is_over) = (layer.clone(), users.to_vec(), Arc::clone(&is_over));
+            let (layer, users) = (layer.clone(), users.to_vec());
+            let (is_over, allowed) = (Arc::clone(&is_over), Arc::clone(&allowed));
             tokio::spawn(async move {
                 let mut tallies = vec![Tally::default(); users.len()];
                 for turn in number.. {
@@ -107,7 +109,10 @@ impl Load {
                     }
                     let user = turn % users.len();
                     match outcome(&layer, &users[user]).await {
-                        Outcome::Allowed => tallies[user].allowed += 1,
+                        Outcome::Allowed => {
+                            tallies[user].allowed += 1;
+                            allowed.fetch_add(1, Ordering::Relaxed);
+                        }
                         Outcome::Refused => tallies[user].refused += 1,
                         _ => tallies[user].failed_open += 1,
                     }
@@ -120,7 +125,16 @@ impl Load {
         Self {
             tasks: (0..tasks).map(task).collect(),
             is_over,
+            allowed,
         }
+    }
+
+    /// Waits until it is felt.
+    pub async fn is_under_way(&self) {
+        until("requests of the load are let through", || async {
+            self.allowed.load(Ordering::Relaxed) > 0
+        })
+        .await;
     }
 
     /// What has become of the requests of each user.
