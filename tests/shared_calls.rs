@@ -1,6 +1,7 @@
 //! Decisions that share a call of the script: each has the answer that it would have got alone.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(clippy::disallowed_methods, reason = "a real server is waited for in real time")]
 
 mod support;
 
@@ -262,5 +263,25 @@ fn sharing_goes_on_in_the_next_runtime() {
             allowed(&store, &scope, 300).await
         };
         assert_eq!(runtime().block_on(again), 300);
+    }
+}
+
+/// Found by counting tasks before and after faults.
+#[tokio::test]
+async fn the_task_that_shares_calls_ends_when_there_is_nothing_to_share_and_comes_back() {
+    let (server, scope) = (RedisServer::start(), scope());
+    let store = RedisStore::new(server.url()).unwrap();
+    let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    assert_eq!(allowed(&store, &format!("{scope}-before"), 1).await, 1);
+    let before = alive();
+    for round in 0..2 {
+        assert_eq!(allowed(&store, &format!("{scope}-{round}"), 300).await, 300);
+        assert!(alive() > before);
+        let ended = async {
+            while alive() > before {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
     }
 }

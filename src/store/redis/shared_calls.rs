@@ -19,6 +19,7 @@ use tokio::{
         oneshot,
     },
     task::JoinSet,
+    time::timeout,
 };
 
 use super::{
@@ -38,6 +39,9 @@ const QUEUE: usize = 8_192;
 /// How many calls are under way for each connection before further decisions wait for the next one. Without a wait there
 /// would be nothing to share, and with one call only the server would wait for us.
 const CALLS_PER_CONNECTION: usize = 2;
+
+/// The task ends after so long without anything to do.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// For so long decisions go alone after the server has rejected a shared call: should one caller's state be at fault, it
 /// fails alone.
@@ -119,8 +123,8 @@ impl SharedCalls {
             },
             None => waiting,
         };
-        // The first decision, or the first since the runtime has ended that the task was started in. Should another
-        // thread do the same now, the task that is forgotten ends when it has done its work.
+        // There is no task, or it is about to end, or its runtime has ended. Should another thread do the same now, the
+        // task that is forgotten ends when it has done its work.
         let Ok(runtime) = Handle::try_current() else {
             return Err(unsent);
         };
@@ -152,7 +156,7 @@ pub(super) async fn together(answered: oneshot::Receiver<Answer>) -> Answer {
     answered.await.unwrap_or_else(lost)
 }
 
-/// Ends when the store is gone and all is decided.
+/// Ends when the store is gone or nothing has come for a while, and all is decided.
 async fn work(caller: Caller, mut queue: mpsc::Receiver<Waiting>, most_calls: usize, most: usize) {
     let mut calls = JoinSet::new();
     let mut waiting = Vec::with_capacity(most);
@@ -161,8 +165,11 @@ async fn work(caller: Caller, mut queue: mpsc::Receiver<Waiting>, most_calls: us
             calls.join_next().await;
         }
         while calls.try_join_next().is_some() {}
-        if queue.recv_many(&mut waiting, most).await == 0 {
-            break;
+        match timeout(IDLE, queue.recv_many(&mut waiting, most)).await {
+            Ok(0) => break,
+            Ok(_) => {}
+            // What has come in the last moment is still taken.
+            Err(_) => queue.close(),
         }
         // Who has gone meanwhile is not charged.
         waiting.retain(|waiting| !waiting.answer.is_closed());
