@@ -87,7 +87,7 @@ impl RedisStoreBuilder {
     /// Default: 32.
     ///
     /// Each is decided for itself, with the answer that it would get alone, and no decision waits for others to come:
-    /// calls are shared only while as many are under way as the connections take. It spares the server and the process
+    /// calls are shared only while more than two for each connection are under way. It spares the server and the process
     /// work when there are many at once. A call takes the server some 5 µs for each decision, and other clients of the
     /// server wait for all of it. Decisions about several partitions, and those that take slots of concurrent requests,
     /// go alone. With 1 all do, and also in a cluster and with

@@ -17,7 +17,7 @@ use crate::{
     decision::{Decision, Measured},
     error::{StoreError, StoreErrorKind},
     lease::LeaseId,
-    plan::Plan,
+    plan::{PartPlan, Plan},
     quota::CheckedPolicy,
     settlement::{Adjustment, PartSettlement},
 };
@@ -325,7 +325,7 @@ impl<'a> Reply<'a> {
     }
 
     fn decide(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Decision, StoreError> {
-        let width = plan.policies().map(|policy| policy.rule().width()).sum();
+        let width = plan.parts().map(PartPlan::width).sum();
         let (readings, rest) = self.numbers.split_at_checked(width).ok_or_else(unreadable)?;
         self.numbers = rest;
         let readings: Option<Readings> = readings.iter().map(exact_integer).collect();
