@@ -12,6 +12,7 @@
     reason = "every program that includes this module uses a part of it"
 )]
 mod load;
+mod partition_steps;
 mod support;
 
 use std::{
@@ -20,11 +21,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use proptest::{
-    prelude::*,
-    sample::subsequence,
-    test_runner::{Config, TestRunner},
-};
+use proptest::test_runner::{Config, TestRunner};
 use tokio::time::timeout;
 use tower_quota::{
     Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
@@ -34,6 +31,7 @@ use tower_quota::{
 };
 
 use load::{HANG, Load, ask, assert_limit_holds, outcome, until, until_decided};
+use partition_steps::{Step, steps};
 use support::{Mode, Proxy, RedisCluster, RedisServer, shared_cluster, shared_server};
 
 const LIMIT: u64 = 5;
@@ -177,8 +175,6 @@ struct Bench {
     policies: [CheckedPolicies; 4],
 }
 
-type Parts = Vec<(usize, u8)>;
-
 impl Bench {
     fn new(redis: tower_quota::RedisStoreBuilder) -> Self {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
@@ -278,27 +274,6 @@ impl Bench {
     }
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Acquire { parts: Parts, cost: u64 },
-    Settle { which: usize },
-    Wait { micros: u64 },
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let parts = (
-        subsequence(vec![0, 1, 2, 3], 1..=4).prop_shuffle(),
-        proptest::collection::vec(0..2_u8, 4),
-    )
-        .prop_map(|(kinds, users)| kinds.into_iter().zip(users).collect());
-    let step = prop_oneof![
-        6 => (parts, 0..=4_u64).prop_map(|(parts, cost)| Step::Acquire { parts, cost }),
-        2 => (0..9_usize).prop_map(|which| Step::Settle { which }),
-        1 => (0..40_000_000_u64).prop_map(|micros| Step::Wait { micros }),
-    ];
-    proptest::collection::vec(step, 1..25)
-}
-
 fn decides_like_memory(bench: &Bench) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -312,7 +287,7 @@ fn decides_like_memory(bench: &Bench) {
         ..Config::default()
     };
     let number = std::cell::Cell::new(0);
-    let result = TestRunner::new(config).run(&steps(), |steps| {
+    let result = TestRunner::new(config).run(&steps(25), |steps| {
         number.set(number.get() + 1);
         runtime.block_on(bench.run(number.get(), steps));
         Ok(())

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod partition_steps;
 mod support;
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
@@ -10,11 +11,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 
-use proptest::{
-    prelude::*,
-    sample::subsequence,
-    test_runner::{Config, TestRunner},
-};
+use proptest::test_runner::{Config, TestRunner};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -24,6 +21,7 @@ use tower_quota::{
     key,
 };
 
+use partition_steps::{Step, steps};
 use support::RedisServer;
 
 /// Both stores on one clock, and the kinds of partitions, each with policies of its own.
@@ -32,9 +30,6 @@ struct Bench {
     stores: [Arc<dyn Store>; 2],
     policies: [CheckedPolicies; 4],
 }
-
-/// Which partition of each kind a request is about.
-type Parts = Vec<(usize, u8)>;
 
 impl Bench {
     fn new() -> Self {
@@ -95,35 +90,6 @@ fn left(decision: &Decision) -> Vec<(String, u64, bool)> {
         (policy.name().to_owned(), allowance.remaining(), policy.is_shadow())
     });
     left.collect()
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Acquire {
-        parts: Parts,
-        cost: u64,
-    },
-    /// Gives back what an earlier request has taken.
-    Settle {
-        which: usize,
-    },
-    Wait {
-        micros: u64,
-    },
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let parts = (
-        subsequence(vec![0, 1, 2, 3], 1..=4),
-        proptest::collection::vec(0..2_u8, 4),
-    )
-        .prop_map(|(kinds, users)| kinds.into_iter().zip(users).collect());
-    let step = prop_oneof![
-        6 => (parts, 0..=4_u64).prop_map(|(parts, cost)| Step::Acquire { parts, cost }),
-        2 => (0..9_usize).prop_map(|which| Step::Settle { which }),
-        1 => (0..40_000_000_u64).prop_map(|micros| Step::Wait { micros }),
-    ];
-    proptest::collection::vec(step, 1..40)
 }
 
 async fn acquire(bench: &Bench, plan: &Plan) -> [Decision; 2] {
@@ -202,7 +168,7 @@ fn each_partition_is_charged_if_all_of_them_fit_and_none_is_if_one_does_not() {
         ..Config::default()
     };
     let number = std::cell::Cell::new(0);
-    let result = TestRunner::new(config).run(&steps(), |steps| {
+    let result = TestRunner::new(config).run(&steps(40), |steps| {
         number.set(number.get() + 1);
         runtime.block_on(run(&bench, number.get(), steps));
         Ok(())

@@ -1,0 +1,38 @@
+//! Requests about several partitions, by chance.
+
+#![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
+
+use proptest::{prelude::*, sample::subsequence};
+
+/// Which partition of each kind a request is about.
+pub type Parts = Vec<(usize, u8)>;
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Acquire {
+        parts: Parts,
+        cost: u64,
+    },
+    /// Gives back what an earlier request has taken.
+    Settle {
+        which: usize,
+    },
+    Wait {
+        micros: u64,
+    },
+}
+
+/// Fewer than so many, each about any of four kinds of partitions in any order.
+pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+    let parts = (
+        subsequence(vec![0, 1, 2, 3], 1..=4).prop_shuffle(),
+        proptest::collection::vec(0..2_u8, 4),
+    )
+        .prop_map(|(kinds, users)| kinds.into_iter().zip(users).collect());
+    let step = prop_oneof![
+        6 => (parts, 0..=4_u64).prop_map(|(parts, cost)| Step::Acquire { parts, cost }),
+        2 => (0..9_usize).prop_map(|which| Step::Settle { which }),
+        1 => (0..40_000_000_u64).prop_map(|micros| Step::Wait { micros }),
+    ];
+    proptest::collection::vec(step, 1..most)
+}
