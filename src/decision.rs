@@ -1,6 +1,6 @@
 //! The second waist: what was decided, and what is known about each policy.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     lease::LeaseId,
     partition::PartitionId,
-    plan::{Charge, Costs, PartNumbers, Plan},
+    plan::{Charge, Charges, Costs, PartNumbers, Plan},
     quota::QuotaPolicy,
 };
 
@@ -28,27 +28,14 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// The charges with the reading that belongs to each.
-    pub(crate) fn charges(&self) -> impl Iterator<Item = (Charge<'_>, &[u64])> {
-        let mut readings = &*self.readings;
-        self.plan.charges().map(move |charge| {
-            let (reading, rest) = readings.split_at(charge.policy().rule().width());
-            readings = rest;
-            (charge, reading)
-        })
-    }
-
-    /// The same with the time of the server that has said it.
-    pub(crate) fn timed_charges(&self) -> impl Iterator<Item = (Charge<'_>, &[u64], u64)> {
-        // Most often there is one server, and nothing to go through.
-        let mut moments = self.moments.iter().flat_map(|moments| {
-            let parts = self.plan.parts().zip(moments.iter());
-            parts.flat_map(|(part, moment)| std::iter::repeat_n(*moment, part.charges().len()))
-        });
-        self.charges().map(move |(charge, reading)| {
-            let now = moments.next().unwrap_or(self.now);
-            (charge, reading, now.as_micros())
-        })
+    /// The charges, each with the reading that belongs to it and the time of the server that has said so.
+    #[inline]
+    pub(crate) fn charges(&self) -> ReadCharges<'_> {
+        ReadCharges {
+            charges: self.plan.charges_for(self.plan.costs()),
+            readings: &self.readings,
+            measured: self,
+        }
     }
 
     /// What is known of a plan whose parts were asked one after the other, each answer with the numbers of its parts. Of
@@ -83,11 +70,33 @@ impl Measured {
     }
 
     /// The time of the server that has the plan's partition of this number.
+    #[inline]
     pub(crate) fn moment(&self, part: usize) -> Timestamp {
-        self.moments
-            .as_ref()
+        let moments = self.moments.as_ref();
+        moments
             .and_then(|moments| moments.get(part).copied())
             .unwrap_or(self.now)
+    }
+}
+
+/// The charges of a plan with what was read about each.
+pub(crate) struct ReadCharges<'a> {
+    charges: Charges<'a>,
+    /// Those of the charges to come.
+    readings: &'a [u64],
+    measured: &'a Measured,
+}
+
+impl<'a> Iterator for ReadCharges<'a> {
+    type Item = (Charge<'a>, &'a [u64], u64);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let charge = self.charges.next()?;
+        let (reading, rest) = self.readings.split_at(charge.policy().rule().width());
+        self.readings = rest;
+        let now = self.measured.moment(self.charges.part_number());
+        Some((charge, reading, now.as_micros()))
     }
 }
 
@@ -193,7 +202,7 @@ impl Decision {
     pub(crate) fn measured(measured: Measured) -> Self {
         let is_passed =
             |(charge, reading, now): (Charge<'_>, &[u64], u64)| charge.is_shadow() || charge.is_admitted(reading, now);
-        let (outcome, charged) = if measured.timed_charges().all(is_passed) {
+        let (outcome, charged) = if measured.charges().all(is_passed) {
             (Outcome::Allowed, measured.plan.costs())
         } else {
             (Outcome::Refused, Costs::NOTHING)
@@ -222,7 +231,7 @@ impl Decision {
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
         let measured = self.measurement()?;
         let mut readings = Readings::new();
-        for (charge, reading) in measured.charges() {
+        for (charge, reading, _) in measured.charges() {
             let rule = charge.policy().rule();
             readings.extend(rule.charged(reading, rule.weigh(units_before)));
         }
@@ -326,7 +335,7 @@ impl Decision {
     pub(crate) fn takes_slots(&self) -> impl Iterator<Item = bool> {
         self.receipt().into_iter().flat_map(|measured| {
             let slots = measured
-                .timed_charges()
+                .charges()
                 .filter(|(charge, ..)| charge.policy().policy().window().is_none());
             slots.map(|(charge, reading, now)| charge.is_taken(reading, now))
         })
@@ -364,8 +373,8 @@ impl Decision {
     /// passed on: zero for all other algorithms, and when it is not passed on at all.
     pub fn delay(&self) -> Duration {
         let charges = self.receipt().into_iter().flat_map(Measured::charges);
-        let enforced = charges.filter(|(charge, _)| !charge.is_shadow());
-        let delays = enforced.map(|(charge, reading)| charge.policy().rule().delay(reading, charge.weight()));
+        let enforced = charges.filter(|(charge, ..)| !charge.is_shadow());
+        let delays = enforced.map(|(charge, reading, _)| charge.policy().rule().delay(reading, charge.weight()));
         Duration::from_micros(delays.max().unwrap_or(0))
     }
 
@@ -378,36 +387,18 @@ impl Decision {
     /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision,
     /// and only those that refuse the request if it is a [remembered](Self::is_remembered) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
-        let measured = self.measurement().into_iter().flat_map(move |measured| {
-            let charged = measured.plan.charges_for(self.charged);
-            measured
-                .timed_charges()
-                .zip(charged)
-                .map(move |((charge, reading, now), charged)| Allowance {
-                    charge,
-                    known: Known::Reading {
-                        reading,
-                        now,
-                        charged: if charge.is_taken(reading, now) {
-                            charged.weight() + charge.policy().rule().weigh(self.used_since)
-                        } else {
-                            0
-                        },
-                    },
-                })
-        });
-        let remembered = match &self.source {
-            Source::Remembered(remembered) => Some(remembered),
-            Source::Elsewhere | Source::Store(_) => None,
-        };
-        let denied = remembered.into_iter().flat_map(|remembered| {
-            let charges = remembered.plan.charges().zip(&remembered.denials);
-            charges.filter_map(|(charge, denial)| {
-                let known = Known::Denial((*denial)?);
-                Some(Allowance { charge, known })
-            })
-        });
-        measured.chain(denied)
+        match &self.source {
+            Source::Elsewhere => Allowances::Nothing,
+            Source::Remembered(remembered) => Allowances::Remembered {
+                charges: remembered.plan.charges_for(remembered.plan.costs()),
+                denials: remembered.denials.iter(),
+            },
+            Source::Store(measured) => Allowances::Read {
+                charges: measured.charges(),
+                charged: measured.plan.charges_for(self.charged),
+                used_since: self.used_since,
+            },
+        }
     }
 
     /// The allowances of the policies that refuse the request.
@@ -456,6 +447,53 @@ impl fmt::Debug for Decision {
 pub struct Allowance<'a> {
     charge: Charge<'a>,
     known: Known<'a>,
+}
+
+/// The allowances of a decision.
+enum Allowances<'a> {
+    Nothing,
+    Read {
+        charges: ReadCharges<'a>,
+        /// What is charged by now.
+        charged: Charges<'a>,
+        used_since: u64,
+    },
+    Remembered {
+        charges: Charges<'a>,
+        denials: slice::Iter<'a, Option<Denial>>,
+    },
+}
+
+impl<'a> Iterator for Allowances<'a> {
+    type Item = Allowance<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Allowance<'a>> {
+        match self {
+            Self::Nothing => None,
+            Self::Read {
+                charges,
+                charged,
+                used_since,
+            } => {
+                let ((charge, reading, now), charged) = (charges.next()?, charged.next()?);
+                let charged = if charge.is_taken(reading, now) {
+                    charged.weight() + charge.policy().rule().weigh(*used_since)
+                } else {
+                    0
+                };
+                let known = Known::Reading { reading, now, charged };
+                Some(Allowance { charge, known })
+            }
+            Self::Remembered { charges, denials } => loop {
+                let (charge, denial) = (charges.next()?, denials.next()?);
+                if let Some(denial) = *denial {
+                    let known = Known::Denial(denial);
+                    return Some(Allowance { charge, known });
+                }
+            },
+        }
+    }
 }
 
 /// What is known of a charge.

@@ -1,6 +1,6 @@
 //! The first waist: what a store is asked.
 
-use std::sync::Arc;
+use std::{slice, sync::Arc};
 
 use smallvec::SmallVec;
 
@@ -243,9 +243,57 @@ impl Plan {
 
     /// The charges if the request had cost something else.
     #[inline]
-    pub(crate) fn charges_for(&self, costs: Costs) -> impl Iterator<Item = Charge<'_>> {
-        let parts = self.parts.iter().map(move |part| PartPlan { part, costs });
-        parts.flat_map(PartPlan::charges)
+    pub(crate) fn charges_for(&self, costs: Costs) -> Charges<'_> {
+        Charges {
+            parts: &self.parts,
+            number: 0,
+            policies: self.parts[0].policies.iter(),
+            costs,
+        }
+    }
+}
+
+/// The charges of a plan, one partition after the other.
+pub(crate) struct Charges<'a> {
+    parts: &'a [Part],
+    /// Of the partition to which the last charge belongs.
+    number: usize,
+    policies: slice::Iter<'a, CheckedPolicy>,
+    costs: Costs,
+}
+
+impl Charges<'_> {
+    /// The number of the partition to which the last charge belongs.
+    #[inline]
+    pub(crate) fn part_number(&self) -> usize {
+        self.number
+    }
+}
+
+impl<'a> Iterator for Charges<'a> {
+    type Item = Charge<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Charge<'a>> {
+        loop {
+            let part = self.parts.get(self.number)?;
+            if let Some(policy) = self.policies.next() {
+                return Some(part.charge(policy, self.costs));
+            }
+            self.number += 1;
+            self.policies = self.parts.get(self.number)?.policies.iter();
+        }
+    }
+}
+
+impl Part {
+    #[inline]
+    fn charge<'a>(&self, policy: &'a CheckedPolicy, costs: Costs) -> Charge<'a> {
+        Charge {
+            policy,
+            partition: self.partition,
+            cost: costs.of(policy.policy().unit()),
+        }
     }
 }
 
@@ -282,11 +330,7 @@ impl<'a> PartPlan<'a> {
     #[inline]
     pub(crate) fn charges(self) -> impl ExactSizeIterator<Item = Charge<'a>> {
         let Self { part, costs } = self;
-        part.policies.iter().map(move |policy| Charge {
-            policy,
-            partition: part.partition,
-            cost: costs.of(policy.policy().unit()),
-        })
+        part.policies.iter().map(move |policy| part.charge(policy, costs))
     }
 }
 

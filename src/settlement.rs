@@ -209,7 +209,7 @@ fn deltas(measured: &Measured, from: Costs, to: Costs, free: Free) -> SmallVec<[
     let plan = &measured.plan;
     let charges = plan.charges_for(from).zip(plan.charges_for(to));
     let delta = charges
-        .zip(measured.timed_charges())
+        .zip(measured.charges())
         .map(|((from, to), (charge, reading, now))| {
             if !charge.is_taken(reading, now) {
                 return 0;

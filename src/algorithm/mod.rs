@@ -107,27 +107,24 @@ impl Rule {
 
     /// The reading after a charge that was admitted.
     pub(crate) fn charged(&self, reading: &[u64], charge: u64) -> Readings {
-        let mut charged = Readings::from_slice(reading);
         match self {
             Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
-                charged[0] += charge;
+                Readings::from_buf_and_len([reading[0] + charge, 0, 0, 0], 1)
             }
-            Self::SlidingCounter(_) => charged[1] += charge,
+            Self::SlidingCounter(_) => Readings::from_buf_and_len([reading[0], reading[1] + charge, 0, 0], 2),
             Self::SlidingLog(log) => {
                 let before = LogReading::from_numbers(reading);
-                charged = LogReading {
+                let charged = LogReading {
                     used: before.used + charge,
                     oldest_leaves: match before.oldest_leaves {
                         0 if charge > 0 => log.window_micros,
                         oldest_leaves => oldest_leaves,
                     },
                     ..before
-                }
-                .into_numbers()
-                .into();
+                };
+                Readings::from_buf(charged.into_numbers())
             }
         }
-        charged
     }
 
     /// Whole units that are left.

@@ -178,7 +178,7 @@ impl Denials {
         for (number, part) in measured.plan.parts().enumerate() {
             let at = measured.moment(number);
             let answers = charges.by_ref().take(part.charges().len()).enumerate();
-            let answers = answers.map(|(index, (charge, reading))| Answer {
+            let answers = answers.map(|(index, (charge, reading, _))| Answer {
                 policies: part.policies(),
                 index,
                 charge,
