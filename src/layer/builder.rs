@@ -25,6 +25,22 @@ use crate::{
 };
 
 /// Settings of a [`RateLimitLayer`]. A scope, a key and at least one policy are needed; all else has a default.
+///
+/// Nothing is checked before [`build`](Self::build), which needs no store that answers.
+///
+/// ```
+/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+///
+/// let builder = || RateLimitLayer::builder(MemoryStore::new()).scope("api").key(key::client_ip());
+/// assert!(builder().policy(QuotaPolicy::per_minute("minute", 60)).build().is_ok());
+///
+/// let error = builder().build().unwrap_err();
+/// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+/// let error = RateLimitLayer::builder(MemoryStore::new()).scope("api").build().unwrap_err();
+/// assert_eq!(error.to_string(), "key: it is missing");
+/// let error = RateLimitLayer::builder(MemoryStore::new()).build().unwrap_err();
+/// assert_eq!(error.to_string(), "scope: it is missing or empty");
+/// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RateLimitLayerBuilder {
     store: Arc<dyn Store>,
@@ -81,12 +97,59 @@ impl RateLimitLayerBuilder {
     ///
     /// Layers with the same scope on the same store share their buckets, in all instances; layers with different scopes
     /// never do.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let layer = |scope| {
+    ///     let builder = RateLimitLayer::builder(store.clone()).scope(scope).key(key::header("x-user-id"));
+    ///     builder.policy(QuotaPolicy::per_hour("hour", 10)).build()
+    /// };
+    /// let alice = || Request::get("/").header("x-user-id", "alice");
+    ///
+    /// send(&layer("api")?, alice()).await;
+    /// let again = send(&layer("api")?, alice()).await;
+    /// assert_eq!(again.headers()["ratelimit"], r#""hour";r=8;t=2880"#);
+    /// let elsewhere = send(&layer("mails")?, alice()).await;
+    /// assert_eq!(elsewhere.headers()["ratelimit"], r#""hour";r=9;t=3240"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn scope(mut self, scope: impl Into<String>) -> Self {
         self.scope = Some(scope.into());
         self
     }
 
     /// Whose quota a request uses; see [`key`](crate::key). Needed.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 1))
+    ///     .build()?;
+    ///
+    /// for (user, status) in [("alice", 200), ("alice", 429), ("bob", 200)] {
+    ///     assert_eq!(send(&layer, Request::get("/").header("x-user-id", user)).await.status(), status);
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
         self.key = Some(Box::new(key));
         self
@@ -99,17 +162,31 @@ impl RateLimitLayerBuilder {
     /// do not apply to it, or it is refused.
     ///
     /// ```
-    /// # use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # use tower_quota::PartitionKey;
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
-    ///     .named_key("address", key::client_ip())
+    ///     .named_key("team", key::header("x-team"))
     ///     .named_key("everybody", key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
     ///     .policy(QuotaPolicy::per_minute("user", 60))
-    ///     .policy(QuotaPolicy::per_minute("address", 600).counted_by("address"))
+    ///     .policy(QuotaPolicy::per_minute("team", 600).counted_by("team"))
     ///     .policy(QuotaPolicy::per_second("all", 5_000).counted_by("everybody"))
     ///     .build()?;
-    /// # Ok::<_, tower_quota::ConfigError>(())
+    ///
+    /// let request = |user| Request::get("/").header("x-user-id", user).header("x-team", "red");
+    /// send(&layer, request("alice")).await;
+    /// let bob = send(&layer, request("bob")).await;
+    /// assert!(bob.headers()["ratelimit"].to_str()?.starts_with(r#""user";r=59;t=59, "team";r=598;"#));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn named_key(mut self, name: impl Into<String>, key: impl KeyExtractor) -> Self {
         self.named_keys.push((name.into(), Box::new(key)));
@@ -121,6 +198,31 @@ impl RateLimitLayerBuilder {
     ///
     /// You want it if others can read the store and must not find out, by trying names, who has called. It has to be
     /// the same in all instances; with another secret, every caller starts with a full quota.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let builder = || {
+    ///     let builder = RateLimitLayer::builder(store.clone()).scope("api").key(key::header("x-user-id"));
+    ///     builder.policy(QuotaPolicy::per_hour("hour", 10))
+    /// };
+    /// let alice = || Request::get("/").header("x-user-id", "alice");
+    ///
+    /// send(&builder().digest_key([7; 32]).build()?, alice()).await;
+    /// let with_the_secret = send(&builder().digest_key([7; 32]).build()?, alice()).await;
+    /// assert_eq!(with_the_secret.headers()["ratelimit"], r#""hour";r=8;t=2880"#);
+    /// let without = send(&builder().build()?, alice()).await;
+    /// assert_eq!(without.headers()["ratelimit"], r#""hour";r=9;t=3240"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.digest_key = Some(key);
         self
@@ -132,6 +234,18 @@ impl RateLimitLayerBuilder {
     /// who has called, and keys are longer; a key that would be longer than 200 bytes stays a digest. All instances need the
     /// same setting: with another one, every caller starts with a full quota. In-memory stores have no such keys. It cannot be
     /// set together with a [`digest_key`](Self::digest_key), which is there to hide names.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let builder = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .readable_keys();
+    ///
+    /// let error = builder.digest_key([7; 32]).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "readable keys: a digest key is set, which is to hide who has called");
+    /// ```
     pub fn readable_keys(mut self) -> Self {
         self.readable_keys = true;
         self
@@ -144,6 +258,32 @@ impl RateLimitLayerBuilder {
     }
 
     /// Adds a policy. A request has to fit into all of them, and uses quota of all of them or of none. Up to 16.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .policy(QuotaPolicy::per_day("day", 2))
+    ///     .build()?;
+    /// let alice = || Request::get("/").header("x-user-id", "alice");
+    ///
+    /// send(&layer, alice()).await;
+    /// send(&layer, alice()).await;
+    /// let refused = send(&layer, alice()).await;
+    /// assert_eq!(refused.status(), 429);
+    /// assert!(refused.headers()["ratelimit"].to_str()?.starts_with(r#""minute";r=58;t=58, "day";r=0;"#));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn policy(mut self, policy: QuotaPolicy) -> Self {
         self.rules = self.rules.policy(policy);
         self
@@ -157,6 +297,33 @@ impl RateLimitLayerBuilder {
 
     /// Policies or tiers from outside of the program, in place of [`policy`](Self::policy). Rules with tiers also need
     /// [`tiers`](Self::tiers), whose closure says of which tier a request is.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # use tower_quota::{Rules, Tiers};
+    /// // From a file, with the feature `serde`:
+    /// let rules = Rules::new().tier("free", [QuotaPolicy::per_minute("minute", 60)]).unlimited("admin");
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .tiers(Tiers::by(|request| request.headers.get("x-plan")?.to_str().ok()))
+    ///     .rules(rules)
+    ///     .build()?;
+    ///
+    /// let free = send(&layer, Request::get("/").header("x-plan", "free")).await;
+    /// assert_eq!(free.headers()["ratelimit"], r#""minute";r=59;t=59"#);
+    /// let admin = send(&layer, Request::get("/").header("x-plan", "admin")).await;
+    /// assert!(!admin.headers().contains_key("ratelimit"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
@@ -166,6 +333,28 @@ impl RateLimitLayerBuilder {
     ///
     /// A request that costs 0 is not counted at all, in no unit, and shows what is left. One that costs more than a
     /// policy ever lets pass is refused without `Retry-After`; the first one is reported as a `tracing` event.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("reports")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .cost(25)
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=75;t=2700"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = Cost::Same(cost);
         self
@@ -176,18 +365,31 @@ impl RateLimitLayerBuilder {
     /// The closure is called once for each request and must not block.
     ///
     /// ```
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
-    ///     .key(key::client_ip())
-    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 60))
     ///     .cost_by(|request| match request.uri.path() {
-    ///         "/health" => 0,
+    ///         "/usage" => 0,
     ///         "/search" => 5,
     ///         _ => 1,
     ///     })
     ///     .build()?;
-    /// # Ok::<_, tower_quota::ConfigError>(())
+    ///
+    /// for (path, left) in [("/search", "r=55"), ("/items", "r=54"), ("/usage", "r=54")] {
+    ///     let response = send(&layer, Request::get(path).header("x-user-id", "alice")).await;
+    ///     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{path}");
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn cost_by<F>(mut self, cost: F) -> Self
     where
@@ -207,14 +409,28 @@ impl RateLimitLayerBuilder {
     /// charge; a place in a leaky bucket that was used does not come back.
     ///
     /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # tokio_test::block_on(async {
     /// let failed_logins = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("failed logins")
-    ///     .key(key::client_ip())
+    ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("failures", 10))
     ///     .actual_cost(|response| response.status.is_success().then_some(0))
     ///     .build()?;
-    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// let login = failed_logins.layer(service_fn(async |request: Request<&str>| {
+    ///     let status = if *request.body() == "sesame" { 200 } else { 401 };
+    ///     Response::builder().status(status).body(String::new())
+    /// }));
+    ///
+    /// for (password, left) in [("sesame", "r=10"), ("12345", "r=9"), ("sesame", "r=9")] {
+    ///     let request = Request::post("/").header("x-user-id", "alice").body(password)?;
+    ///     let response = login.clone().oneshot(request).await?;
+    ///     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{password}");
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn actual_cost<F>(mut self, actual_cost: F) -> Self
     where
@@ -268,6 +484,47 @@ impl RateLimitLayerBuilder {
     /// After five failures in a row no request waits at all: a circuit breaker opens, and one request at a time tries
     /// whether the store answers again, after 100 ms at first and every 500 ms later on. All requests that are under way
     /// when a connection breaks are one failure.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use std::time::Duration;
+    /// # use tower_quota::{AcquireFuture, Plan, Settlement, Store, StoreFuture};
+    /// /// A server that does not answer.
+    /// #[derive(Debug)]
+    /// struct Hanging;
+    ///
+    /// impl Store for Hanging {
+    ///     fn acquire(&self, _: Plan) -> AcquireFuture {
+    ///         AcquireFuture::boxed(std::future::pending())
+    ///     }
+    ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+    ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+    ///     // …
+    /// }
+    ///
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// let builder = || RateLimitLayer::builder(Hanging)
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 60));
+    ///
+    /// let layer = builder().deadline(Duration::from_millis(20)).build()?;
+    /// let start = tokio::time::Instant::now();
+    /// assert_eq!(send(&layer, Request::get("/")).await.status(), 200);
+    /// assert!((20..=25).contains(&start.elapsed().as_millis()));
+    ///
+    /// let error = builder().deadline(Duration::from_secs(61)).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "deadline 61s is outside 1ms..=60s");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -300,7 +557,8 @@ impl RateLimitLayerBuilder {
     /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
     /// use http::{Request, Response};
     /// use tower::{Layer, ServiceExt, service_fn};
-    /// use tower_quota::{AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreFuture, key};
+    /// use tower_quota::{AcquireFuture, Decision, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Store, key};
+    /// # use tower_quota::{Settlement, StoreFuture};
     ///
     /// /// Has to be waited for, as a server has.
     /// #[derive(Debug)]
@@ -331,6 +589,7 @@ impl RateLimitLayerBuilder {
     ///     let request = Request::get("/").header("x-user-id", "mallory").body(())?;
     ///     let response = service.clone().oneshot(request).await?;
     ///     assert_eq!(response.status(), if number < 3 { 200 } else { 429 });
+    ///     assert_eq!(response.extensions().get::<Decision>().unwrap().is_remembered(), number >= 3);
     /// }
     /// assert_eq!(calls.load(Ordering::Relaxed), 3);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -341,11 +600,41 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// The clock by which the circuit breaker waits before it tries again, and by which refusals are
-    /// [remembered](Self::denial_cache). Default: [`Clock::system`].
+    /// The clock by which the circuit breaker waits before it tries again, by which refusals are
+    /// [remembered](Self::denial_cache), and by which [grants](crate::AdminHandle::grant) end. Default:
+    /// [`Clock::system`].
     ///
     /// You want another one in tests only, the one of the store most often. Stores have clocks of their own, and
     /// deadlines are kept by Tokio's timer.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use std::time::Duration;
+    /// # use tower_quota::{ToPartitionKey, clock::{Clock, Timestamp}};
+    /// # tokio_test::block_on(async {
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock.clone()).build()?)
+    ///     .clock(clock.clone())
+    ///     .scope("api")
+    ///     .key(key::from_fn(|_| Some("alice".to_partition_key())))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// layer.admin().grant("alice", 90, Duration::from_secs(600))?;
+    ///
+    /// let granted = send(&layer, Request::get("/")).await;
+    /// assert_eq!(granted.headers()["ratelimit-policy"], r#""hour";q=100;w=3600"#);
+    /// clock.advance(Duration::from_secs(600));
+    /// let later = send(&layer, Request::get("/")).await;
+    /// assert_eq!(later.headers()["ratelimit-policy"], r#""hour";q=10;w=3600"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -362,6 +651,40 @@ impl RateLimitLayerBuilder {
     ///
     /// Each instance then enforces the whole quota by itself, so that N instances admit up to N times as much. If the
     /// fallback fails too, the [`failure_mode`](Self::failure_mode) decides.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # // A server that is away.
+    /// # use tower_quota::{AcquireFuture, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
+    /// # #[derive(Debug)]
+    /// # struct Away;
+    /// # impl Store for Away {
+    /// #     fn acquire(&self, _: Plan) -> AcquireFuture {
+    /// #         AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
+    /// #     }
+    /// #     fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+    /// #     fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(Away)
+    ///     .fallback(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 2))
+    ///     .build()?;
+    ///
+    /// for status in [200, 200, 429] {
+    ///     assert_eq!(send(&layer, Request::get("/").header("x-user-id", "alice")).await.status(), status);
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn fallback(mut self, store: impl Store) -> Self {
         self.fallback = Some(Arc::new(store));
         self
@@ -395,6 +718,37 @@ impl RateLimitLayerBuilder {
     ///
     /// Nothing says when to try again. Any other status is an error of [`build`](Self::build); a response of another kind
     /// is made by [`respond_with`](Self::respond_with).
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use http::StatusCode;
+    /// # use tower_quota::{Access, AccessList, PartitionKey};
+    /// # tokio_test::block_on(async {
+    /// let mallory = PartitionKey::new("x-user-id", "mallory");
+    /// let access = AccessList::new(key::client_ip());
+    /// access.update(|rules| rules.set_key(mallory, Access::Block))?;
+    /// let builder = || RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .access_list(access.clone());
+    ///
+    /// let layer = builder().blocked_status(StatusCode::TOO_MANY_REQUESTS).build()?;
+    /// let refused = send(&layer, Request::get("/").header("x-user-id", "mallory")).await;
+    /// assert_eq!(refused.status(), 429);
+    /// assert!(!refused.headers().contains_key("retry-after"));
+    ///
+    /// let error = builder().blocked_status(StatusCode::NOT_FOUND).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "blocked status 404 is neither 403 nor 429");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn blocked_status(mut self, status: StatusCode) -> Self {
         self.screening.blocked_status = status;
         self
@@ -405,12 +759,37 @@ impl RateLimitLayerBuilder {
     ///
     /// Browsers send them by themselves, often before each request. You want it where nothing outside of the layer
     /// answers them; [`fields::EXPOSED`](crate::fields::EXPOSED) names the fields that scripts should be able to read.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .skip_cors_preflight()
+    ///     .build()?;
+    ///
+    /// let options = || Request::options("/").header("origin", "https://example.com");
+    /// let preflight = send(&layer, options().header("access-control-request-method", "PUT")).await;
+    /// assert!(!preflight.headers().contains_key("ratelimit"));
+    /// assert!(send(&layer, options()).await.headers().contains_key("ratelimit"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn skip_cors_preflight(mut self) -> Self {
         self.screening.skips_cors_preflight = true;
         self
     }
 
-    /// How much capacity the service has at the moment of a request. Default: always [`Capacity::Full`].
+    /// How much capacity the service has at the moment of a request. Default: always [`Capacity::Full`]. See
+    /// [`Capacity`] for what becomes of requests.
     ///
     /// The closure is called once for each request that is neither blocked nor exempt, before the store is asked, and
     /// must not block.
@@ -428,14 +807,27 @@ impl RateLimitLayerBuilder {
     /// must not block. What is abnormal is up to you: the layer has no opinion.
     ///
     /// ```
-    /// # use tower_quota::{AbnormalUsage, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # use tower_quota::AbnormalUsage;
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
-    ///     .key(key::client_ip())
+    ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_minute("minute", 60))
     ///     .abnormal_usage(|request| request.uri.path().ends_with(".php").then(AbnormalUsage::new))
     ///     .build()?;
-    /// # Ok::<_, tower_quota::ConfigError>(())
+    ///
+    /// assert_eq!(send(&layer, Request::get("/wp-login.php")).await.status(), 429);
+    /// // It has taken no quota.
+    /// assert_eq!(send(&layer, Request::get("/")).await.headers()["ratelimit"], r#""minute";r=59;t=59"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn abnormal_usage<F>(mut self, detect: F) -> Self
     where
@@ -445,9 +837,34 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// The status of refusals because a quota is used up, a client or server error. Default: 429.
+    /// The status of refusals because a quota is used up, from 400 to 599. Default: 429.
     ///
     /// Other refusals have a status of their own: see [`Rejection::status`].
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use http::StatusCode;
+    /// # tokio_test::block_on(async {
+    /// let builder = || RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 1));
+    ///
+    /// let layer = builder().refusal_status(StatusCode::SERVICE_UNAVAILABLE).build()?;
+    /// for status in [200, 503] {
+    ///     assert_eq!(send(&layer, Request::get("/")).await.status(), status);
+    /// }
+    /// let error = builder().refusal_status(StatusCode::FOUND).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "refusal status 302 is outside 400..=599");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn refusal_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
@@ -459,20 +876,33 @@ impl RateLimitLayerBuilder {
     /// returns.
     ///
     /// ```
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
-    /// use http::{Response, request, response};
-    ///
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
-    ///     .key(key::client_ip())
-    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 1))
     ///     .respond_with(|rejection| {
     ///         let mut response = Response::new("Slow down, please.\n".into());
     ///         *response.status_mut() = rejection.status();
     ///         response
     ///     })
     ///     .build()?;
-    /// # Ok::<_, tower_quota::ConfigError>(())
+    ///
+    /// send(&layer, Request::get("/")).await;
+    /// let refused = send(&layer, Request::get("/")).await;
+    /// assert_eq!(refused.status(), 429);
+    /// assert_eq!(refused.headers()["retry-after"], "60");
+    /// # use http_body_util::BodyExt;
+    /// assert_eq!(refused.into_body().collect().await?.to_bytes(), "Slow down, please.\n");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn respond_with<F>(mut self, respond: F) -> Self
     where
