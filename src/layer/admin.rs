@@ -76,6 +76,35 @@ impl AdminHandle {
     /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key); `None` also if the
     /// layer has no such key.
     ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use tower_quota::PartitionKey;
+    /// # use std::time::Duration;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .named_key("team", key::header("x-team"))
+    ///     .policy(QuotaPolicy::per_hour("user", 10))
+    ///     .policy(QuotaPolicy::per_hour("team", 100).counted_by("team"))
+    ///     .build()?;
+    /// send(&layer, Request::get("/").header("x-team", "red")).await;
+    ///
+    /// let red = PartitionKey::new("x-team", "red");
+    /// let of_red = layer.admin().peek_by("team", &red, None).await?.expect("teams are limited");
+    /// let left: Vec<_> = of_red.allowances().map(|team| (team.policy().name(), team.remaining())).collect();
+    /// assert_eq!(left, [("team", 99)]);
+    /// assert!(layer.admin().peek_by("company", &red, None).await?.is_none());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the store does not answer.
@@ -102,6 +131,34 @@ impl AdminHandle {
 
     /// The same by a [named key](crate::RateLimitLayerBuilder::named_key). Nothing happens if the layer has no such key.
     ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use tower_quota::PartitionKey;
+    /// # use std::time::Duration;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .named_key("team", key::header("x-team"))
+    ///     .policy(QuotaPolicy::per_hour("user", 10))
+    ///     .policy(QuotaPolicy::per_hour("team", 1).counted_by("team"))
+    ///     .build()?;
+    /// let request = || Request::get("/").header("x-team", "red");
+    ///
+    /// send(&layer, request()).await;
+    /// assert_eq!(send(&layer, request()).await.status(), 429);
+    /// layer.admin().reset_by("team", &PartitionKey::new("x-team", "red")).await?;
+    /// assert_eq!(send(&layer, request()).await.status(), 200);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the store does not answer. Some of it may be forgotten then.
@@ -115,18 +172,35 @@ impl AdminHandle {
     /// Gives a caller so many units more than the rules say, for as long as this: in each window of those policies that
     /// count requests by the main key.
     ///
-    /// What is used stays used, before and afterwards. A grant takes the place of an earlier one of the same caller, and
-    /// up to 10 000 callers may have one. It belongs to this process and is not kept when that ends: give it in each
+    /// What is used stays used, before and afterwards. A grant takes the place of an earlier one of the same caller, so
+    /// that one of 0 units ends it, and up to 10 000 callers may have one. It ends by the layer's
+    /// [clock](crate::RateLimitLayerBuilder::clock). It belongs to this process and is not kept when that ends: give it in each
     /// instance, as you do with [rules](crate::RulesHandle).
     ///
     /// ```
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
-    /// use std::time::Duration;
-    ///
-    /// # fn give(layer: RateLimitLayer) -> Result<(), tower_quota::ConfigError> {
-    /// layer.admin().grant("alice", 500, Duration::from_secs(3_600))?;
-    /// # Ok(())
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
     /// # }
+    /// # use tower_quota::PartitionKey;
+    /// # use std::time::Duration;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .build()?;
+    /// layer.admin().grant(&PartitionKey::new("x-user-id", "alice"), 500, Duration::from_secs(3_600))?;
+    ///
+    /// let alice = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(alice.headers()["ratelimit"], r#""hour";r=599;t=3594"#);
+    /// let bob = send(&layer, Request::get("/").header("x-user-id", "bob")).await;
+    /// assert_eq!(bob.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     ///
     /// # Errors

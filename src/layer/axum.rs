@@ -72,6 +72,25 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
 ///
 /// Either no [`RateLimitLayer`](crate::RateLimitLayer) is around the handler, or it was built without
 /// [`decision_in_request`](RateLimitLayerBuilder::decision_in_request).
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use tower_quota::Decision;
+/// # use tower::ServiceExt;
+///
+/// async fn report(decision: Decision) -> String {
+///     format!("{:?}", decision.outcome())
+/// }
+///
+/// # tokio_test::block_on(async {
+/// let app: Router = Router::new().route("/", get(report)); // … and no layer.
+/// let response = app.oneshot(http::Request::get("/").body(String::new())?).await?;
+/// assert_eq!(response.status(), 500);
+/// let body = axum::body::to_bytes(response.into_body(), 999).await?;
+/// assert!(str::from_utf8(&body)?.contains("is `decision_in_request` missing?"));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NoDecision(());
 

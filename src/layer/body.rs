@@ -17,6 +17,34 @@ pin_project! {
     ///
     /// What the inner service has sent is forwarded frame by frame, trailers and size hint included. Where a policy
     /// counts bytes or concurrent requests, the request goes on until the body has ended or is dropped.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// use std::convert::Infallible;
+    /// use http_body::Body;
+    /// use http_body_util::BodyExt;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::concurrent("at once", 1))
+    ///     .build()?;
+    /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
+    /// let service = layer.layer(inner);
+    /// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+    ///
+    /// let response = service.clone().oneshot(request()).await?;
+    /// assert_eq!(response.body().size_hint().exact(), Some(5));
+    /// // The slot is taken until the body was read or dropped.
+    /// assert_eq!(service.clone().oneshot(request()).await?.status(), 429);
+    /// assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
+    /// assert_eq!(service.oneshot(request()).await?.status(), 200);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[derive(Debug)]
     pub struct RateLimitBody<B> {
         #[pin]

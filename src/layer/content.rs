@@ -69,6 +69,25 @@ impl<S> Layer<S> for RequestContentLayer {
 }
 
 /// The service that [`RequestContentLayer`] makes.
+///
+/// It is ready when `S` is, and hands each request on with a [`RequestContentBody`] around its body. By itself it
+/// changes nothing else.
+///
+/// ```
+/// use http::Request;
+/// use http_body_util::BodyExt;
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_quota::{RequestContent, RequestContentBody, RequestContentLayer};
+///
+/// # tokio_test::block_on(async {
+/// let service: RequestContent<_> = RequestContentLayer::new().layer(service_fn(
+///     async |request: Request<RequestContentBody<String>>| request.into_body().collect().await,
+/// ));
+/// let body = service.oneshot(Request::new("hello".to_owned())).await?;
+/// assert_eq!(body.to_bytes(), "hello");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContent<S> {
     inner: S,
@@ -149,6 +168,43 @@ impl Drop for Reading {
 
 pin_project! {
     /// A request body whose bytes are counted. See [`RequestContentLayer`].
+    ///
+    /// Trailers and the size hint are forwarded. Bytes that nobody reads are not counted.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{Content, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// use tower_quota::{RequestContentBody, RequestContentLayer};
+    /// # use tower_quota::PartitionKey;
+    /// use http_body_util::BodyExt;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let limits = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("uploads")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Content::Request))
+    ///     .build()?;
+    /// let admin = limits.admin();
+    /// // Reads all of it, or nothing.
+    /// let inner = service_fn(async |request: Request<RequestContentBody<String>>| {
+    ///     if request.uri().path() == "/upload" {
+    ///         request.into_body().collect().await?;
+    ///     }
+    ///     Ok::<_, std::convert::Infallible>(Response::new(String::new()))
+    /// });
+    /// let service = RequestContentLayer::new().layer(limits.layer(inner));
+    ///
+    /// let alice = PartitionKey::new("x-user-id", "alice");
+    /// for (path, left) in [("/upload", 700), ("/ignore", 699)] {
+    ///     let request = Request::post(path).header("x-user-id", "alice").header("content-length", 300);
+    ///     service.clone().oneshot(request.body("x".repeat(300))?).await?;
+    ///     let decision = admin.peek(&alice, None).await?.expect("alice is limited");
+    ///     assert_eq!(decision.allowances().next().map(|upload| upload.remaining()), Some(left));
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub struct RequestContentBody<B> {
         #[pin]
         inner: B,

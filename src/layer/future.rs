@@ -27,6 +27,32 @@ pin_project! {
     ///
     /// When it is dropped before the decision, the inner service has not been called; the charge may have been made.
     /// When it is dropped while it waits for its turn, its charge is given back.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFuture, key};
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// // One request a minute leaves, and one may wait.
+    /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 1 };
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("even", 1).with_algorithm(queue))
+    ///     .build()?;
+    /// # let inner = service_fn(async |_: Request<()>| Ok::<_, http::Error>(Response::new(String::new())));
+    /// let mut service = layer.layer(inner);
+    /// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+    ///
+    /// assert_eq!(service.ready().await?.call(request()).await?.status(), 200);
+    /// let waiting: ResponseFuture<_, ()> = service.ready().await?.call(request());
+    /// assert_eq!(service.ready().await?.call(request()).await?.status(), 429);
+    /// drop(waiting);
+    /// assert_eq!(service.ready().await?.call(request()).await?.status(), 200);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,

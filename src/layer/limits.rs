@@ -28,6 +28,37 @@ use crate::{
 
 /// What happens to a request for which no key is found, or not one of the
 /// [named keys](crate::RateLimitLayerBuilder::named_key).
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
+/// # use tower_quota::NoKey;
+/// # tokio_test::block_on(async {
+/// let layer = |no_key| RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .no_key(no_key)
+///     .build();
+///
+/// let shared = layer(NoKey::Share)?;
+/// send(&shared, Request::get("/from/somebody")).await;
+/// let another = send(&shared, Request::get("/from/somebody/else")).await;
+/// assert_eq!(another.headers()["ratelimit"], r#""minute";r=58;t=58"#);
+///
+/// let uncounted = send(&layer(NoKey::Allow)?, Request::get("/")).await;
+/// assert_eq!(uncounted.status(), 200);
+/// assert!(!uncounted.headers().contains_key("ratelimit"));
+///
+/// assert_eq!(send(&layer(NoKey::Refuse)?, Request::get("/")).await.status(), 403);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NoKey {

@@ -37,32 +37,43 @@ use crate::{policy::RulesHandle, store::Store};
 /// It has no type parameters, so it can be named in signatures, and clones share their limits.
 ///
 /// ```
+/// use http::{Request, Response};
+/// use tower::{ServiceBuilder, ServiceExt};
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
 /// fn login_limits(store: MemoryStore) -> Result<RateLimitLayer, tower_quota::ConfigError> {
 ///     RateLimitLayer::builder(store)
 ///         .scope("login")
-///         .key(key::client_ip())
+///         .key(key::header("x-user-id"))
 ///         .policy(QuotaPolicy::per_minute("minute", 5))
 ///         .build()
 /// }
-/// # login_limits(MemoryStore::new()).unwrap();
+///
+/// # tokio_test::block_on(async {
+/// let service = ServiceBuilder::new()
+///     .layer(login_limits(MemoryStore::new())?)
+///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// let response = service.oneshot(Request::post("/login").header("x-user-id", "alice").body(())?).await?;
+/// assert_eq!(response.headers()["ratelimit"], r#""minute";r=4;t=48"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct RateLimitLayer(Arc<Limits>);
 
 impl RateLimitLayer {
-    /// A layer that keeps its quota in `store`.
+    /// Settings of a layer that keeps its quota in `store`; see [`RateLimitLayerBuilder`]. The store is not asked before
+    /// the first request.
     pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
         RateLimitLayerBuilder::new(store)
     }
 
-    /// A handle that replaces the rules of this layer and its clones while they run.
+    /// A handle that replaces the rules of this layer and its clones while they run; see [`RulesHandle`].
     pub fn rules(&self) -> RulesHandle {
         RulesHandle::new(Arc::clone(&self.0.policies))
     }
 
-    /// A handle for support staff: what callers have left, and to give it back.
+    /// A handle for support staff: what callers have left, and to give it back; see [`AdminHandle`].
     pub fn admin(&self) -> AdminHandle {
         AdminHandle::new(Arc::clone(&self.0))
     }

@@ -125,21 +125,44 @@ impl fmt::Debug for OpenCharge {
 /// The slot that a request holds where a policy limits [concurrent requests](crate::QuotaPolicy::concurrent).
 ///
 /// The layer puts it into the extensions of the request. A slot becomes free when the response body has ended or was
-/// dropped, and, where a [`RequestContentLayer`](crate::RequestContentLayer) counts it, the request body too. After an upgrade (status 101, or `CONNECT`) the body ends at once, while the connection goes on: take the
-/// slot with [`hold`](Self::hold) and keep it for as long as the upgraded connection is used.
+/// dropped, and, where a [`RequestContentLayer`](crate::RequestContentLayer) counts it, the request body too. After an
+/// upgrade (status 101, or `CONNECT`) the body ends at once, while the connection goes on: take the slot with
+/// [`hold`](Self::hold) and keep it for as long as the upgraded connection is used.
 ///
 /// ```
+/// use std::{convert::Infallible, sync::Arc};
+/// use http::{Request, Response};
 /// use tower_quota::SlotHandle;
+/// # use tokio::sync::Notify;
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
-/// async fn upgrade(request: http::Request<()>) -> http::Response<String> {
+/// async fn upgrade(request: Request<()>, closed: Arc<Notify>) -> Result<Response<String>, Infallible> {
 ///     let slot = request.extensions().get::<SlotHandle>().and_then(SlotHandle::hold);
 ///     tokio::spawn(async move {
-///         // … the upgraded connection …
+///         closed.notified().await; // … the upgraded connection …
 ///         drop(slot);
 ///     });
-///     http::Response::builder().status(101).body(String::new()).unwrap()
+///     Ok(Response::builder().status(101).body(String::new()).unwrap())
 /// }
-/// # let _ = upgrade;
+///
+/// # tokio_test::block_on(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("tunnels")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::concurrent("at once", 1))
+///     .build()?;
+/// # let closed = Arc::new(Notify::new());
+/// # let for_service = Arc::clone(&closed);
+/// # let service = layer.layer(service_fn(move |request| upgrade(request, Arc::clone(&for_service))));
+/// # let open = || service.clone().oneshot(Request::get("/").header("x-user-id", "alice").body(()).unwrap());
+/// assert_eq!(open().await?.status(), 101);
+/// assert_eq!(open().await?.status(), 429);
+/// closed.notify_one();
+/// # tokio::task::yield_now().await;
+/// assert_eq!(open().await?.status(), 101);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
 pub struct SlotHandle(Weak<OpenCharge>);
@@ -156,6 +179,40 @@ impl SlotHandle {
 }
 
 /// A slot that stays taken until this is dropped. See [`SlotHandle`].
+///
+/// It takes nothing and gives nothing but the slot, so it may lie in whatever lives as long as the work: a connection,
+/// a task, a job in a queue.
+///
+/// ```
+/// use std::sync::Mutex;
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+/// use tower_quota::{HeldSlot, SlotHandle};
+///
+/// /// A job that goes on after the response that says so.
+/// struct Job(#[allow(dead_code)] Option<HeldSlot>);
+///
+/// # tokio_test::block_on(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("jobs")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::concurrent("jobs", 1))
+///     .build()?;
+/// static JOBS: Mutex<Vec<Job>> = Mutex::new(Vec::new());
+/// let service = layer.layer(service_fn(async |request: Request<()>| {
+///     JOBS.lock().unwrap().push(Job(request.extensions().get().and_then(SlotHandle::hold)));
+///     Ok::<_, std::convert::Infallible>(Response::builder().status(202).body(String::new()).unwrap())
+/// }));
+/// let begin = || service.clone().oneshot(Request::post("/").header("x-user-id", "alice").body(()).unwrap());
+///
+/// assert_eq!(begin().await?.status(), 202);
+/// assert_eq!(begin().await?.status(), 429);
+/// JOBS.lock().unwrap().clear();
+/// assert_eq!(begin().await?.status(), 202);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Debug)]
 #[must_use = "the slot becomes free when this is dropped"]
 pub struct HeldSlot(#[allow(dead_code, reason = "it is held, not read")] Arc<OpenCharge>);

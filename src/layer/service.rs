@@ -21,6 +21,34 @@ use crate::guard::Deciding;
 /// policies allow it.
 ///
 /// It is ready when `S` is, and a refusal is a response: the error type is that of `S`. Clones share their limits.
+///
+/// ```
+/// use std::convert::Infallible;
+/// use http::{Request, Response};
+/// use tower::{Layer, Service, ServiceExt, service_fn};
+/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+///
+/// # tokio_test::block_on(async {
+/// # let layer = RateLimitLayer::builder(MemoryStore::new())
+/// #     .scope("api")
+/// #     .key(key::header("x-user-id"))
+/// #     .policy(QuotaPolicy::per_hour("hour", 1))
+/// #     .build()?;
+/// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
+/// // One request an hour:
+/// let mut service = layer.layer(inner);
+/// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+///
+/// for status in [200, 429] {
+///     assert_eq!(service.ready().await?.call(request()).await?.status(), status);
+/// }
+/// // Nobody limits the inner service, and nothing says what is left.
+/// let unlimited = service.into_inner().oneshot(request()).await?;
+/// assert_eq!(unlimited.status(), 200);
+/// assert!(unlimited.headers().is_empty());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
@@ -32,12 +60,12 @@ impl<S> RateLimit<S> {
         Self { inner, limits }
     }
 
-    /// The inner service.
+    /// The inner service. What is called on it is not limited.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service.
+    /// The inner service. What is called on it is not limited.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }

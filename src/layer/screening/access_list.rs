@@ -73,6 +73,22 @@ struct Shared {
 }
 
 /// What the rules of an [`AccessList`] say about a request.
+///
+/// ```
+/// use tower_quota::{Access, AccessRules};
+///
+/// let mut rules = AccessRules::new();
+/// rules.set_network("2001:db8::/32", Access::Block)?;
+/// rules.set_network("2001:db8:1::/48", Access::Allow)?;
+/// rules.set_network("2001:db8:1:2::/64", Access::Limit)?;
+///
+/// let of = |address: &str| rules.access(address.parse().ok(), None);
+/// assert_eq!(of("2001:db8:2::1"), Access::Block);
+/// assert_eq!(of("2001:db8:1::1"), Access::Allow);
+/// assert_eq!(of("2001:db8:1:2::1"), Access::Limit);
+/// assert_eq!(of("192.0.2.1"), Access::default());
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Access {
@@ -91,6 +107,36 @@ impl AccessList {
     ///
     /// Behind a proxy, `client_ip` has to name it as [trusted](ClientIp::trusted_proxies), or all requests have the
     /// proxy's address. The prefix lengths by which it groups clients have no effect here.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use std::net::SocketAddr;
+    /// use tower_quota::{Access, AccessList, key::{ForwardingField, PeerAddress}};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let proxied = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.1"]);
+    /// let access = AccessList::new(proxied);
+    /// access.update(|rules| rules.set_network("203.0.113.0/24", Access::Block))?;
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .access_list(access)
+    ///     .build()?;
+    ///
+    /// let proxy = PeerAddress(SocketAddr::from(([10, 0, 0, 1], 4711)));
+    /// let from = |client| Request::get("/").extension(proxy).header("x-forwarded-for", client);
+    /// assert_eq!(send(&layer, from("203.0.113.9")).await.status(), 403);
+    /// assert_eq!(send(&layer, from("198.51.100.7")).await.status(), 200);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn new(client_ip: ClientIp) -> Self {
         Self(Arc::new(Shared {
             client_ip,
@@ -105,6 +151,19 @@ impl AccessList {
     }
 
     /// Takes these rules in place of all others, at one moment: a request sees either the old ones or the new ones.
+    ///
+    /// ```
+    /// use tower_quota::{Access, AccessList, AccessRules, key};
+    ///
+    /// let access = AccessList::new(key::client_ip());
+    /// let before = access.rules();
+    ///
+    /// let mut rules = AccessRules::new();
+    /// rules.set_network("203.0.113.0/24", Access::Block)?;
+    /// access.replace(rules);
+    /// assert_eq!((before.len(), access.rules().len()), (0, 1));
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
     pub fn replace(&self, rules: AccessRules) {
         let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.rules.store(Arc::new(rules));
@@ -114,6 +173,23 @@ impl AccessList {
     ///
     /// The closure is given a copy of the rules: make many changes in one call rather than in many. Changes wait for each
     /// other, so the closure must not change the same list in another way.
+    ///
+    /// ```
+    /// use tower_quota::{Access, AccessList, key};
+    ///
+    /// let access = AccessList::new(key::client_ip());
+    /// let error = access.update(|rules| {
+    ///     rules.set_network("203.0.113.0/24", Access::Block)?;
+    ///     rules.set_network("example.com", Access::Block)
+    /// });
+    /// assert_eq!(error.unwrap_err().to_string(), "access rules: \"example.com\" is not an address or a network");
+    /// // All of it or nothing.
+    /// assert!(access.rules().is_empty());
+    ///
+    /// let removed = access.update(|rules| rules.remove_network("203.0.113.0/24"))?;
+    /// assert!(!removed);
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -167,6 +243,11 @@ impl fmt::Debug for AccessList {
 /// assert_eq!(of("10.9.2.3"), Access::Limit);
 /// let mallory = PartitionKey::new("user", "mallory");
 /// assert_eq!(rules.access("10.1.2.3".parse().ok(), Some(&mallory)), Access::Block);
+///
+/// assert_eq!(rules.len(), 4);
+/// assert!(rules.remove_key(&mallory));
+/// assert!(rules.remove_network("10.9.0.0/16")?);
+/// assert_eq!(rules.access("10.9.2.3".parse().ok(), Some(&mallory)), Access::Allow);
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[derive(Clone, Default)]
@@ -190,6 +271,21 @@ impl AccessRules {
     ///
     /// A client whose address is unknown is in no network: to let in nobody but some networks, also let
     /// [`no_key`](crate::RateLimitLayerBuilder::no_key) refuse requests.
+    ///
+    /// ```
+    /// use tower_quota::{Access, AccessRules};
+    ///
+    /// let mut rules = AccessRules::new();
+    /// rules.set_network("192.0.2.77/24", Access::Block)?;
+    /// assert_eq!(rules.access("192.0.2.1".parse().ok(), None), Access::Block);
+    /// // The same network, written in another way.
+    /// rules.set_network("::ffff:192.0.2.0/120", Access::Allow)?;
+    /// assert_eq!((rules.len(), rules.access("192.0.2.1".parse().ok(), None)), (1, Access::Allow));
+    ///
+    /// let error = rules.set_network("192.0.2.0/33", Access::Block).unwrap_err();
+    /// assert_eq!(error.to_string(), "access rules: \"192.0.2.0/33\" is not an address or a network");
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -217,7 +313,8 @@ impl AccessRules {
         Ok(())
     }
 
-    /// Removes the rule about exactly this network, and returns whether there was one.
+    /// Removes the rule about exactly this network, and returns whether there was one. Rules about networks within it
+    /// and around it stay.
     ///
     /// # Errors
     ///
@@ -231,7 +328,7 @@ impl AccessRules {
         self.keys.remove(key).is_some()
     }
 
-    /// How many rules there are.
+    /// How many rules there are, about networks and keys together: at most 1 000 000.
     pub fn len(&self) -> usize {
         self.networks.len() + self.keys.len()
     }
@@ -241,7 +338,7 @@ impl AccessRules {
         self.len() == 0
     }
 
-    /// What the rules say about a client with this address and this key.
+    /// What the rules say about a client with this address and this key; `None` for what is not known of it.
     pub fn access(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Access {
         let address = address.map(|address| address.to_canonical());
         let by_network = address.and_then(|address| self.networks.longest_match(address));

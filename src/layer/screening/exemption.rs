@@ -71,6 +71,33 @@ type When = dyn Fn(&Parts) -> bool + Send + Sync;
 
 impl Exemption {
     /// Requests with this method.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
+    /// #     send(layer, request).await.headers().contains_key("ratelimit")
+    /// # }
+    /// # use tower_quota::Exemption;
+    /// # use http::Method;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .exempt(Exemption::method(Method::HEAD))
+    ///     .build()?;
+    ///
+    /// assert!(!is_counted(&layer, Request::head("/")).await);
+    /// assert!(is_counted(&layer, Request::get("/")).await);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn method(method: Method) -> Self {
         Self(Condition::Method(method))
     }
@@ -83,6 +110,36 @@ impl Exemption {
     ///
     /// A path that no request can have is an error of [`build`](crate::RateLimitLayerBuilder::build), and so is one with
     /// empty segments, with `.` or `..`, or with percent-encoded delimiters: servers do not agree about what these mean.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
+    /// #     send(layer, request).await.headers().contains_key("ratelimit")
+    /// # }
+    /// # use tower_quota::Exemption;
+    /// # tokio_test::block_on(async {
+    /// let layer = |exemption| RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .exempt(exemption)
+    ///     .build();
+    ///
+    /// let healthy = layer(Exemption::path("/health"))?;
+    /// assert!(!is_counted(&healthy, Request::get("/health?verbose")).await);
+    /// assert!(is_counted(&healthy, Request::get("/health/")).await);
+    ///
+    /// let error = layer(Exemption::path("/health?verbose")).unwrap_err();
+    /// assert!(error.to_string().starts_with("exemption: \"/health?verbose\" is not a path"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn path(path: impl Into<String>) -> Self {
         Self(Condition::Path(path.into()))
     }
@@ -94,6 +151,33 @@ impl Exemption {
     /// so that nobody calls `/admin` uncounted as `/health/../admin`: one with an empty segment that is not the last one,
     /// a segment `.` or `..` (with or without something behind a semicolon), a backslash, or a percent-encoded dot,
     /// slash, backslash, semicolon or percent sign.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
+    /// #     send(layer, request).await.headers().contains_key("ratelimit")
+    /// # }
+    /// # use tower_quota::Exemption;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .exempt(Exemption::path_prefix("/health"))
+    ///     .build()?;
+    ///
+    /// assert!(!is_counted(&layer, Request::get("/health/live")).await);
+    /// assert!(is_counted(&layer, Request::get("/healthy")).await);
+    /// assert!(is_counted(&layer, Request::get("/health/../admin")).await);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn path_prefix(path: impl Into<String>) -> Self {
         let path = path.into();
         let prefix = PathPrefix::new(&path);
@@ -108,6 +192,37 @@ impl Exemption {
     ///
     /// IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. A network that cannot be read is an
     /// error of [`build`](crate::RateLimitLayerBuilder::build).
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
+    /// #     send(layer, request).await.headers().contains_key("ratelimit")
+    /// # }
+    /// # use tower_quota::Exemption;
+    /// # use std::net::SocketAddr;
+    /// # use tower_quota::key::PeerAddress;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .exempt(Exemption::network(key::client_ip(), ["192.0.2.0/24", "2001:db8::1"]))
+    ///     .build()?;
+    ///
+    /// let from = |address: [u8; 4]| Request::get("/").extension(PeerAddress(SocketAddr::from((address, 4711))));
+    /// assert!(!is_counted(&layer, from([192, 0, 2, 7])).await);
+    /// assert!(is_counted(&layer, from([198, 51, 100, 7])).await);
+    /// // Nobody knows who that is.
+    /// assert!(is_counted(&layer, Request::get("/")).await);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn network(client_ip: ClientIp, networks: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let mut read = Networks::default();
         let result = networks.into_iter().try_for_each(|network| {
@@ -125,11 +240,65 @@ impl Exemption {
     ///
     /// What a client only claims exempts it, too: see [`key::extension`](crate::key::extension) and
     /// [`key::header`](crate::key::header) for what the key should be made from.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
+    /// #     send(layer, request).await.headers().contains_key("ratelimit")
+    /// # }
+    /// # use tower_quota::Exemption;
+    /// # use tower_quota::PartitionKey;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .exempt(Exemption::key(PartitionKey::new("x-user-id", "partner")))
+    ///     .build()?;
+    ///
+    /// assert!(!is_counted(&layer, Request::get("/").header("x-user-id", "partner")).await);
+    /// assert!(is_counted(&layer, Request::get("/").header("x-user-id", "alice")).await);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn key(key: PartitionKey) -> Self {
         Self(Condition::Key(key))
     }
 
-    /// Requests for which the closure says so. It must not block.
+    /// Requests for which the closure says so. It is called at most once for each request, not if an earlier exemption
+    /// applies, and must not block. A field that any client can send is no good reason.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
+    /// #     send(layer, request).await.headers().contains_key("ratelimit")
+    /// # }
+    /// # use tower_quota::Exemption;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .exempt(Exemption::when(|request| request.headers.contains_key("x-internal")))
+    ///     .build()?;
+    ///
+    /// assert!(!is_counted(&layer, Request::get("/").header("x-internal", "1")).await);
+    /// assert!(is_counted(&layer, Request::get("/")).await);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn when<F>(is_exempt: F) -> Self
     where
         F: Fn(&Parts) -> bool + Send + Sync + 'static,
@@ -138,6 +307,34 @@ impl Exemption {
     }
 
     /// Requests to which both apply. The second one is not looked at where the first one does not.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
+    /// #     send(layer, request).await.headers().contains_key("ratelimit")
+    /// # }
+    /// # use tower_quota::Exemption;
+    /// # use http::Method;
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .exempt(Exemption::method(Method::GET).and(Exemption::path_prefix("/static")))
+    ///     .build()?;
+    ///
+    /// assert!(!is_counted(&layer, Request::get("/static/logo.svg")).await);
+    /// assert!(is_counted(&layer, Request::put("/static/logo.svg")).await);
+    /// assert!(is_counted(&layer, Request::get("/")).await);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self(Condition::And(Box::new((self.0, other.0))))

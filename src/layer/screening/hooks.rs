@@ -8,27 +8,51 @@ use http::request::Parts;
 /// [capacity hook](crate::RateLimitLayerBuilder::capacity) says about each request.
 ///
 /// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
 /// use std::{sync::{Arc, atomic::{AtomicU8, Ordering}}, time::Duration};
-/// use tower_quota::{Capacity, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+/// # use tower_quota::Decision;
+/// use tower_quota::Capacity;
 ///
+/// # tokio_test::block_on(async {
 /// // Whoever watches the load writes to it.
-/// let load = Arc::new(AtomicU8::new(0));
+/// let load = Arc::new(AtomicU8::new(50));
+/// let seen = Arc::clone(&load);
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
-///     .key(key::client_ip())
-///     .policy(QuotaPolicy::per_minute("minute", 60))
-///     .capacity(move |_request| match load.load(Ordering::Relaxed) {
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 100))
+///     .capacity(move |_request| match seen.load(Ordering::Relaxed) {
 ///         0..80 => Capacity::Full,
 ///         80..95 => Capacity::Reduced { percent: 25 },
 ///         _ => Capacity::Exhausted { retry_after: Duration::from_secs(5) },
 ///     })
 ///     .build()?;
-/// # Ok::<_, tower_quota::ConfigError>(())
+///
+/// let full = send(&layer, Request::get("/")).await;
+/// assert_eq!(full.headers()["ratelimit-policy"], r#""hour";q=100;w=3600"#);
+///
+/// load.store(90, Ordering::Relaxed);
+/// let reduced = send(&layer, Request::get("/")).await;
+/// assert_eq!(reduced.headers()["ratelimit-policy"], r#""hour";q=25;w=3600"#);
+/// assert!(reduced.extensions().get::<Decision>().unwrap().is_capacity_reduced());
+///
+/// load.store(100, Ordering::Relaxed);
+/// let exhausted = send(&layer, Request::get("/")).await;
+/// assert_eq!((exhausted.status().as_u16(), &exhausted.headers()["retry-after"]), (503, &"5".parse()?));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Capacity {
-    /// None: the request is refused with status 503, and no store is asked.
+    /// None: the request is refused with status 503 and the problem type `temporary-reduced-capacity`, and no store is
+    /// asked.
     Exhausted {
         /// How long the client should wait; at least a second is told.
         retry_after: Duration,
@@ -53,11 +77,35 @@ pub enum Capacity {
 /// It is refused with status 429 and the problem type `abnormal-usage-detected`, and takes no quota.
 ///
 /// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
 /// use std::time::Duration;
 /// use tower_quota::AbnormalUsage;
 ///
-/// let for_an_hour = AbnormalUsage::new().with_retry_after(Duration::from_secs(3_600));
-/// assert_ne!(for_an_hour, AbnormalUsage::new());
+/// # tokio_test::block_on(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 100))
+///     .abnormal_usage(|request| match request.uri.path() {
+///         "/.env" => Some(AbnormalUsage::new().with_retry_after(Duration::from_secs(3_600))),
+///         "/wp-login.php" => Some(AbnormalUsage::new()),
+///         _ => None,
+///     })
+///     .build()?;
+///
+/// let refused = send(&layer, Request::get("/.env")).await;
+/// assert_eq!(refused.status(), 429);
+/// assert_eq!(refused.headers()["retry-after"], "3600");
+/// let refused = send(&layer, Request::get("/wp-login.php")).await;
+/// assert!(!refused.headers().contains_key("retry-after"));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AbnormalUsage {
