@@ -25,6 +25,8 @@ use smallvec::SmallVec;
 /// assert_ne!(user, PartitionKey::new("address", "alice"));
 /// assert_ne!(user.clone().and(PartitionKey::new("route", "a")), PartitionKey::new("route", "a").and(user.clone()));
 /// assert_eq!(format!("{user:?}"), "PartitionKey(..)");
+/// // No other value, and no more parts, make the same key.
+/// assert_ne!(PartitionKey::new("user", "alice/route:a"), user.and(PartitionKey::new("route", "a")));
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PartitionKey(SmallVec<[u8; 48]>);
@@ -162,6 +164,15 @@ impl ToPartitionKey for IpAddr {
 /// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust, and
 /// says nothing about the caller to those who do not hold the digest key. The chance that any two of 10 million
 /// callers share a digest is below 10⁻²⁴.
+///
+/// ```
+/// use tower_quota::{PartitionKey, Scope};
+///
+/// let id = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+/// // The same everywhere: it can be computed to find a caller's keys in Redis.
+/// assert_eq!(format!("{id:?}"), "PartitionId(2b9742679fc3d12b0b3b07f9e18313f7)");
+/// assert_eq!(id.to_bytes()[..4], [0x2b, 0x97, 0x42, 0x67]);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PartitionId([u8; 16]);
 

@@ -48,6 +48,25 @@ impl Costs {
 ///
 /// A plan is all or nothing: either every policy is charged or none is, also where they belong to
 /// [several partitions](Self::and). It knows nothing of HTTP.
+///
+/// ```
+/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let policies = CheckedPolicies::new([QuotaPolicy::per_minute("minute", 3), QuotaPolicy::per_day("day", 100)])?;
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// let mails = |count| Plan::new(policies.clone(), alice, count);
+///
+/// assert_eq!(store.acquire(mails(2)).await?.outcome(), Outcome::Allowed);
+/// // Two more are too many for this minute, so the day is not charged either.
+/// let refused = store.acquire(mails(2)).await?;
+/// assert_eq!(refused.outcome(), Outcome::Refused);
+/// let left: Vec<u64> = refused.allowances().map(|allowance| allowance.remaining()).collect();
+/// assert_eq!(left, [1, 98]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Most often one.
@@ -80,6 +99,29 @@ impl Plan {
     ///
     /// A cost of 0 charges nothing, in no unit, and passes while no policy is overdrawn; a cost above a capacity never
     /// passes.
+    ///
+    /// ```
+    /// # use tower_quota::{CheckedPolicies, Content, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let (mails, slots) = (QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1));
+    /// let policies = CheckedPolicies::new([mails, slots])?;
+    /// for (cost, outcome, left) in [
+    ///     (0, Outcome::Allowed, [5, 1]),
+    ///     (6, Outcome::Refused, [5, 1]),
+    ///     (2, Outcome::Allowed, [3, 0]),
+    ///     (1, Outcome::Refused, [3, 0]), // the slot is taken
+    ///     (0, Outcome::Allowed, [3, 0]),
+    /// ] {
+    ///     let decision = store.acquire(Plan::new(policies.clone(), alice, cost)).await?;
+    ///     assert_eq!(decision.outcome(), outcome);
+    ///     assert!(decision.allowances().map(|allowance| allowance.remaining()).eq(left));
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[inline]
     pub fn new(policies: CheckedPolicies, partition: PartitionId, cost: u64) -> Self {
         Self {
@@ -143,6 +185,22 @@ impl Plan {
 
     /// The same plan with as many bytes of content, as far as they are known in advance. A cost of 0 charges no bytes
     /// either.
+    ///
+    /// ```
+    /// # use tower_quota::{CheckedPolicies, Content, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let bytes = QuotaPolicy::per_hour("bytes", 1_000).with_content_bytes(Content::Both);
+    /// let policies = CheckedPolicies::new([bytes])?;
+    /// let plan = Plan::new(policies, alice, 1).with_content_bytes(200, 300);
+    ///
+    /// let decision = store.acquire(plan).await?;
+    /// assert_eq!(decision.allowances().next().map(|bytes| bytes.remaining()), Some(500));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[inline]
     #[must_use]
     pub fn with_content_bytes(mut self, request: u64, response: u64) -> Self {
@@ -235,7 +293,7 @@ impl Plan {
         self
     }
 
-    /// The charges, in the order in which the policies were configured, one partition after the other.
+    /// The charges, in the order in which the policies were configured, one partition after the other; see [`Charge`].
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
         self.charges_for(self.costs)
@@ -335,6 +393,26 @@ impl<'a> PartPlan<'a> {
 }
 
 /// One charge of a [`Plan`].
+///
+/// You want it where you [wrap](crate::Store) a store: to route or to count by what is asked.
+///
+/// ```
+/// use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope};
+///
+/// let mails = Scope::new("mails");
+/// let (alice, all) = (PartitionKey::new("user", "alice"), PartitionKey::new("everybody", ""));
+/// let (alice, all) = (mails.partition(&alice), mails.partition(&all));
+/// let plan = Plan::new(CheckedPolicies::new([QuotaPolicy::per_hour("user", 10)])?, alice, 3)
+///     .and(CheckedPolicies::new([QuotaPolicy::per_hour("all", 500)])?, all);
+///
+/// let charges: Vec<_> = plan
+///     .charges()
+///     .map(|charge| (charge.policy().policy().name(), charge.partition(), charge.cost()))
+///     .collect();
+/// assert_eq!(charges, [("user", alice, 3), ("all", all, 3)]);
+/// assert_eq!(plan.partition(), alice);
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
     policy: &'a CheckedPolicy,
@@ -355,7 +433,7 @@ impl<'a> Charge<'a> {
         self.partition
     }
 
-    /// How many units.
+    /// How many units, in the policy's unit.
     #[inline]
     pub fn cost(&self) -> u64 {
         self.cost

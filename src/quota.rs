@@ -30,8 +30,45 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* + 1 | 104 to 120 | requests must come evenly, and clients can pace themselves |
 /// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* + 1 leave | 104 to 120 | requests must leave evenly, and may wait |
 ///
-/// A policy that changes its algorithm starts with a full quota, and so does one that changes the length of a fixed or
-/// sliding window. All other changes keep the used units.
+/// A policy that changes its algorithm starts with a full quota, unless it goes from one token bucket to the other or
+/// from one leaky bucket to the other, and so does one that changes the length of a fixed or sliding window. All other
+/// changes keep the used units.
+///
+/// ```
+/// use tower_quota::Algorithm;
+/// # use std::{error::Error, time::Duration};
+/// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// # use tower_quota::clock::{Clock, Timestamp};
+/// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+///
+/// # tokio_test::block_on(async {
+/// // 20 requests come a second before a fixed window ends, and 20 more two seconds later. How many pass?
+/// let passed = async |algorithm| {
+///     let clock = Clock::manual(Timestamp::from_micros(9_000_000));
+///     let store = MemoryStore::builder().clock(clock.clone()).build()?;
+///     let policy = QuotaPolicy::new("ten", 10, Duration::from_secs(10)).with_algorithm(algorithm);
+///     let plan = Plan::new(CheckedPolicies::new([policy])?, alice, 1);
+///     let mut passed = [0, 0];
+///     for count in &mut passed {
+///         for _ in 0..20 {
+///             *count += u32::from(store.acquire(plan.clone()).await?.outcome() == Outcome::Allowed);
+///         }
+///         clock.advance(Duration::from_secs(2));
+///     }
+///     Ok::<_, Box<dyn Error>>(passed)
+/// };
+///
+/// assert_eq!(passed(Algorithm::TokenBucket).await?, [10, 2]);
+/// assert_eq!(passed(Algorithm::StrictTokenBucket).await?, [5, 1]);
+/// assert_eq!(passed(Algorithm::FixedWindow).await?, [10, 10]);
+/// assert_eq!(passed(Algorithm::SlidingWindowCounter).await?, [10, 1]);
+/// assert_eq!(passed(Algorithm::SlidingWindowLog).await?, [10, 0]);
+/// assert_eq!(passed(Algorithm::LeakyBucketMeter).await?, [1, 1]);
+/// // These leave one second after the other.
+/// assert_eq!(passed(Algorithm::LeakyBucketQueue { max_waiting: 3 }).await?, [4, 2]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 ///
 /// The same requests with a quota of 10 per 10 s, as `cargo run --example algorithms` draws them:
 ///
@@ -68,7 +105,8 @@ pub enum Algorithm {
     /// A token bucket of which no stretch of time as long as the window sees more than the quota.
     ///
     /// What the bucket holds is a part of the quota, so that it fills more slowly: with a burst capacity of *c*, by
-    /// *q* − *c* + 1 units per window. The burst capacity is half the quota unless it is set.
+    /// *q* − *c* + 1 units per window. The burst capacity is half the quota, rounded up, unless it is set, and at most
+    /// the quota.
     StrictTokenBucket,
     /// A bucket of [`burst_capacity`](QuotaPolicy::burst_capacity) units that fills evenly, at *q* units per window.
     #[default]
@@ -82,6 +120,28 @@ pub enum Algorithm {
 /// | [`Requests`](Self::Requests) | its cost, by default 1 | requests cost about the same, or you know what they cost |
 /// | [`ContentBytes`](Self::ContentBytes) | the bytes of its content | bandwidth or storage is what runs out |
 /// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended | requests are slow, and few at a time can be served |
+///
+/// ```
+/// use tower_quota::{Content, QuotaUnit};
+/// # use std::{error::Error, time::Duration};
+/// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// # use tower_quota::clock::{Clock, Timestamp};
+/// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+///
+/// let policies = CheckedPolicies::new([
+///     QuotaPolicy::per_minute("requests", 60),
+///     QuotaPolicy::per_minute("bandwidth", 1_000_000).with_content_bytes(Content::Both),
+///     QuotaPolicy::concurrent("slots", 8),
+/// ])?;
+/// // A request that costs 5, has 200 bytes of content, and 300 in its response:
+/// let plan = Plan::new(policies, alice, 5).with_content_bytes(200, 300);
+///
+/// let costs: Vec<_> = plan.charges().map(|charge| (charge.policy().policy().unit(), charge.cost())).collect();
+/// assert_eq!(costs[0], (QuotaUnit::Requests, 5));
+/// assert_eq!(costs[1], (QuotaUnit::ContentBytes(Content::Both), 500));
+/// assert_eq!(costs[2], (QuotaUnit::ConcurrentRequests, 1));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QuotaUnit {
@@ -95,6 +155,25 @@ pub enum QuotaUnit {
 }
 
 /// The content whose bytes are counted.
+///
+/// ```
+/// use tower_quota::Content;
+/// # use std::{error::Error, time::Duration};
+/// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// # use tower_quota::clock::{Clock, Timestamp};
+/// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+///
+/// let of = |name, content| QuotaPolicy::per_day(name, 1_000_000).with_content_bytes(content);
+/// let policies = CheckedPolicies::new([
+///     of("up", Content::Request),
+///     of("down", Content::Response),
+///     of("all", Content::Both),
+/// ])?;
+/// let plan = Plan::new(policies, alice, 1).with_content_bytes(200, 300);
+/// let bytes: Vec<u64> = plan.charges().map(|charge| charge.cost()).collect();
+/// assert_eq!(bytes, [200, 300, 500]);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Content {
@@ -115,6 +194,7 @@ pub enum Content {
 ///
 /// Counting is exact to the unit and the microsecond. Only where a full bucket times the window has more digits than
 /// a double holds (5 003 in 31 days is such a quota, 5 000 is not) is the rate rounded down, by less than a millionth.
+/// Numbers with which more would be lost are refused when the layer is built.
 ///
 /// Nothing is checked here: [`build`](crate::RateLimitLayerBuilder::build) does that, and its error names the policy. A
 /// policy has
@@ -127,10 +207,12 @@ pub enum Content {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_quota::{Algorithm, Content, QuotaPolicy, QuotaUnit};
+/// use tower_quota::{Algorithm, CheckedPolicies, Content, QuotaPolicy, QuotaUnit};
 ///
 /// const DAILY: QuotaPolicy = QuotaPolicy::per_day("daily", 5_000);
 /// assert_eq!(DAILY.window(), Some(Duration::from_secs(86_400)));
+/// let weekly = QuotaPolicy::new("weekly", 20_000, Duration::from_secs(7 * 86_400));
+/// assert_eq!((weekly.name(), weekly.quota()), ("weekly", 20_000));
 ///
 /// // 1 unit a second, 5 at once:
 /// let bursty = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
@@ -141,7 +223,12 @@ pub enum Content {
 /// let slots = QuotaPolicy::concurrent("slots", 8);
 /// let hourly = QuotaPolicy::per_hour("hourly", 100).with_algorithm(Algorithm::SlidingWindowLog);
 /// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
-/// # tower_quota::CheckedPolicies::new([bursty, bandwidth, slots, hourly]).unwrap();
+/// assert_eq!(hourly.algorithm(), Algorithm::SlidingWindowLog);
+///
+/// // All of them for one request are sound, and nobody may have a window of nothing.
+/// let error = CheckedPolicies::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
+/// assert_eq!(error.to_string(), r#"policy "now": window 0ns is not a whole number of seconds in 1..=1000000000"#);
+/// assert!(CheckedPolicies::new([DAILY, weekly, bursty, bandwidth, slots, hourly]).is_ok());
 /// ```
 ///
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
@@ -192,7 +279,7 @@ pub(crate) struct Extension {
 }
 
 impl QuotaPolicy {
-    /// `quota` units in each `window`.
+    /// `quota` units in each `window`, which is of whole seconds.
     pub fn new(name: impl Into<Cow<'static, str>>, quota: u64, window: Duration) -> Self {
         Self {
             name: name.into(),
@@ -254,13 +341,40 @@ impl QuotaPolicy {
     /// unless the bucket is [strict](Algorithm::StrictTokenBucket). For token buckets only.
     ///
     /// The `RateLimit-Policy` field shows the quota, not the capacity: tell your clients what else may pass at once.
+    ///
+    /// ```
+    /// use tower_quota::Algorithm;
+    /// # use std::{error::Error, time::Duration};
+    /// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+    /// # let clock = Clock::manual(Timestamp::from_micros(0));
+    /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
+    /// # tokio_test::block_on(async {
+    /// let policy = QuotaPolicy::per_second("second", 1).with_burst_capacity(5);
+    /// let plan = Plan::new(CheckedPolicies::new([policy.clone()])?, alice, 1);
+    /// for _ in 0..5 {
+    ///     assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Allowed);
+    /// }
+    /// // Afterwards there is the rate.
+    /// assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Refused);
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.acquire(plan).await?.outcome(), Outcome::Refused);
+    ///
+    /// let error = CheckedPolicies::new([policy.with_algorithm(Algorithm::FixedWindow)]).unwrap_err();
+    /// assert!(error.to_string().contains("burst capacity 5 does not apply to FixedWindow"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn Error>>(())
+    /// ```
     #[must_use]
     pub const fn with_burst_capacity(mut self, capacity: u64) -> Self {
         self.burst_capacity = Some(capacity);
         self
     }
 
-    /// Counts time in another way than a token bucket.
+    /// Counts time in another way than a token bucket: [`Algorithm`] shows each. Not for limits of concurrent requests.
     #[must_use]
     pub const fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
@@ -272,6 +386,26 @@ impl QuotaPolicy {
     /// What is known before the request is passed on is charged then, and what is known later is charged later: the
     /// policy is then overdrawn, by up to as much again as it may hold, and later requests wait until that is paid off.
     /// A request whose size nobody knows in advance is passed on if one byte is left.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{Content, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("downloads")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("download", 1_000).with_content_bytes(Content::Response))
+    ///     .build()?;
+    /// let inner = service_fn(async |_: Request<()>| Ok::<_, http::Error>(Response::new("x".repeat(300))));
+    /// let service = layer.layer(inner);
+    ///
+    /// let response = service.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
+    /// assert_eq!(response.headers()["ratelimit"], r#""download";r=700;t=2520"#);
+    /// assert_eq!(response.headers()["ratelimit-policy"], r#""download";q=1000;qu="content-bytes";w=3600"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub const fn with_content_bytes(mut self, content: Content) -> Self {
         self.unit = QuotaUnit::ContentBytes(content);
@@ -326,6 +460,32 @@ impl QuotaPolicy {
     /// learn nothing about what it protects. `Retry-After` is true all the same.
     ///
     /// A [decision](crate::Decision) names it: that is for you.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .policy(QuotaPolicy::per_hour("database", 1).hidden())
+    ///     .build()?;
+    /// let alice = || Request::get("/").header("x-user-id", "alice");
+    ///
+    /// send(&layer, alice()).await;
+    /// let refused = send(&layer, alice()).await;
+    /// assert_eq!(refused.status(), 429);
+    /// assert_eq!(refused.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
+    /// assert_eq!(refused.headers()["retry-after"], "3600");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub const fn hidden(mut self) -> Self {
         self.is_hidden = true;
@@ -364,6 +524,29 @@ impl QuotaPolicy {
 
     /// Shows the policy to clients: the opposite of [`hidden`](Self::hidden), and the default unless the policy is a
     /// [shadow](Self::shadow).
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("now", 100))
+    ///     .policy(QuotaPolicy::per_hour("soon", 50).shadow().shown())
+    ///     .policy(QuotaPolicy::per_hour("perhaps", 20).shadow())
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["ratelimit"], r#""now";r=99;t=3564, "soon";r=49;t=3528"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub const fn shown(mut self) -> Self {
         self.is_hidden = false;
@@ -372,6 +555,21 @@ impl QuotaPolicy {
 
     /// Counts by another key of the layer than the main one, which has
     /// [this name](crate::RateLimitLayerBuilder::named_key): per address beside per user, say, or for everybody together.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let build = |policy| RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .named_key("address", key::client_ip())
+    ///     .policy(policy)
+    ///     .build();
+    /// let policy = QuotaPolicy::per_minute("minute", 60);
+    ///
+    /// assert!(build(policy.clone().counted_by("address")).is_ok());
+    /// let error = build(policy.counted_by("adress")).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"policy "minute": the layer has no key named "adress""#);
+    /// ```
     #[must_use]
     pub fn counted_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {
         self.key = Some(key.into());
@@ -382,6 +580,28 @@ impl QuotaPolicy {
     ///
     /// What is shown is [`PartitionId::shown_key`](crate::PartitionId::shown_key), which says nothing about the caller.
     /// Dialects that have no place for it leave it out.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100).with_partition_key())
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=99;t=3564;pk=:0ij1xcNBZmisa+8X:"#);
+    /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600;pk=:0ij1xcNBZmisa+8X:"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub const fn with_partition_key(mut self) -> Self {
         self.shows_partition_key = true;
@@ -413,6 +633,32 @@ impl QuotaPolicy {
     }
 
     /// Adds an extension parameter with a bare name, such as `burst`. You want it only for clients that exist already.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(
+    ///         QuotaPolicy::per_hour("hour", 100)
+    ///             .with_burst_capacity(20)
+    ///             .with_unprefixed_extension("burst", 20)
+    ///             .with_extension("acme-shared", true),
+    ///     )
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600;burst=20;acme-shared"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub fn with_unprefixed_extension(
         self,
@@ -428,6 +674,16 @@ impl QuotaPolicy {
     }
 
     /// The same policy under another name, which need not be known when the program is compiled.
+    ///
+    /// ```
+    /// use tower_quota::QuotaPolicy;
+    ///
+    /// const HOUR: QuotaPolicy = QuotaPolicy::per_hour("hour", 100);
+    ///
+    /// let tenant = 7;
+    /// let policy = HOUR.with_name(format!("hour of tenant {tenant}"));
+    /// assert_eq!((policy.name(), policy.quota()), ("hour of tenant 7", 100));
+    /// ```
     #[must_use]
     pub fn with_name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = name.into();
@@ -459,8 +715,8 @@ impl QuotaPolicy {
         self.algorithm
     }
 
-    /// The most units that can be used at one moment: for a token bucket the quota unless it was set, for a strict one
-    /// half of it.
+    /// The most units that can be used at one moment: the quota unless it was set, half of it, rounded up, for a strict
+    /// token bucket, 1 for a leaky bucket as a meter, and one more than may wait for one with a queue.
     pub const fn burst_capacity(&self) -> u64 {
         match (self.burst_capacity, self.algorithm) {
             (Some(capacity), _) => capacity,
@@ -471,7 +727,7 @@ impl QuotaPolicy {
         }
     }
 
-    /// How many units an instance may take at once, if it may take more than a request costs.
+    /// How many units an instance may take at once, where [`with_unit_block`](Self::with_unit_block) has said so.
     pub const fn unit_block(&self) -> Option<u64> {
         self.unit_block
     }
@@ -481,12 +737,12 @@ impl QuotaPolicy {
         self.is_hidden
     }
 
-    /// The name of the key by which it counts; `None` for the main one.
+    /// The name of the key by which it [counts](Self::counted_by); `None` for the main one.
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// Whether the policy refuses nothing.
+    /// Whether the policy refuses nothing, because it is a [shadow](Self::shadow).
     pub const fn is_shadow(&self) -> bool {
         self.is_shadow
     }
@@ -528,6 +784,15 @@ impl QuotaPolicy {
 }
 
 /// A policy that `build()` has found sound, with the numbers that stores compute with.
+///
+/// ```
+/// use tower_quota::{CheckedPolicies, QuotaPolicy};
+///
+/// let checked = CheckedPolicies::new([QuotaPolicy::per_hour("hour", 100), QuotaPolicy::per_day("day", 500)])?;
+/// let names: Vec<_> = checked.iter().map(|policy| policy.policy().name()).collect();
+/// assert_eq!(names, ["hour", "day"]);
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedPolicy {
     policy: QuotaPolicy,
@@ -675,9 +940,20 @@ impl BlockTerms {
 impl CheckedPolicies {
     /// Checks the policies one by one and together.
     ///
+    /// ```
+    /// use tower_quota::{CheckedPolicies, QuotaPolicy};
+    ///
+    /// let (hour, day) = (QuotaPolicy::per_hour("mails", 2), QuotaPolicy::per_day("mails", 9));
+    /// let error = CheckedPolicies::new([hour, day]).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"policy "mails": the name is used twice; names must be unique"#);
+    /// let error = CheckedPolicies::new([]).unwrap_err();
+    /// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+    /// ```
+    ///
     /// # Errors
     ///
-    /// If there are none or more than 16, if two have the same name, or if one of them is out of its range.
+    /// If there are none or more than 16, if two have the same name (or, once in four thousand million pairs, names that
+    /// stores cannot tell apart), or if one of them is out of its range.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
         let mut checked: Vec<CheckedPolicy> = Vec::new();
         for policy in policies {
