@@ -129,15 +129,31 @@ enum Source {
 ///
 /// ```
 /// use tower_quota::{Decision, Outcome};
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
 ///
-/// fn log(response: &http::Response<()>) {
-///     if let Some(decision) = response.extensions().get::<Decision>() {
-///         if decision.outcome() == Outcome::Refused {
-///             println!("refused, retry after {:?}", decision.retry_after());
-///         }
-///     }
+/// fn log_line<B>(response: &http::Response<B>) -> Option<String> {
+///     let decision = response.extensions().get::<Decision>()?;
+///     let refused = decision.outcome() == Outcome::Refused;
+///     refused.then(|| format!("refused by {}", decision.violated().next().map_or("", |by| by.policy().name())))
 /// }
-/// # log(&http::Response::new(()));
+///
+/// # tokio_test::block_on(async {
+/// # let layer = RateLimitLayer::builder(MemoryStore::new())
+/// #     .scope("api")
+/// #     .key(key::header("x-user-id"))
+/// #     .policy(QuotaPolicy::per_hour("hour", 1))
+/// #     .build()?;
+/// // One request an hour:
+/// assert_eq!(log_line(&send(&layer, Request::get("/")).await), None);
+/// assert_eq!(log_line(&send(&layer, Request::get("/")).await).as_deref(), Some("refused by hour"));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct Decision {
@@ -156,6 +172,54 @@ pub struct Decision {
 }
 
 /// What happens to a request.
+///
+/// ```
+/// # use std::time::Duration;
+/// use tower_quota::{AbnormalUsage, Access, AccessList, Capacity, Decision, Exemption, NoKey, Outcome};
+/// # use tower_quota::PartitionKey;
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
+/// # tokio_test::block_on(async {
+///
+/// let access = AccessList::new(key::client_ip());
+/// access.update(|rules| rules.set_key(PartitionKey::new("x-user-id", "mallory"), Access::Block))?;
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .no_key(NoKey::Refuse)
+///     .policy(QuotaPolicy::per_hour("hour", 1))
+///     .access_list(access)
+///     .exempt(Exemption::path("/health"))
+///     .abnormal_usage(|request| (request.uri.path() == "/.env").then(AbnormalUsage::new))
+///     .capacity(|request| match request.uri.path() {
+///         "/report" => Capacity::Exhausted { retry_after: Duration::from_secs(5) },
+///         _ => Capacity::Full,
+///     })
+///     .build()?;
+///
+/// for (user, path, outcome) in [
+///     ("alice", "/", Outcome::Allowed),
+///     ("alice", "/", Outcome::Refused),
+///     ("alice", "/health", Outcome::Unlimited),
+///     ("alice", "/.env", Outcome::Abnormal),
+///     ("alice", "/report", Outcome::Overloaded),
+///     ("mallory", "/", Outcome::Blocked),
+///     ("", "/", Outcome::Unattributed),
+/// ] {
+///     let response = send(&layer, Request::get(path).header("x-user-id", user)).await;
+///     assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(outcome));
+///     assert_eq!(response.status().is_success(), outcome.is_pass());
+/// }
+/// // What is left is up to the failure mode.
+/// assert!(Outcome::FailedOpen.is_pass() && !Outcome::FailedClosed.is_pass());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -175,8 +239,9 @@ pub enum Outcome {
     Refused,
     /// The request could not be attributed to a caller, and the layer refuses such requests.
     Unattributed,
-    /// No limit applies to this request: its tier is unlimited, it is [exempt](crate::Exemption), or an
-    /// [access list](crate::AccessList) allows its client.
+    /// No limit applies to this request: its tier is unlimited, it is [exempt](crate::Exemption), an
+    /// [access list](crate::AccessList) allows its client, it has no key and the layer
+    /// [lets such requests pass](crate::NoKey::Allow), or the layer is [switched off](crate::RulesHandle::switch_off).
     Unlimited,
 }
 
@@ -371,6 +436,25 @@ impl Decision {
 
     /// How long the request waits for its turn in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) before it is
     /// passed on: zero for all other algorithms, and when it is not passed on at all.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tower_quota::{Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// // One a minute leaves, and ten may wait.
+    /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 10 };
+    /// let policies = CheckedPolicies::new([QuotaPolicy::per_minute("even", 1).with_algorithm(queue)])?;
+    /// let plan = Plan::new(policies, alice, 1);
+    ///
+    /// assert_eq!(store.acquire(plan.clone()).await?.delay(), Duration::ZERO);
+    /// let second = store.acquire(plan).await?;
+    /// assert!((59..=60).contains(&second.delay().as_secs()));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn delay(&self) -> Duration {
         let charges = self.receipt().into_iter().flat_map(Measured::charges);
         let enforced = charges.filter(|(charge, ..)| !charge.is_shadow());
@@ -443,6 +527,35 @@ impl fmt::Debug for Decision {
 }
 
 /// What one policy leaves to a caller after a [`Decision`].
+///
+/// ```
+/// use std::time::Duration;
+/// # use tower_quota::{Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey};
+/// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
+/// # tokio_test::block_on(async {
+/// # let store = MemoryStore::new();
+/// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("hour", 10), QuotaPolicy::per_day("day", 200)])?;
+/// let mails = |count| Plan::new(policies.clone(), alice, count);
+///
+/// let allowed = store.acquire(mails(8)).await?;
+/// let hour = allowed.allowances().next().expect("there is one of each policy");
+/// assert_eq!((hour.policy().name(), hour.partition(), hour.cost()), ("hour", alice, 8));
+/// // 2 are left, and that many come back in 12 minutes.
+/// assert_eq!((hour.remaining(), hour.reset()), (2, Some(Duration::from_secs(12 * 60))));
+/// assert_eq!((hour.is_violated(), hour.retry_after()), (false, None));
+///
+/// let refused = store.acquire(mails(5)).await?;
+/// let violated: Vec<_> = refused.violated().map(|allowance| allowance.policy().name()).collect();
+/// assert_eq!(violated, ["hour"]);
+/// let hour = refused.violated().next().expect("it has refused the request");
+/// assert!(hour.retry_after() <= Some(Duration::from_secs(18 * 60)));
+/// assert_eq!(hour.remaining(), 2);
+/// // A bucket of 10 never lets 11 pass.
+/// assert_eq!(store.acquire(mails(11)).await?.retry_after(), None);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy)]
 pub struct Allowance<'a> {
     charge: Charge<'a>,
@@ -507,7 +620,7 @@ enum Known<'a> {
 }
 
 impl<'a> Allowance<'a> {
-    /// The policy.
+    /// The policy that it is about.
     pub fn policy(&self) -> &'a QuotaPolicy {
         self.charge.policy().policy()
     }

@@ -71,6 +71,26 @@ impl Settlement {
     ///
     /// Unlike a cost of 0, this also gives back bytes and the place in a
     /// [leaky bucket](crate::Algorithm::LeakyBucketQueue), if no other request has come behind it.
+    ///
+    /// ```
+    /// # use tower_quota::{CheckedPolicies, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// let decision = store.acquire(Plan::new(policies.clone(), alice, 5)).await?;
+    /// // The mail server was away.
+    /// let settlement = Settlement::unused(&decision);
+    /// assert_eq!((settlement.is_empty(), settlement.partition()), (false, Some(alice)));
+    /// store.settle(settlement).await?;
+    ///
+    /// let decision = store.acquire(Plan::new(policies, alice, 6)).await?;
+    /// assert_eq!(decision.allowances().next().map(|mails| mails.remaining()), Some(5));
+    /// // That was refused: there is nothing to give back.
+    /// assert!(Settlement::unused(&decision).is_empty());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn unused(decision: &Decision) -> Self {
         Self::of(decision, Costs::NOTHING, Free::All)
     }
@@ -97,12 +117,12 @@ impl Settlement {
         Self(change)
     }
 
-    /// Whether there is anything to do.
+    /// Whether there is nothing to do: nothing was charged, or the cost is what was charged and no slot is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whose quota it is about, if there is anything to do.
+    /// Whose quota it is about, if there is anything to do; the first of them where there are several.
     pub fn partition(&self) -> Option<PartitionId> {
         Some(self.0.as_ref()?.measured.plan.partition())
     }

@@ -22,11 +22,55 @@ use crate::{
 };
 
 /// What happens to a request when the store gives no decision: it is down, too slow, or answers with an error.
+///
+/// ```
+/// use tower_quota::{AcquireFuture, Decision, FailureMode, Outcome, Plan, Store, StoreError, StoreErrorKind};
+/// # use tower_quota::{Settlement, StoreFuture};
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
+///
+/// /// A server that is away.
+/// #[derive(Debug)]
+/// struct Away;
+///
+/// impl Store for Away {
+///     fn acquire(&self, _: Plan) -> AcquireFuture {
+///         AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
+///     }
+///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+///     // …
+/// }
+///
+/// # tokio_test::block_on(async {
+/// let layer = |failure_mode| RateLimitLayer::builder(Away)
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 10))
+///     .failure_mode(failure_mode)
+///     .build();
+///
+/// let open = send(&layer(FailureMode::Open)?, Request::get("/")).await;
+/// assert_eq!(open.status(), 200);
+/// assert!(!open.headers().contains_key("ratelimit"));
+/// assert_eq!(open.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::FailedOpen));
+///
+/// let closed = send(&layer(FailureMode::Closed)?, Request::get("/")).await;
+/// assert_eq!(closed.status(), 503);
+/// assert_eq!(closed.headers()["retry-after"], "1");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {
     /// Refuse it with status 503 and the problem type `temporary-reduced-capacity`. For routes where an uncounted
-    /// request is worse than a failed one: logins, payments.
+    /// request is worse than a failed one: logins, payments. Clients are told to come back after a second.
     Closed,
     /// Pass it on, uncounted and without `RateLimit` fields. The default: an outage of the limiter is not one of the
     /// service.
