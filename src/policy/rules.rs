@@ -13,6 +13,20 @@ use crate::{
 /// You want them where rules come from outside of the program, or change [while it runs](RulesHandle). A layer that has
 /// its policies from [`policy`](crate::RateLimitLayerBuilder::policy) and [`Tiers`](crate::Tiers) needs none.
 ///
+/// They are data and nothing more: what is not sound is refused where they take effect, by
+/// [`build`](crate::RateLimitLayerBuilder::build) or [`RulesHandle::replace`]. Rules have policies or tiers, not both.
+///
+/// ```
+/// use tower_quota::{QuotaPolicy, Rules};
+///
+/// let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 60)).policy(QuotaPolicy::per_day("day", 5_000));
+/// assert_eq!(rules.policies()[1].name(), "day");
+///
+/// let rules = Rules::new().tier("free", [QuotaPolicy::per_minute("minute", 60)]).unlimited("admin");
+/// let tiers: Vec<_> = rules.tiers().map(|(name, policies)| (name, policies.map(<[_]>::len))).collect();
+/// assert_eq!(tiers, [("free", Some(1)), ("admin", None)]);
+/// ```
+///
 /// With the feature `serde` they can be read from any format, see [`QuotaPolicy`]:
 ///
 /// ```
@@ -108,6 +122,7 @@ impl Rules {
 ///
 /// let error = rules.replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 0))).unwrap_err();
 /// assert_eq!(error.to_string(), r#"policy "hour": quota 0 is outside 1..=999999999999999"#);
+/// assert_eq!(rules.current(), Rules::new().policy(QuotaPolicy::per_hour("hour", 10)));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -126,6 +141,33 @@ impl RulesHandle {
 
     /// Puts new rules in the place of the old ones, for all callers. Rules that were being tried are dropped.
     ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// use tower_quota::Rules;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    ///
+    /// layer.rules().replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 20)))?;
+    /// assert_eq!(send(&layer, Request::get("/")).await.headers()["ratelimit-policy"], r#""hour";q=20;w=3600"#);
+    ///
+    /// let tiers = Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 5)]);
+    /// let error = layer.rules().replace(tiers).unwrap_err();
+    /// assert_eq!(error.to_string(), "tiers: nothing says of which tier a request is; set `Tiers::by`");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the rules are not sound, as [`build`](crate::RateLimitLayerBuilder::build) says; or if they have tiers and the
@@ -143,7 +185,42 @@ impl RulesHandle {
     /// Tries new rules on so many percent of the callers, from 0 to 100; the others keep the old ones.
     ///
     /// Who is among them follows from the caller's digest, so that it is the same on every instance and after a restart,
-    /// and those of a smaller share are among those of a larger one. [`replace`](Self::replace) ends it.
+    /// and those of a smaller share are among those of a larger one. With 0 percent nobody is; rules that were tried before
+    /// are dropped. [`replace`](Self::replace) ends it.
+    ///
+    /// A caller is whom the layer's main key names. All requests without that key have the same rules.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// use tower_quota::Rules;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// let new = || Rules::new().policy(QuotaPolicy::per_hour("hour", 5));
+    /// layer.rules().try_on(10, new())?;
+    ///
+    /// let mut with_new_rules = 0;
+    /// for user in 0..1_000 {
+    ///     let response = send(&layer, Request::get("/").header("x-user-id", user)).await;
+    ///     with_new_rules += u32::from(response.headers()["ratelimit-policy"] == r#""hour";q=5;w=3600"#);
+    /// }
+    /// assert!((50..150).contains(&with_new_rules));
+    ///
+    /// let error = layer.rules().try_on(101, new()).unwrap_err();
+    /// assert_eq!(error.to_string(), "rules: 101 percent of the callers is outside 0..=100");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     ///
     /// # Errors
     ///
@@ -167,6 +244,37 @@ impl RulesHandle {
     /// Lets all requests pass uncounted, without asking the store and without fields, until
     /// [`switch_on`](Self::switch_on): for an emergency. Only what an [access list](crate::AccessList) blocks is refused all
     /// the same.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 1))
+    ///     .build()?;
+    /// let rules = layer.rules();
+    ///
+    /// rules.switch_off();
+    /// assert!(!rules.is_on());
+    /// for _ in 0..100 {
+    ///     let response = send(&layer, Request::get("/")).await;
+    ///     assert!(response.status().is_success() && response.headers().is_empty());
+    /// }
+    /// // They have used nothing.
+    /// rules.switch_on();
+    /// for status in [200, 429] {
+    ///     assert_eq!(send(&layer, Request::get("/")).await.status(), status);
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn switch_off(&self) {
         self.switch(false);
     }
@@ -176,7 +284,8 @@ impl RulesHandle {
         self.switch(true);
     }
 
-    /// Whether requests are limited.
+    /// Whether requests are limited: `false` between [`switch_off`](Self::switch_off) and
+    /// [`switch_on`](Self::switch_on).
     pub fn is_on(&self) -> bool {
         self.0.active.load().is_on
     }

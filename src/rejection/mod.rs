@@ -16,7 +16,42 @@ use crate::{
 
 /// A request that is refused: what a custom response is made from.
 ///
-/// See [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with).
+/// The closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with) gets it. It knows why
+/// the request is refused and what the layer would answer; it cannot let the request pass after all.
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
+/// # tokio_test::block_on(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 1))
+///     .respond_with(|rejection| {
+///         let path = rejection.request().uri.path();
+///         let seconds = rejection.retry_after().map_or(0, |wait| wait.as_secs_f64().ceil() as u64);
+///         let by: Vec<_> = rejection.decision().violated().map(|allowance| allowance.policy().name()).collect();
+///         let mut response = Response::new(format!("{path}: {by:?} says to wait {seconds} s").into());
+///         *response.status_mut() = rejection.status();
+///         response
+///     })
+///     .build()?;
+///
+/// send(&layer, Request::get("/search")).await;
+/// let refused = send(&layer, Request::get("/search")).await;
+/// assert_eq!(refused.status(), 429);
+/// assert_eq!(refused.headers()["retry-after"], "3600");
+/// # use http_body_util::BodyExt;
+/// let body = refused.into_body().collect().await?.to_bytes();
+/// assert_eq!(body, r#"/search: ["hour"] says to wait 3600 s"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rejection<'a> {
     decision: &'a Decision,
@@ -148,11 +183,46 @@ impl<'a> Rejection<'a> {
     /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
     /// type of the request, and in header fields a `grpc-status` and a `grpc-message`. The status is
     /// `RESOURCE_EXHAUSTED` if a quota is used up or the usage is abnormal, `UNAVAILABLE` if capacity is reduced or there
-    /// was no decision, `PERMISSION_DENIED` if the caller is unknown or blocked. With the feature `grpc-details` there is a `grpc-status-details-bin`, too: `RetryInfo` with
-    /// the exact wait, and `QuotaFailure` with one violation for each violated policy, whose name is the subject.
-    /// Clients find the fields that the layer adds in the metadata of the status.
+    /// was no decision, `PERMISSION_DENIED` if the caller is unknown or blocked. With the feature `grpc-details` there is a
+    /// `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, and `QuotaFailure` with one violation for each
+    /// violated policy, whose name is the subject. Clients find the fields that the layer adds in the metadata of the
+    /// status.
     ///
     /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// use http::HeaderValue;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 1))
+    ///     .respond_with(|rejection| {
+    ///         let mut response = rejection.to_response();
+    ///         response.headers_mut().insert("link", HeaderValue::from_static("</limits>; rel=help"));
+    ///         response
+    ///     })
+    ///     .build()?;
+    ///
+    /// send(&layer, Request::get("/")).await;
+    /// let refused = send(&layer, Request::get("/")).await;
+    /// assert_eq!(refused.headers()["link"], "</limits>; rel=help");
+    /// assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    /// # use http_body_util::BodyExt;
+    /// let problem: serde_json::Value = serde_json::from_slice(&refused.into_body().collect().await?.to_bytes())?;
+    /// assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    /// assert_eq!((&problem["status"], &problem["violated-policies"][0]), (&429.into(), &"hour".into()));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn to_response(&self) -> Response<Bytes> {
         if let Some(media_type) = grpc::media_type(&self.request.headers) {
             return grpc::response(self, media_type);
