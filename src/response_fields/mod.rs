@@ -90,6 +90,42 @@ enum Form {
 }
 
 /// On which of the responses that were decided on there are fields. See [`ResponseFields::shown_when`].
+///
+/// ```
+/// # use tower_quota::clock::{Clock, Timestamp};
+/// # use http::{HeaderMap, Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+/// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+/// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+/// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+/// #         .scope("api")
+/// #         .key(key::header("x-user-id"))
+/// #         .policy(QuotaPolicy::per_minute("minute", 3))
+/// #         .policy(QuotaPolicy::per_hour("hour", 60))
+/// #         .response_fields(fields)
+/// #         .build()?;
+/// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+/// #     for _ in 1..request {
+/// #         service.clone().oneshot(Request::new(())).await?;
+/// #     }
+/// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+/// # }
+/// # tokio_test::block_on(async {
+/// // Of 3 requests a minute, the fourth is refused.
+/// let are_shown = async |shown_when, request| {
+///     let fields = ResponseFields::draft11().shown_when(shown_when);
+///     told(fields, request).await.map(|headers| headers.contains_key("ratelimit"))
+/// };
+///
+/// assert!(are_shown(ShownWhen::Always, 1).await?);
+/// assert!(!are_shown(ShownWhen::NearExhaustion(50), 1).await?);
+/// assert!(are_shown(ShownWhen::NearExhaustion(50), 2).await?);
+/// assert!(!are_shown(ShownWhen::Refused, 3).await?);
+/// assert!(are_shown(ShownWhen::Refused, 4).await?);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ShownWhen {
@@ -103,6 +139,36 @@ pub enum ShownWhen {
 }
 
 /// What `X-RateLimit-Reset` counts: servers differ. See [`ResponseFields::legacy`].
+///
+/// ```
+/// # use tower_quota::clock::{Clock, Timestamp};
+/// # use http::{HeaderMap, Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+/// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+/// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+/// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+/// #         .scope("api")
+/// #         .key(key::header("x-user-id"))
+/// #         .policy(QuotaPolicy::per_minute("minute", 3))
+/// #         .policy(QuotaPolicy::per_hour("hour", 60))
+/// #         .response_fields(fields)
+/// #         .build()?;
+/// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+/// #     for _ in 1..request {
+/// #         service.clone().oneshot(Request::new(())).await?;
+/// #     }
+/// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+/// # }
+/// # tokio_test::block_on(async {
+/// // The clock shows 1 000 000 000 s, and a second request is allowed after the first of three a minute.
+/// let seconds = told(ResponseFields::legacy(LegacyReset::Seconds), 1).await?;
+/// assert_eq!(seconds["x-ratelimit-reset"], "40");
+/// let moment = told(ResponseFields::legacy(LegacyReset::UnixTime), 1).await?;
+/// assert_eq!(moment["x-ratelimit-reset"], "1000000040");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LegacyReset {
@@ -134,12 +200,71 @@ impl ResponseFields {
         }
     }
 
-    /// `RateLimit` and `RateLimit-Policy` as draft-ietf-httpapi-ratelimit-headers-11 has them. The default.
+    /// `RateLimit` and `RateLimit-Policy` as draft-ietf-httpapi-ratelimit-headers-11 has them. The default. See the
+    /// [`fields::draft11`](crate::fields::draft11) module for what they look like.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// let headers = told(ResponseFields::draft11(), 1).await?;
+    /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40, "hour";r=59;t=3540"#);
+    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn draft11() -> Self {
         Self::new(Form::Draft11)
     }
 
     /// The dialect between draft-06 and draft-11, in which names are Tokens. `build()` refuses names that are none.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// let headers = told(ResponseFields::in_between(), 1).await?;
+    /// assert_eq!(headers["ratelimit"], "minute;r=2;t=40, hour;r=59;t=3540");
+    /// assert_eq!(headers["ratelimit-policy"], "minute;q=3;w=60, hour;q=60;w=3600");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn in_between() -> Self {
         Self::new(Form::InBetween)
     }
@@ -149,6 +274,37 @@ impl ResponseFields {
     ///
     /// Only policies that count requests are shown: there is no word for another unit. `build()` refuses two policies
     /// with the same quota, which nothing would tell apart.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// let headers = told(ResponseFields::draft06(), 1).await?;
+    /// assert_eq!(headers["ratelimit-limit"], "3");
+    /// assert_eq!(headers["ratelimit-remaining"], "2");
+    /// assert_eq!(headers["ratelimit-reset"], "40");
+    /// assert_eq!(headers["ratelimit-policy"], "3;w=60, 60;w=3600");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn draft06() -> Self {
         Self::new(Form::Draft06)
     }
@@ -158,41 +314,217 @@ impl ResponseFields {
     /// No document says what they mean. Here they are the quota, what is left of it, and when more is there, and only
     /// policies that count requests are shown. If an inner service has sent one of them, nobody knows in which
     /// meaning, and none is touched.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// let headers = told(ResponseFields::legacy(LegacyReset::Seconds), 1).await?;
+    /// assert_eq!(headers["x-ratelimit-limit"], "3");
+    /// assert_eq!(headers["x-ratelimit-remaining"], "2");
+    /// assert_eq!(headers["x-ratelimit-reset"], "40");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn legacy(reset: LegacyReset) -> Self {
         Self::new(Form::Legacy(reset))
     }
 
     /// No fields at all. [`Retry-After`](crate::Rejection::retry_after) stays.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// assert!(told(ResponseFields::none(), 1).await?.is_empty());
+    /// // The fourth request of three a minute is refused.
+    /// let headers = told(ResponseFields::none(), 4).await?;
+    /// assert!(!headers.contains_key("ratelimit") && headers.contains_key("retry-after"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn none() -> Self {
         Self::new(Form::None)
     }
 
     /// Adds the three numbers of draft-06 to the fields of draft-11, for clients that know either. `RateLimit-Policy`
     /// stays in the form of draft-11, since both have it. `build()` refuses it beside other dialects.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// let headers = told(ResponseFields::draft11().with_draft06_limit(), 1).await?;
+    /// assert_eq!(headers["ratelimit-remaining"], "2");
+    /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40, "hour";r=59;t=3540"#);
+    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
+    ///
+    /// let error = told(ResponseFields::draft06().with_draft06_limit(), 1).await.unwrap_err();
+    /// assert!(error.to_string().contains("it goes with draft-11 only"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn with_draft06_limit(mut self) -> Self {
         self.adds_draft06_limit = true;
         self
     }
 
-    /// Shows only the policy with the fewest units left, of each quota unit, in `RateLimit`. Default: all.
+    /// Shows only the policy with the fewest units left, of each quota unit, in `RateLimit`. Default: all. Those with the
+    /// same number left differ by the later reset. `RateLimit-Policy` has all of them either way.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// let headers = told(ResponseFields::draft11().closest_only(), 1).await?;
+    /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40"#);
+    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn closest_only(mut self) -> Self {
         self.closest_only = true;
         self
     }
 
-    /// On which responses the fields are. Default: all that were decided on.
+    /// On which responses the fields are: see [`ShownWhen`]. Default: all that were decided on.
     pub const fn shown_when(mut self, shown_when: ShownWhen) -> Self {
         self.shown_when = shown_when;
         self
     }
 
     /// Leaves out `RateLimit`, or the three fields in its place.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let headers = told(ResponseFields::draft11().without_limits(), 1).await?;
+    /// assert!(!headers.contains_key("ratelimit") && headers.contains_key("ratelimit-policy"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn without_limits(mut self) -> Self {
         self.without_limits = true;
         self
     }
 
     /// Leaves out `RateLimit-Policy`.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let headers = told(ResponseFields::draft11().without_policies(), 1).await?;
+    /// assert!(headers.contains_key("ratelimit") && !headers.contains_key("ratelimit-policy"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn without_policies(mut self) -> Self {
         self.without_policies = true;
         self
@@ -202,6 +534,32 @@ impl ResponseFields {
     ///
     /// By default a redirect says nothing about limits of which 10 % or less are left, so that a client does not put off
     /// the request which it is told to make.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
+    /// # tokio_test::block_on(async {
+    /// // What does a redirect say when 1 of 10 requests is left?
+    /// let redirect = async |fields| {
+    ///     let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///         .scope("api")
+    ///         .key(key::header("x-user-id"))
+    ///         .policy(QuotaPolicy::per_hour("hour", 10))
+    ///         .cost(9)
+    ///         .response_fields(fields)
+    ///         .build()?;
+    ///     let inner = async |_| Response::builder().status(307).header("location", "/there").body(String::new());
+    ///     let response = layer.layer(service_fn(inner)).oneshot(Request::new(())).await?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(response.headers().get("ratelimit").cloned())
+    /// };
+    ///
+    /// assert_eq!(redirect(ResponseFields::draft11()).await?, None);
+    /// let told = redirect(ResponseFields::draft11().with_low_limits_on_redirects()).await?;
+    /// assert_eq!(told.expect("low limits are shown"), r#""hour";r=1;t=360"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn with_low_limits_on_redirects(mut self) -> Self {
         self.low_limits_on_redirects = true;
         self
@@ -211,6 +569,35 @@ impl ResponseFields {
     /// 2, the default.
     ///
     /// The time is lengthened as needed; what is left is never lowered for it.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # tokio_test::block_on(async {
+    /// // A minute of 60 requests ends in 10 seconds, and 59 are left.
+    /// let told = async |fields| {
+    ///     let clock = Clock::manual(Timestamp::from_micros(50_000_000));
+    ///     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    ///         .scope("api")
+    ///         .key(key::header("x-user-id"))
+    ///         .policy(QuotaPolicy::per_minute("minute", 60).with_algorithm(Algorithm::FixedWindow))
+    ///         .response_fields(fields)
+    ///         .build()?;
+    ///     # let inner = service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new())));
+    ///     let response = layer.layer(inner).oneshot(Request::new(())).await?;
+    ///     Ok::<_, Box<dyn std::error::Error>>(response.headers()["ratelimit"].clone())
+    /// };
+    ///
+    /// assert_eq!(told(ResponseFields::draft11()).await?, r#""minute";r=59;t=30"#);
+    /// assert_eq!(told(ResponseFields::draft11().with_ratio_cap(1)).await?, r#""minute";r=59;t=59"#);
+    /// let error = told(ResponseFields::draft11().with_ratio_cap(3)).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "response fields: ratio cap 3 is outside 1..=2");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn with_ratio_cap(mut self, factor: u32) -> Self {
         self.ratio_cap = factor;
         self
@@ -222,15 +609,37 @@ impl ResponseFields {
     /// more than once for a response.
     ///
     /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
-    /// use tower_quota::ResponseFields;
     ///
-    /// let is_busy = Arc::new(AtomicBool::new(false));
+    /// let is_busy = Arc::new(AtomicBool::new(true));
     /// let fields = ResponseFields::draft11().lowered_by(move |allowance| match is_busy.load(Ordering::Relaxed) {
     ///     true => allowance.remaining() / 4,
     ///     false => allowance.remaining(),
     /// });
-    /// # let _ = fields;
+    /// // 2 of 3 are left for the minute, and 59 of 60 for the hour.
+    /// assert_eq!(told(fields, 1).await?["ratelimit"], r#""minute";r=0;t=40, "hour";r=14;t=3540"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn lowered_by<F>(mut self, lower: F) -> Self
     where
@@ -241,15 +650,82 @@ impl ResponseFields {
     }
 
     /// Lengthens the times of each response by the same random number of whole seconds, up to `most`, an hour at most.
-    /// Default: zero.
+    /// Default: zero. Parts of a second count for nothing.
     ///
     /// Clients that were told the same moment then come back at different ones.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// use std::time::Duration;
+    ///
+    /// let fields = ResponseFields::legacy(LegacyReset::Seconds).with_jitter(Duration::from_secs(30));
+    /// for _ in 0..50 {
+    ///     let reset: u64 = told(fields.clone(), 1).await?["x-ratelimit-reset"].to_str()?.parse()?;
+    ///     assert!((40..=70).contains(&reset));
+    /// }
+    /// let error = told(ResponseFields::draft11().with_jitter(Duration::from_secs(3_601)), 1).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "response fields: jitter 3601s is above 3600s");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn with_jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
         self
     }
 
-    /// Writes `Retry-After` as a date instead of seconds. A date is of use only to clients whose clocks are right.
+    /// Writes `Retry-After` as a date instead of seconds, by the system's clock. A date is of use only to clients whose
+    /// clocks are right.
+    ///
+    /// ```
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// use tower_quota::fields::RetryAfter;
+    ///
+    /// // The fourth of three requests a minute is refused.
+    /// let seconds = told(ResponseFields::draft11(), 4).await?;
+    /// assert_eq!(RetryAfter::read(&seconds)?.and_then(RetryAfter::date), None);
+    /// let date = told(ResponseFields::draft11().with_retry_after_as_date(), 4).await?;
+    /// assert!(RetryAfter::read(&date)?.and_then(RetryAfter::date).is_some());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn with_retry_after_as_date(mut self) -> Self {
         self.retry_after_as_date = true;
         self
@@ -257,6 +733,26 @@ impl ResponseFields {
 
     /// Shows the usual policies in `RateLimit-Policy` while the [capacity](crate::Capacity) is reduced. Default: the
     /// reduced ones.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{Capacity, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .capacity(|_| Capacity::Reduced { percent: 50 })
+    ///     .response_fields(ResponseFields::draft11().with_usual_policies())
+    ///     .build()?;
+    /// # let inner = service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new())));
+    /// let response = layer.layer(inner).oneshot(Request::new(())).await?;
+    /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600"#);
+    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=49;t=3528"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn with_usual_policies(mut self) -> Self {
         self.usual_policies = true;
         self
@@ -265,22 +761,71 @@ impl ResponseFields {
     /// Removes the fields of an inner service instead of joining them. Default: they are joined.
     ///
     /// Only for a gateway that is a part of the service itself: what the inner service enforces is hidden from clients.
+    /// Nothing is removed from responses to which the layer adds no fields, because of [`shown_when`](Self::shown_when) or
+    /// [`none`](Self::none).
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
+    /// # tokio_test::block_on(async {
+    /// let told = async |fields| {
+    ///     let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///         .scope("gateway")
+    ///         .key(key::header("x-user-id"))
+    ///         .policy(QuotaPolicy::per_hour("hour", 100))
+    ///         .response_fields(fields)
+    ///         .build()?;
+    ///     // The service behind the gateway has limits, too.
+    ///     let inner = async |_| Response::builder().header("ratelimit", r#""inner";r=5;t=9"#).body(String::new());
+    ///     let response = layer.layer(service_fn(inner)).oneshot(Request::new(())).await?;
+    ///     let values = response.headers().get_all("ratelimit").iter().map(|value| value.to_str());
+    ///     Ok::<_, Box<dyn std::error::Error>>(values.collect::<Result<Vec<_>, _>>()?.join(", "))
+    /// };
+    ///
+    /// let joined = told(ResponseFields::draft11()).await?;
+    /// assert!(joined.contains(r#""inner";r=5"#) && joined.contains(r#""hour";r=99"#));
+    /// assert_eq!(told(ResponseFields::draft11().replacing()).await?, r#""hour";r=99;t=3564"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn replacing(mut self) -> Self {
         self.replacing = true;
         self
     }
 
-    /// Adds fields of your own to each response that was decided on. The closure must not block.
+    /// Adds fields of your own to each response that was decided on, also where [`shown_when`](Self::shown_when) leaves out
+    /// those of the layer, and beside [`none`](Self::none). The closure must not block.
     ///
     /// ```
-    /// use tower_quota::ResponseFields;
-    ///
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # use http::{HeaderMap, Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
+    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
+    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+    /// #         .scope("api")
+    /// #         .key(key::header("x-user-id"))
+    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
+    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
+    /// #         .response_fields(fields)
+    /// #         .build()?;
+    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
+    /// #     for _ in 1..request {
+    /// #         service.clone().oneshot(Request::new(())).await?;
+    /// #     }
+    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
+    /// # }
+    /// # tokio_test::block_on(async {
     /// let fields = ResponseFields::draft06().with_extra_fields(|decision, headers| {
-    ///     if let Some(day) = decision.allowances().find(|allowance| allowance.policy().name() == "day") {
-    ///         headers.insert("acme-ratelimit-daylimit", day.policy().quota().into());
+    ///     if let Some(hour) = decision.allowances().find(|allowance| allowance.policy().name() == "hour") {
+    ///         headers.insert("acme-ratelimit-hourlimit", hour.policy().quota().into());
     ///     }
     /// });
-    /// # let _ = fields;
+    /// assert_eq!(told(fields, 1).await?["acme-ratelimit-hourlimit"], "60");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn with_extra_fields<F>(mut self, extra: F) -> Self
     where
