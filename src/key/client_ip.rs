@@ -64,7 +64,28 @@ pub fn client_ip() -> ClientIp {
     }
 }
 
-/// See [`client_ip`].
+/// The extractor that [`client_ip`] makes, and its settings, which [`build`](crate::RateLimitLayerBuilder::build) checks.
+///
+/// As a key it groups clients by network; [`resolve`](Self::resolve) finds the address itself. It is also what an
+/// [`AccessList`](crate::AccessList) and an [`Exemption`](crate::Exemption) find addresses by, without the grouping.
+///
+/// ```
+/// use tower_quota::key::{self, ClientIp, KeyExtractor};
+/// # use std::net::{IpAddr, SocketAddr};
+/// # use tower_quota::key::PeerAddress;
+/// # fn from(address: &str) -> http::request::Parts {
+/// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
+/// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
+/// # }
+///
+/// let client_ip: ClientIp = key::client_ip().ipv6_prefix(56);
+/// let (one, other) = (from("2001:db8:0:a1::1"), from("2001:db8:0:b2::2"));
+/// assert_eq!(client_ip.extract(&one), client_ip.extract(&other));
+/// assert_ne!(client_ip.resolve(&one), client_ip.resolve(&other));
+///
+/// let error = key::client_ip().ipv6_prefix(129).check().unwrap_err();
+/// assert_eq!(error.to_string(), "key: IPv6 prefix 129 is outside 1..=128");
+/// ```
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     field: ForwardingField,
@@ -78,6 +99,25 @@ pub struct ClientIp {
 ///
 /// Only one is believed, the one that your proxies really write: a proxy that writes `X-Forwarded-For` passes on a
 /// `Forwarded` field just as the client has sent it, and the other way round. To believe both is to believe clients.
+///
+/// ```
+/// use tower_quota::key::{self, ForwardingField};
+/// # use std::net::{IpAddr, SocketAddr};
+/// # use tower_quota::key::PeerAddress;
+/// # fn from(address: &str) -> http::request::Parts {
+/// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
+/// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
+/// # }
+///
+/// let mut request = from("10.0.0.1");
+/// request.headers.insert("forwarded", "for=203.0.113.9".parse()?);
+/// request.headers.insert("x-forwarded-for", "192.0.2.66".parse()?); // passed on as the client has sent it
+///
+/// let believing = |field| key::client_ip().trusted_proxies(field, ["10.0.0.1"]);
+/// assert_eq!(believing(ForwardingField::Forwarded).resolve(&request), Some("203.0.113.9".parse()?));
+/// assert_eq!(believing(ForwardingField::XForwardedFor).resolve(&request), Some("192.0.2.66".parse()?));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ForwardingField {
@@ -135,6 +175,23 @@ impl ClientIp {
     /// Groups IPv4 clients by networks of this prefix length, 1 to 32; 32, each address by itself, by default.
     ///
     /// Anything else is an error of [`build`](crate::RateLimitLayerBuilder::build).
+    ///
+    /// ```
+    /// use tower_quota::key::{self, KeyExtractor};
+    /// # use std::net::{IpAddr, SocketAddr};
+    /// # use tower_quota::key::PeerAddress;
+    /// # fn from(address: &str) -> http::request::Parts {
+    /// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
+    /// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
+    /// # }
+    ///
+    /// let by_network = key::client_ip().ipv4_prefix(24);
+    /// assert_eq!(by_network.extract(&from("192.0.2.1")), by_network.extract(&from("192.0.2.254")));
+    /// assert_ne!(by_network.extract(&from("192.0.2.1")), by_network.extract(&from("192.0.3.1")));
+    ///
+    /// let error = key::client_ip().ipv4_prefix(0).check().unwrap_err();
+    /// assert_eq!(error.to_string(), "key: IPv4 prefix 0 is outside 1..=32");
+    /// ```
     #[must_use]
     pub fn ipv4_prefix(mut self, length: u8) -> Self {
         self.ipv4_prefix = length;
@@ -148,6 +205,22 @@ impl ClientIp {
     /// address, and a fresh quota, for every request.
     ///
     /// Anything else is an error of [`build`](crate::RateLimitLayerBuilder::build).
+    ///
+    /// ```
+    /// use tower_quota::{ToPartitionKey, key::{self, KeyExtractor}};
+    /// # use std::net::{IpAddr, SocketAddr};
+    /// # use tower_quota::key::PeerAddress;
+    /// # fn from(address: &str) -> http::request::Parts {
+    /// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
+    /// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
+    /// # }
+    ///
+    /// let by_subscriber = key::client_ip().ipv6_prefix(48);
+    /// let first: IpAddr = "2001:db8:7::".parse()?;
+    /// assert_eq!(by_subscriber.extract(&from("2001:db8:7:ffff::1")), Some(first.to_partition_key()));
+    /// assert_ne!(by_subscriber.extract(&from("2001:db8:8::1")), Some(first.to_partition_key()));
+    /// # Ok::<_, std::net::AddrParseError>(())
+    /// ```
     #[must_use]
     pub fn ipv6_prefix(mut self, length: u8) -> Self {
         self.ipv6_prefix = length;
@@ -158,6 +231,20 @@ impl ClientIp {
     ///
     /// IPv4-mapped addresses are returned as IPv4. The address identifies a person in many places; the crate itself
     /// never logs it.
+    ///
+    /// ```
+    /// use tower_quota::key;
+    /// # use std::net::{IpAddr, SocketAddr};
+    /// # use tower_quota::key::PeerAddress;
+    /// # fn from(address: &str) -> http::request::Parts {
+    /// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
+    /// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
+    /// # }
+    ///
+    /// assert_eq!(key::client_ip().resolve(&from("::ffff:192.0.2.1")), Some("192.0.2.1".parse()?));
+    /// assert_eq!(key::client_ip().resolve(&http::Request::new(()).into_parts().0), None);
+    /// # Ok::<_, std::net::AddrParseError>(())
+    /// ```
     pub fn resolve(&self, request: &Parts) -> Option<IpAddr> {
         let peer = peer::address(&request.extensions)?.ip().to_canonical();
         // The nearest proxy has written the right end of the last line.

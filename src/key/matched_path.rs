@@ -42,7 +42,17 @@ pub const fn matched_path() -> MatchedPath {
     MatchedPath(())
 }
 
-/// See [`matched_path`].
+/// The extractor that [`matched_path`] makes. It has its name for structs and signatures.
+///
+/// ```
+/// use tower_quota::key::{self, KeyExtractor, MatchedPath};
+///
+/// let by_route: MatchedPath = key::matched_path();
+/// // No router has seen the request.
+/// let (request, ()) = http::Request::get("/users/7").body(())?.into_parts();
+/// assert!(by_route.extract(&request).is_none());
+/// # Ok::<_, http::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MatchedPath(());
 

@@ -42,11 +42,43 @@ use crate::{
 ///
 /// The crate's extractors are made by the functions of this [module](self) and combined with
 /// [`or_else`](Self::or_else) and [`and`](Self::and).
+///
+/// Write your own for what they do not know. It is called for every request, so it must not block.
+///
+/// ```
+/// use http::{Request, request::Parts};
+/// use tower_quota::{PartitionKey, key::KeyExtractor};
+///
+/// /// The first label of the host: each customer has a name of its own.
+/// struct Tenant;
+///
+/// impl KeyExtractor for Tenant {
+///     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
+///         let (tenant, _) = request.headers.get("host")?.to_str().ok()?.split_once('.')?;
+///         Some(PartitionKey::new("tenant", tenant))
+///     }
+/// }
+///
+/// let (request, ()) = Request::get("/").header("host", "acme.example.com").body(())?.into_parts();
+/// assert_eq!(Tenant.extract(&request), Some(PartitionKey::new("tenant", "acme")));
+/// let (request, ()) = Request::get("/").body(())?.into_parts();
+/// assert_eq!(Tenant.extract(&request), None);
+/// # Ok::<_, http::Error>(())
+/// ```
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key of the caller, `None` if this request does not show it.
     fn extract(&self, request: &Parts) -> Option<PartitionKey>;
 
-    /// Called once by [`build`](crate::RateLimitLayerBuilder::build), to find mistakes before the first request.
+    /// Called once by [`build`](crate::RateLimitLayerBuilder::build), to find mistakes before the first request. Finds none
+    /// unless it is written otherwise.
+    ///
+    /// ```
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// assert!(key::header("x-user-id").check().is_ok());
+    /// let error = key::header("x user id").check().unwrap_err();
+    /// assert_eq!(error.to_string(), r#"key: "x user id" is not the name of a header"#);
+    /// ```
     ///
     /// # Errors
     ///
@@ -56,6 +88,22 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 
     /// Takes the key of `other` for requests that have none of this kind.
+    ///
+    /// ```
+    /// use tower_quota::key::{self, KeyExtractor};
+    /// # use http::{Request, request::Parts};
+    /// # use tower_quota::PartitionKey;
+    /// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+    ///
+    /// let by_caller = key::header("x-user-id").or_else(key::header("x-api-key"));
+    /// let (user, api_key) = (PartitionKey::new("x-user-id", "alice"), PartitionKey::new("x-api-key", "4711"));
+    ///
+    /// let both = parts(Request::get("/").header("x-user-id", "alice").header("x-api-key", "4711"));
+    /// assert_eq!(by_caller.extract(&both), Some(user));
+    /// let one = parts(Request::get("/").header("x-api-key", "4711"));
+    /// assert_eq!(by_caller.extract(&one), Some(api_key));
+    /// assert_eq!(by_caller.extract(&parts(Request::get("/"))), None);
+    /// ```
     fn or_else<K: KeyExtractor>(self, other: K) -> OrElse<Self, K>
     where
         Self: Sized,
@@ -67,6 +115,21 @@ pub trait KeyExtractor: Send + Sync + 'static {
     }
 
     /// Takes both keys together, for a quota per user *and* route, say. A request that lacks one of them has no key.
+    ///
+    /// ```
+    /// use tower_quota::key::{self, KeyExtractor};
+    /// # use http::{Request, request::Parts};
+    /// # use tower_quota::PartitionKey;
+    /// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+    ///
+    /// let by_method = key::from_fn(|request| Some(PartitionKey::new("method", request.method.as_str())));
+    /// let by_user_and_method = key::header("x-user-id").and(by_method);
+    ///
+    /// let request = parts(Request::put("/").header("x-user-id", "alice"));
+    /// let expected = PartitionKey::new("x-user-id", "alice").and(PartitionKey::new("method", "PUT"));
+    /// assert_eq!(by_user_and_method.extract(&request), Some(expected));
+    /// assert_eq!(by_user_and_method.extract(&parts(Request::put("/"))), None);
+    /// ```
     fn and<K: KeyExtractor>(self, other: K) -> And<Self, K>
     where
         Self: Sized,
@@ -82,6 +145,28 @@ pub trait KeyExtractor: Send + Sync + 'static {
 ///
 /// The layer that puts it there has to be *outside* of the rate limit layer, and must have verified what it says: a
 /// quota that is charged to an unverified name is a way to use up somebody else's.
+///
+/// Requests without such a value have no key of this kind.
+///
+/// ```
+/// use tower_quota::{PartitionKey, ToPartitionKey, key::{self, KeyExtractor}};
+/// # use http::{Request, request::Parts};
+/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+///
+/// #[derive(Clone)]
+/// struct UserId(u64);
+///
+/// impl ToPartitionKey for UserId {
+///     fn to_partition_key(&self) -> PartitionKey {
+///         PartitionKey::new("user", self.0.to_be_bytes())
+///     }
+/// }
+///
+/// let by_user = key::extension::<UserId>();
+/// let request = parts(Request::get("/").extension(UserId(7)));
+/// assert_eq!(by_user.extract(&request), Some(UserId(7).to_partition_key()));
+/// assert_eq!(by_user.extract(&parts(Request::get("/"))), None);
+/// ```
 pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
     Extension(PhantomData)
 }
@@ -91,16 +176,44 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
 /// Use it only for a header that a trusted gateway in front of the service sets or removes: any client can send any
 /// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is
 /// unclear who it is from.
+///
+/// A name that no header can have is an error of [`build`](crate::RateLimitLayerBuilder::build).
+///
+/// ```
+/// use tower_quota::key::{self, KeyExtractor};
+/// # use http::{Request, request::Parts};
+/// # use tower_quota::PartitionKey;
+/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+///
+/// let by_user = key::header("X-User-Id");
+/// let request = |user| Request::get("/").header("x-user-id", user);
+/// assert_eq!(by_user.extract(&parts(request("alice"))), Some(PartitionKey::new("x-user-id", "alice")));
+/// assert_eq!(by_user.extract(&parts(request(""))), None);
+/// assert_eq!(by_user.extract(&parts(request("alice").header("x-user-id", "bob"))), None);
+/// ```
 pub fn header(name: impl AsRef<str>) -> Header {
     Header(HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned()))
 }
 
-/// Whatever a closure makes of the request.
+/// Whatever a closure makes of the request. It is called for every request, so it must not block.
+///
+/// What any client can choose, such as the path, gives it as many partitions as it likes, each with a full quota: take
+/// only values of which there are few.
 ///
 /// ```
-/// use tower_quota::{PartitionKey, key};
+/// use tower_quota::key::{self, KeyExtractor};
+/// # use http::{Request, request::Parts};
+/// # use tower_quota::PartitionKey;
+/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
-/// let by_method = key::from_fn(|request| Some(PartitionKey::new("method", request.method.as_str())));
+/// // The first segment of the path says which of a few services it is about.
+/// let by_service = key::from_fn(|request| {
+///     let service = request.uri.path().split('/').nth(1)?;
+///     ["mails", "files"].contains(&service).then(|| PartitionKey::new("service", service))
+/// });
+/// let of = |path| by_service.extract(&parts(Request::get(path)));
+/// assert_eq!(of("/mails/7"), Some(PartitionKey::new("service", "mails")));
+/// assert_eq!(of("/whatever"), None);
 /// ```
 pub fn from_fn<F>(extract: F) -> FromFn<F>
 where
@@ -109,7 +222,19 @@ where
     FromFn(extract)
 }
 
-/// See [`extension`].
+/// The extractor that [`extension`] makes. It has its name for structs and signatures.
+///
+/// ```
+/// use tower_quota::key::{self, Extension, KeyExtractor};
+/// # use http::{Request, request::Parts};
+/// # use tower_quota::PartitionKey;
+/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+///
+/// let by_number: Extension<u64> = key::extension();
+/// let (seven, text) = (Request::get("/").extension(7_u64), Request::get("/").extension("7"));
+/// assert!(by_number.extract(&parts(seven)).is_some());
+/// assert!(by_number.extract(&parts(text)).is_none());
+/// ```
 pub struct Extension<T>(PhantomData<fn() -> T>);
 
 impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
@@ -130,7 +255,22 @@ impl<T> fmt::Debug for Extension<T> {
     }
 }
 
-/// See [`header`].
+/// The extractor that [`header`] makes. It has its name for structs and signatures.
+///
+/// ```
+/// use tower_quota::key::{self, Header, KeyExtractor};
+/// # use http::{Request, request::Parts};
+/// # use tower_quota::PartitionKey;
+/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+///
+/// struct Gateway {
+///     user: Header,
+/// }
+///
+/// let gateway = Gateway { user: key::header("x-user-id") };
+/// let request = parts(Request::get("/").header("x-user-id", "alice"));
+/// assert_eq!(gateway.user.extract(&request), Some(PartitionKey::new("x-user-id", "alice")));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Header(Result<HeaderName, String>);
 
@@ -154,7 +294,20 @@ impl KeyExtractor for Header {
     }
 }
 
-/// See [`from_fn`].
+/// The extractor that [`from_fn`] makes. It has its name for structs and signatures.
+///
+/// ```
+/// use tower_quota::key::{self, FromFn, KeyExtractor};
+/// # use http::{Request, request::Parts};
+/// # use tower_quota::PartitionKey;
+/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+///
+/// type ByMethod = FromFn<fn(&Parts) -> Option<PartitionKey>>;
+///
+/// let by_method: ByMethod = key::from_fn(|request| Some(PartitionKey::new("method", request.method.as_str())));
+/// let request = parts(Request::delete("/"));
+/// assert_eq!(by_method.extract(&request), Some(PartitionKey::new("method", "DELETE")));
+/// ```
 #[derive(Clone)]
 pub struct FromFn<F>(F);
 
@@ -173,7 +326,21 @@ impl<F> fmt::Debug for FromFn<F> {
     }
 }
 
-/// See [`KeyExtractor::or_else`].
+/// The extractor that [`KeyExtractor::or_else`] makes: the first key, or else the second one.
+///
+/// ```
+/// use tower_quota::key::{self, Header, KeyExtractor, OrElse};
+/// # use http::{Request, request::Parts};
+/// # use tower_quota::PartitionKey;
+/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+///
+/// fn by_caller() -> OrElse<Header, Header> {
+///     key::header("x-user-id").or_else(key::header("x-api-key"))
+/// }
+///
+/// let request = parts(Request::get("/").header("x-api-key", "4711"));
+/// assert_eq!(by_caller().extract(&request), Some(PartitionKey::new("x-api-key", "4711")));
+/// ```
 #[derive(Clone, Debug)]
 pub struct OrElse<A, B> {
     first: A,
@@ -190,7 +357,21 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
     }
 }
 
-/// See [`KeyExtractor::and`].
+/// The extractor that [`KeyExtractor::and`] makes: both keys, or none.
+///
+/// ```
+/// use tower_quota::key::{self, And, Header, KeyExtractor};
+/// # use http::{Request, request::Parts};
+/// # use tower_quota::PartitionKey;
+/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
+///
+/// fn by_user_and_device() -> And<Header, Header> {
+///     key::header("x-user-id").and(key::header("x-device"))
+/// }
+///
+/// let request = Request::get("/").header("x-user-id", "alice");
+/// assert!(by_user_and_device().extract(&parts(request)).is_none());
+/// ```
 #[derive(Clone, Debug)]
 pub struct And<A, B> {
     first: A,

@@ -13,7 +13,35 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// Settings of a [`TierLayer`]. All have a default.
+/// Settings of a [`TierLayer`]. All have a default, and nothing is checked before [`build`](Self::build).
+///
+/// ```
+/// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+/// # use http::Request;
+/// # use tower::{Layer, Service, ServiceExt, service_fn};
+/// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+/// # /// The tier that a request of this user carries behind the layer.
+/// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+/// #     let inner = service_fn(async |request: Request<()>| {
+/// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+/// #         Ok::<_, Infallible>(tier)
+/// #     });
+/// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+/// # }
+/// # tokio_test::block_on(async {
+/// # tokio::time::pause();
+/// let builder = || TierLayer::by_extension(|user: u64| async move {
+///     Ok::<_, Infallible>((user == 7).then_some("premium"))
+/// });
+/// let layer = builder().time_to_live(Duration::from_secs(300)).max_users(10_000).build()?;
+/// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+/// assert_eq!(tier_of(&layer, 8).await, None);
+///
+/// let error = builder().max_look_ups(0).build().unwrap_err();
+/// assert_eq!(error.to_string(), "tier layer: max_look_ups 0 is outside 1..=65536");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TierLayerBuilder {
     source: Box<dyn Source>,
@@ -45,6 +73,41 @@ impl TierLayerBuilder {
     ///
     /// It is how long a change of a plan may go unseen, unless the user is [forgotten](TierCache::forget). An answer
     /// that comes too late for it, from a source that is slower than this, is used as a [stale](Self::stale_for) one.
+    ///
+    /// ```
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
+    /// let builder = || TierLayer::by_extension(|_user: u64| async {
+    ///     // The plan is another one when the source is asked again.
+    ///     Ok::<_, Infallible>(Some(["free", "premium"][CALLS.fetch_add(1, Ordering::Relaxed)]))
+    /// });
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let layer = builder().time_to_live(Duration::from_secs(40)).clock(clock.clone()).build()?;
+    ///
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
+    /// clock.advance(Duration::from_secs(29));
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
+    /// clock.advance(Duration::from_secs(11));
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+    ///
+    /// let error = builder().time_to_live(Duration::ZERO).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "tier layer: time_to_live 0ns is outside 1ms..=604800s");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.settings.times.time_to_live = time;
         self
@@ -52,6 +115,41 @@ impl TierLayerBuilder {
 
     /// How long after its time to live an answer is used where no newer one can be had in time, up to 7 days; zero means
     /// not at all. Default: 10 minutes.
+    ///
+    /// ```
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// static IS_DOWN: AtomicBool = AtomicBool::new(false);
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let layer = TierLayer::by_extension(|_user: u64| async {
+    ///     if IS_DOWN.load(Ordering::Relaxed) { Err("connection refused") } else { Ok(Some("premium")) }
+    /// })
+    /// .time_to_live(Duration::from_secs(60))
+    /// .stale_for(Duration::from_secs(300))
+    /// .clock(clock.clone())
+    /// .build()?;
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+    ///
+    /// IS_DOWN.store(true, Ordering::Relaxed);
+    /// clock.advance(Duration::from_secs(359));
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(tier_of(&layer, 7).await, None);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.settings.times.stale_for = time;
         self
@@ -60,6 +158,38 @@ impl TierLayerBuilder {
     /// How long a request waits for a look-up, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After it the request goes on with what is known, and the look-up goes on by itself.
+    ///
+    /// ```
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// let layer = TierLayer::by_extension(|_user: u64| async {
+    ///     tokio::time::sleep(Duration::from_secs(1)).await; // a slow database
+    ///     Ok::<_, Infallible>(Some("premium"))
+    /// })
+    /// .deadline(Duration::from_millis(20))
+    /// .build()?;
+    ///
+    /// let start = tokio::time::Instant::now();
+    /// assert_eq!(tier_of(&layer, 7).await, None);
+    /// assert!((20..=25).contains(&start.elapsed().as_millis()));
+    /// // The look-up has gone on.
+    /// tokio::time::sleep(Duration::from_secs(1)).await;
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline = deadline;
         self
@@ -69,6 +199,40 @@ impl TierLayerBuilder {
     /// 10 s.
     ///
     /// No request waits that long. A resolver that never answers keeps its place for so long.
+    ///
+    /// ```
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
+    /// let builder = || TierLayer::by_extension(|_user: u64| async {
+    ///     CALLS.fetch_add(1, Ordering::Relaxed);
+    ///     std::future::pending::<Result<Option<String>, Infallible>>().await // no answer, ever
+    /// });
+    /// let layer = builder().look_up_timeout(Duration::from_secs(5)).clock(Clock::tokio()).build()?;
+    ///
+    /// // After 5 s the look-up is given up, and after the pause of a second there may be another one.
+    /// for (seconds, calls) in [(0, 1), (4, 1), (3, 2)] {
+    ///     tokio::time::sleep(Duration::from_secs(seconds)).await;
+    ///     assert_eq!(tier_of(&layer, 7).await, None);
+    ///     assert_eq!(CALLS.load(Ordering::Relaxed), calls);
+    /// }
+    /// let error = builder().look_up_timeout(Duration::from_millis(20)).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "tier layer: look_up_timeout 20ms is outside 50ms..=300s");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn look_up_timeout(mut self, timeout: Duration) -> Self {
         self.settings.look_up_timeout = timeout;
         self
@@ -78,6 +242,40 @@ impl TierLayerBuilder {
     ///
     /// It doubles with each failure in a row, up to eight times as long. Other users are looked up all the same, within
     /// [`max_look_ups`](Self::max_look_ups).
+    ///
+    /// ```
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let layer = TierLayer::by_extension(|_user: u64| async {
+    ///     CALLS.fetch_add(1, Ordering::Relaxed);
+    ///     Err::<Option<String>, _>("connection refused")
+    /// })
+    /// .failure_pause(Duration::from_secs(5))
+    /// .clock(clock.clone())
+    /// .build()?;
+    ///
+    /// for (seconds, calls) in [(0, 1), (4, 1), (1, 2), (9, 2), (1, 3)] {
+    ///     clock.advance(Duration::from_secs(seconds));
+    ///     assert_eq!(tier_of(&layer, 7).await, None);
+    ///     assert_eq!(CALLS.load(Ordering::Relaxed), calls);
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn failure_pause(mut self, pause: Duration) -> Self {
         self.settings.times.failure_pause = pause;
         self
@@ -86,6 +284,38 @@ impl TierLayerBuilder {
     /// The most look-ups that run at the same time, of all users together, from 1 to 65 536. Default: 256.
     ///
     /// A request that would need one more does not wait for its turn: it goes on with what is known.
+    ///
+    /// ```
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
+    /// let layer = TierLayer::by_extension(|_user: u64| async {
+    ///     CALLS.fetch_add(1, Ordering::Relaxed);
+    ///     tokio::time::sleep(Duration::from_secs(1)).await; // a slow database
+    ///     Ok::<_, Infallible>(Some("premium"))
+    /// })
+    /// .max_look_ups(2)
+    /// .build()?;
+    ///
+    /// for user in [7, 8, 9] {
+    ///     assert_eq!(tier_of(&layer, user).await, None);
+    /// }
+    /// assert_eq!(CALLS.load(Ordering::Relaxed), 2);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn max_look_ups(mut self, look_ups: usize) -> Self {
         self.settings.max_look_ups = look_ups;
         self
@@ -95,6 +325,32 @@ impl TierLayerBuilder {
     ///
     /// When there are more, a new one takes the place of the one, among eight, who has not called for the longest time.
     /// The cap is divided among shards, so users may begin to be thrown out a little before it is reached.
+    ///
+    /// ```
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// let layer = TierLayer::by_extension(|_user: u64| async { Ok::<_, Infallible>(Some("premium")) })
+    ///     .max_users(5)
+    ///     .build()?;
+    /// for user in 0..100 {
+    ///     assert_eq!(tier_of(&layer, user).await.as_deref(), Some("premium"));
+    /// }
+    /// assert_eq!(layer.cache().users(), 5);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn max_users(mut self, users: usize) -> Self {
         self.settings.max_users = users;
         self
@@ -102,7 +358,9 @@ impl TierLayerBuilder {
 
     /// The clock by which answers age. Default: [`Clock::system`].
     ///
-    /// The deadline and the timeout of look-ups are timers of Tokio, which this does not change.
+    /// You want another one in tests only: the examples of [`time_to_live`](Self::time_to_live) and
+    /// [`failure_pause`](Self::failure_pause) move one by hand. The deadline and the timeout of look-ups are timers of Tokio,
+    /// which this does not change.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

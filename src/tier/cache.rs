@@ -37,15 +37,41 @@ use crate::{
 /// that it is 20 MB at most by default.
 ///
 /// ```
-/// use std::convert::Infallible;
-/// use tower_quota::TierLayer;
-///
-/// let layer = TierLayer::by_extension(|_: u64| async { Ok::<_, Infallible>(Some("premium")) }).build()?;
+/// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+/// # use http::Request;
+/// # use tower::{Layer, Service, ServiceExt, service_fn};
+/// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+/// # /// The tier that a request of this user carries behind the layer.
+/// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+/// #     let inner = service_fn(async |request: Request<()>| {
+/// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+/// #         Ok::<_, Infallible>(tier)
+/// #     });
+/// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+/// # }
+/// # tokio_test::block_on(async {
+/// # tokio::time::pause();
+/// static HAS_PAID: AtomicBool = AtomicBool::new(false);
+/// let layer = TierLayer::by_extension(|_user: u64| async {
+///     Ok::<_, Infallible>(HAS_PAID.load(Ordering::Relaxed).then_some("premium"))
+/// })
+/// .build()?;
 /// let cache = layer.cache().clone();
+/// for user in [7, 8] {
+///     assert_eq!(tier_of(&layer, user).await, None);
+/// }
+///
 /// // Later, where payments are handled:
+/// HAS_PAID.store(true, Ordering::Relaxed);
 /// cache.forget(&7_u64);
+/// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+/// assert_eq!(tier_of(&layer, 8).await, None);
+///
+/// assert_eq!(cache.users(), 2);
+/// cache.forget_all();
 /// assert_eq!(cache.users(), 0);
-/// # Ok::<_, tower_quota::ConfigError>(())
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);

@@ -18,6 +18,39 @@ pin_project! {
     ///
     /// When it is dropped before the tier is known, the inner service has not been called; the look-up goes on, and
     /// what it finds is remembered.
+    ///
+    /// ```
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// let layer = TierLayer::by_extension(|_user: u64| async {
+    ///     tokio::time::sleep(Duration::from_millis(10)).await;
+    ///     Ok::<_, Infallible>(Some("premium"))
+    /// })
+    /// .build()?;
+    /// # let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(()));
+    /// let mut service = layer.layer(inner);
+    /// let request = Request::builder().extension(7_u64).body(())?;
+    ///
+    /// // A client that goes away at once:
+    /// let future: TierFuture<_, ()> = service.ready().await?.call(request);
+    /// drop(future);
+    /// tokio::time::sleep(Duration::from_millis(20)).await;
+    /// assert_eq!(layer.cache().users(), 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub struct TierFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,

@@ -70,6 +70,7 @@ use crate::partition::ToPartitionKey;
 ///
 /// // User 8 has just paid, and need not wait for it.
 /// tier.cache().forget(&UserId(8));
+/// assert_eq!(tier.cache().users(), 1);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -136,15 +137,36 @@ impl TierLayer {
     /// without a tier.
     ///
     /// ```
-    /// use std::convert::Infallible;
-    /// use tower_quota::TierLayer;
-    ///
-    /// let by_header = TierLayer::by(
+    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+    /// # use http::Request;
+    /// # use tower::{Layer, Service, ServiceExt, service_fn};
+    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # /// The tier that a request of this user carries behind the layer.
+    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    /// #     let inner = service_fn(async |request: Request<()>| {
+    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+    /// #         Ok::<_, Infallible>(tier)
+    /// #     });
+    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// let layer = TierLayer::by(
     ///     // Set by the gateway in front of this service, which removes what clients send.
     ///     |request| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned),
     ///     |user: String| async move { Ok::<_, Infallible>((user == "alice").then_some("premium")) },
-    /// );
-    /// assert!(by_header.build().is_ok());
+    /// )
+    /// .build()?;
+    /// let service = layer.layer(service_fn(async |request: Request<()>| {
+    ///     Ok::<_, Infallible>(request.extensions().get::<ResolvedTier>().cloned())
+    /// }));
+    ///
+    /// for (user, tier) in [("alice", Some(ResolvedTier::new("premium"))), ("bob", None)] {
+    ///     let request = Request::get("/").header("x-user-id", user).body(())?;
+    ///     assert_eq!(service.clone().oneshot(request).await?, tier);
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
     /// ```
     pub fn by<U, F, R, A, N, E>(user: F, resolver: R) -> TierLayerBuilder
     where
@@ -158,7 +180,7 @@ impl TierLayer {
         TierLayerBuilder::new(ByFunction::new(user, resolver))
     }
 
-    /// What is known of users, to forget it when a plan changes.
+    /// What is known of users, to forget it when a plan changes; see [`TierCache`].
     pub fn cache(&self) -> &TierCache {
         &self.0.cache
     }

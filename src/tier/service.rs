@@ -14,6 +14,34 @@ use super::{TierFuture, TierLayer, cache::Found, future::pass_on};
 ///
 /// It is ready when `S` is, refuses nothing, and leaves bodies, responses and errors as they are. Clones share what is
 /// known of users.
+///
+/// ```
+/// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
+/// # use http::Request;
+/// # use tower::{Layer, Service, ServiceExt, service_fn};
+/// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+/// # /// The tier that a request of this user carries behind the layer.
+/// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+/// #     let inner = service_fn(async |request: Request<()>| {
+/// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+/// #         Ok::<_, Infallible>(tier)
+/// #     });
+/// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+/// # }
+/// # tokio_test::block_on(async {
+/// # tokio::time::pause();
+/// let layer = TierLayer::by_extension(|_user: u64| async { Ok::<_, Infallible>(Some("premium")) }).build()?;
+/// let service = layer.layer(service_fn(async |request: Request<()>| {
+///     Ok::<_, Infallible>(request.extensions().get::<ResolvedTier>().cloned())
+/// }));
+/// let request = || Request::builder().extension(7_u64).body(()).unwrap();
+///
+/// assert_eq!(service.clone().oneshot(request()).await?, Some(ResolvedTier::new("premium")));
+/// // The inner service is as it was.
+/// assert_eq!(service.into_inner().oneshot(request()).await?, None);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct TierService<S> {
     inner: S,
@@ -25,12 +53,12 @@ impl<S> TierService<S> {
         Self { inner, layer }
     }
 
-    /// The inner service.
+    /// The inner service. No tier is looked up for what is called on it.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service.
+    /// The inner service. No tier is looked up for what is called on it.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
