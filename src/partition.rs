@@ -99,7 +99,8 @@ impl fmt::Debug for PartitionKey {
 /// A type that says who a caller is: what an authentication layer leaves in the request's extensions.
 ///
 /// Implement it for your own type, with a kind of your own, and pass the type to
-/// [`key::extension`](crate::key::extension). Strings, integers and addresses implement it already.
+/// [`key::extension`](crate::key::extension). Strings, `u32`, `u64`, `u128` and addresses implement it already, with
+/// the kinds `text`, `number` and `address`; a number is the same caller whatever its type.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};
@@ -115,6 +116,9 @@ impl fmt::Debug for PartitionKey {
 ///
 /// assert_eq!(UserId(7).to_partition_key(), UserId(7).to_partition_key());
 /// assert_ne!(UserId(7).to_partition_key(), UserId(8).to_partition_key());
+/// // Another kind: user 7 shares nothing with what another layer calls number 7.
+/// assert_ne!(UserId(7).to_partition_key(), 7_u64.to_partition_key());
+/// assert_eq!(7_u32.to_partition_key(), 7_u64.to_partition_key());
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say who a caller is",

@@ -225,6 +225,11 @@ pub enum Content {
 /// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
 /// assert_eq!(hourly.algorithm(), Algorithm::SlidingWindowLog);
 ///
+/// // Counted by address, shown to nobody, and refusing nothing yet:
+/// let trial = QuotaPolicy::per_hour("trial", 10).counted_by("address").shadow();
+/// assert_eq!(trial.key(), Some("address"));
+/// assert!(trial.is_shadow() && trial.is_hidden() && trial.unit_block().is_none());
+///
 /// // All of them for one request are sound, and nobody may have a window of nothing.
 /// let error = CheckedPolicies::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
 /// assert_eq!(error.to_string(), r#"policy "now": window 0ns is not a whole number of seconds in 1..=1000000000"#);
@@ -952,8 +957,8 @@ impl CheckedPolicies {
     ///
     /// # Errors
     ///
-    /// If there are none or more than 16, if two have the same name (or, once in four thousand million pairs, names that
-    /// stores cannot tell apart), or if one of them is out of its range.
+    /// If there are none or more than 16, if two have the same name (or, once in four thousand million pairs, names
+    /// that stores cannot tell apart), or if one of them is out of its range.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
         let mut checked: Vec<CheckedPolicy> = Vec::new();
         for policy in policies {

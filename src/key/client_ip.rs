@@ -64,7 +64,8 @@ pub fn client_ip() -> ClientIp {
     }
 }
 
-/// The extractor that [`client_ip`] makes, and its settings, which [`build`](crate::RateLimitLayerBuilder::build) checks.
+/// The extractor that [`client_ip`] makes, and its settings, which [`build`](crate::RateLimitLayerBuilder::build)
+/// checks.
 ///
 /// As a key it groups clients by network; [`resolve`](Self::resolve) finds the address itself. It is also what an
 /// [`AccessList`](crate::AccessList) and an [`Exemption`](crate::Exemption) find addresses by, without the grouping.

@@ -69,8 +69,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// The key of the caller, `None` if this request does not show it.
     fn extract(&self, request: &Parts) -> Option<PartitionKey>;
 
-    /// Called once by [`build`](crate::RateLimitLayerBuilder::build), to find mistakes before the first request. Finds none
-    /// unless it is written otherwise.
+    /// Called once by [`build`](crate::RateLimitLayerBuilder::build), to find mistakes before the first request. Finds
+    /// none unless it is written otherwise.
     ///
     /// ```
     /// use tower_quota::key::{self, KeyExtractor};

@@ -174,8 +174,8 @@ impl AdminHandle {
     ///
     /// What is used stays used, before and afterwards. A grant takes the place of an earlier one of the same caller, so
     /// that one of 0 units ends it, and up to 10 000 callers may have one. It ends by the layer's
-    /// [clock](crate::RateLimitLayerBuilder::clock). It belongs to this process and is not kept when that ends: give it in each
-    /// instance, as you do with [rules](crate::RulesHandle).
+    /// [clock](crate::RateLimitLayerBuilder::clock). It belongs to this process and is not kept when that ends: give it
+    /// in each instance, as you do with [rules](crate::RulesHandle).
     ///
     /// ```
     /// # use http::{Request, Response};

@@ -155,7 +155,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Another key, for policies that are [counted by](QuotaPolicy::counted_by) it. Names must be unique.
+    /// Another key, for policies that are [counted by](QuotaPolicy::counted_by) it. Names must be unique and not
+    /// empty.
     ///
     /// A request then uses the quota of several partitions, in one decision: of all of them or of none. Where it has no
     /// such key, [`no_key`](Self::no_key) says what happens: it shares the quota of all that have none, or these policies
@@ -251,7 +252,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// What happens to requests without a key. Default: [`NoKey::Share`].
+    /// What happens to requests without a key. Default: [`NoKey::Share`]. See [`NoKey`] for an example of each.
     pub fn no_key(mut self, no_key: NoKey) -> Self {
         self.no_key = no_key;
         self
@@ -289,14 +290,16 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Policies by the tier of the caller, in place of [`policy`](Self::policy).
+    /// Policies by the tier of the caller, in place of [`policy`](Self::policy): both together are an error of
+    /// [`build`](Self::build). See [`Tiers`].
     pub fn tiers(mut self, tiers: Tiers) -> Self {
         self.tiers = Some(tiers);
         self
     }
 
-    /// Policies or tiers from outside of the program, in place of [`policy`](Self::policy). Rules with tiers also need
-    /// [`tiers`](Self::tiers), whose closure says of which tier a request is.
+    /// Policies or tiers from outside of the program, in place of [`policy`](Self::policy): policies that were added
+    /// before are dropped. Rules with tiers also need [`tiers`](Self::tiers), whose closure says of which tier a
+    /// request is; its own tiers come after those of the rules.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -482,8 +485,8 @@ impl RateLimitLayerBuilder {
     /// How long a decision may take before the request goes on without it, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After five failures in a row no request waits at all: a circuit breaker opens, and one request at a time tries
-    /// whether the store answers again, after 100 ms at first and every 500 ms later on. All requests that are under way
-    /// when a connection breaks are one failure.
+    /// whether the store answers again, after 50 to 100 ms at first and every 250 to 500 ms later on. All requests that
+    /// are under way when a connection breaks are one failure.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -640,7 +643,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// What happens to a request when the store gives no decision. Default: [`FailureMode::Open`].
+    /// What happens to a request when the store gives no decision. Default: [`FailureMode::Open`]. See [`FailureMode`]
+    /// for an example of each.
     pub fn failure_mode(mut self, failure_mode: FailureMode) -> Self {
         self.failure_mode = failure_mode;
         self
@@ -650,7 +654,8 @@ impl RateLimitLayerBuilder {
     /// none.
     ///
     /// Each instance then enforces the whole quota by itself, so that N instances admit up to N times as much. If the
-    /// fallback fails too, the [`failure_mode`](Self::failure_mode) decides.
+    /// fallback fails too, the [`failure_mode`](Self::failure_mode) decides. One that has to be waited for has the same
+    /// [`deadline`](Self::deadline), which begins when that of the store is over.
     ///
     /// ```
     /// # use http::{Request, Response};

@@ -62,8 +62,8 @@ use crate::{policy::RulesHandle, store::Store};
 pub struct RateLimitLayer(Arc<Limits>);
 
 impl RateLimitLayer {
-    /// Settings of a layer that keeps its quota in `store`; see [`RateLimitLayerBuilder`]. The store is not asked before
-    /// the first request.
+    /// Settings of a layer that keeps its quota in `store`; see [`RateLimitLayerBuilder`]. The store is not asked
+    /// before the first request.
     pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
         RateLimitLayerBuilder::new(store)
     }

@@ -184,9 +184,9 @@ impl RulesHandle {
 
     /// Tries new rules on so many percent of the callers, from 0 to 100; the others keep the old ones.
     ///
-    /// Who is among them follows from the caller's digest, so that it is the same on every instance and after a restart,
-    /// and those of a smaller share are among those of a larger one. With 0 percent nobody is; rules that were tried before
-    /// are dropped. [`replace`](Self::replace) ends it.
+    /// Who is among them follows from the caller's digest, so that it is the same on every instance and after a
+    /// restart, and those of a smaller share are among those of a larger one. With 0 percent nobody is; rules that were
+    /// tried before are dropped. [`replace`](Self::replace) ends it.
     ///
     /// A caller is whom the layer's main key names. All requests without that key have the same rules.
     ///

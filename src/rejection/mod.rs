@@ -16,8 +16,8 @@ use crate::{
 
 /// A request that is refused: what a custom response is made from.
 ///
-/// The closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with) gets it. It knows why
-/// the request is refused and what the layer would answer; it cannot let the request pass after all.
+/// The closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with) gets it. It knows
+/// why the request is refused and what the layer would answer; it cannot let the request pass after all.
 ///
 /// ```
 /// # use http::{Request, Response};
@@ -182,11 +182,11 @@ impl<'a> Rejection<'a> {
     ///
     /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
     /// type of the request, and in header fields a `grpc-status` and a `grpc-message`. The status is
-    /// `RESOURCE_EXHAUSTED` if a quota is used up or the usage is abnormal, `UNAVAILABLE` if capacity is reduced or there
-    /// was no decision, `PERMISSION_DENIED` if the caller is unknown or blocked. With the feature `grpc-details` there is a
-    /// `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, and `QuotaFailure` with one violation for each
-    /// violated policy, whose name is the subject. Clients find the fields that the layer adds in the metadata of the
-    /// status.
+    /// `RESOURCE_EXHAUSTED` if a quota is used up or the usage is abnormal, `UNAVAILABLE` if capacity is reduced or
+    /// there was no decision, `PERMISSION_DENIED` if the caller is unknown or blocked. With the feature `grpc-details`
+    /// there is a `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, and `QuotaFailure` with one
+    /// violation for each violated policy, whose name is the subject. Clients find the fields that the layer adds in
+    /// the metadata of the status.
     ///
     /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards.
     ///

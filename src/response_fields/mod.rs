@@ -422,8 +422,8 @@ impl ResponseFields {
         self
     }
 
-    /// Shows only the policy with the fewest units left, of each quota unit, in `RateLimit`. Default: all. Those with the
-    /// same number left differ by the later reset. `RateLimit-Policy` has all of them either way.
+    /// Shows only the policy with the fewest units left, of each quota unit, in `RateLimit`. Default: all. Of two
+    /// with the same number left it is the one whose reset is later. `RateLimit-Policy` has all of them either way.
     ///
     /// ```
     /// # use tower_quota::clock::{Clock, Timestamp};
@@ -761,8 +761,8 @@ impl ResponseFields {
     /// Removes the fields of an inner service instead of joining them. Default: they are joined.
     ///
     /// Only for a gateway that is a part of the service itself: what the inner service enforces is hidden from clients.
-    /// Nothing is removed from responses to which the layer adds no fields, because of [`shown_when`](Self::shown_when) or
-    /// [`none`](Self::none).
+    /// Nothing is removed from responses to which the layer adds no fields, because of [`shown_when`](Self::shown_when)
+    /// or [`none`](Self::none).
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -794,8 +794,8 @@ impl ResponseFields {
         self
     }
 
-    /// Adds fields of your own to each response that was decided on, also where [`shown_when`](Self::shown_when) leaves out
-    /// those of the layer, and beside [`none`](Self::none). The closure must not block.
+    /// Adds fields of your own to each response that was decided on, also where [`shown_when`](Self::shown_when) leaves
+    /// out those of the layer, and beside [`none`](Self::none). The closure must not block.
     ///
     /// ```
     /// # use tower_quota::clock::{Clock, Timestamp};

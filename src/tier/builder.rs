@@ -359,8 +359,8 @@ impl TierLayerBuilder {
     /// The clock by which answers age. Default: [`Clock::system`].
     ///
     /// You want another one in tests only: the examples of [`time_to_live`](Self::time_to_live) and
-    /// [`failure_pause`](Self::failure_pause) move one by hand. The deadline and the timeout of look-ups are timers of Tokio,
-    /// which this does not change.
+    /// [`failure_pause`](Self::failure_pause) move one by hand. The deadline and the timeout of look-ups are timers of
+    /// Tokio, which this does not change.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
