@@ -177,15 +177,15 @@ impl RateLimitLayerBuilder {
     ///     .key(key::header("x-user-id"))
     ///     .named_key("team", key::header("x-team"))
     ///     .named_key("everybody", key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
-    ///     .policy(QuotaPolicy::per_minute("user", 60))
-    ///     .policy(QuotaPolicy::per_minute("team", 600).counted_by("team"))
+    ///     .policy(QuotaPolicy::per_hour("user", 60))
+    ///     .policy(QuotaPolicy::per_hour("team", 100).counted_by("team"))
     ///     .policy(QuotaPolicy::per_second("all", 5_000).counted_by("everybody"))
     ///     .build()?;
     ///
     /// let request = |user| Request::get("/").header("x-user-id", user).header("x-team", "red");
     /// send(&layer, request("alice")).await;
     /// let bob = send(&layer, request("bob")).await;
-    /// assert!(bob.headers()["ratelimit"].to_str()?.starts_with(r#""user";r=59;t=59, "team";r=598;"#));
+    /// assert!(bob.headers()["ratelimit"].to_str()?.starts_with(r#""user";r=59;t=3540, "team";r=98;"#));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -272,7 +272,7 @@ impl RateLimitLayerBuilder {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
     ///     .policy(QuotaPolicy::per_day("day", 2))
     ///     .build()?;
     /// let alice = || Request::get("/").header("x-user-id", "alice");
@@ -281,7 +281,7 @@ impl RateLimitLayerBuilder {
     /// send(&layer, alice()).await;
     /// let refused = send(&layer, alice()).await;
     /// assert_eq!(refused.status(), 429);
-    /// assert!(refused.headers()["ratelimit"].to_str()?.starts_with(r#""minute";r=58;t=58, "day";r=0;"#));
+    /// assert!(refused.headers()["ratelimit"].to_str()?.starts_with(r#""hour";r=98;t=3528, "day";r=0;"#));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -579,22 +579,31 @@ impl RateLimitLayerBuilder {
     /// }
     ///
     /// # tokio_test::block_on(async {
-    /// let calls = Arc::new(AtomicUsize::new(0));
-    /// let layer = RateLimitLayer::builder(Remote(MemoryStore::new(), Arc::clone(&calls)))
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 3))
-    ///     .denial_cache(1_000)
-    ///     .build()?;
-    /// let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
+    /// // How often is the store asked about 100 requests, of which 3 pass?
+    /// let asked = async |denial_cache| {
+    ///     let calls = Arc::new(AtomicUsize::new(0));
+    ///     let layer = RateLimitLayer::builder(Remote(MemoryStore::new(), Arc::clone(&calls)))
+    ///         .scope("api")
+    ///         .key(key::header("x-user-id"))
+    ///         .policy(QuotaPolicy::per_hour("hour", 3))
+    ///         .denial_cache(denial_cache)
+    ///         .build()?;
+    ///     # let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    ///     let service = layer.layer(inner);
+    ///     for number in 0..100 {
+    ///         let request = Request::get("/").header("x-user-id", "mallory").body(())?;
+    ///         let response = service.clone().oneshot(request).await?;
+    ///         assert_eq!(response.status(), if number < 3 { 200 } else { 429 });
+    ///         let is_remembered = response.extensions().get::<Decision>().unwrap().is_remembered();
+    ///         assert_eq!(is_remembered, number >= 3 && denial_cache > 0);
+    ///     }
+    ///     Ok::<_, Box<dyn std::error::Error>>(calls.load(Ordering::Relaxed))
+    /// };
+    /// assert_eq!(asked(1_000).await?, 3);
+    /// assert_eq!(asked(0).await?, 100);
     ///
-    /// for number in 0..100 {
-    ///     let request = Request::get("/").header("x-user-id", "mallory").body(())?;
-    ///     let response = service.clone().oneshot(request).await?;
-    ///     assert_eq!(response.status(), if number < 3 { 200 } else { 429 });
-    ///     assert_eq!(response.extensions().get::<Decision>().unwrap().is_remembered(), number >= 3);
-    /// }
-    /// assert_eq!(calls.load(Ordering::Relaxed), 3);
+    /// let error = asked(2_000_000).await.unwrap_err();
+    /// assert_eq!(error.to_string(), "denial cache 2000000 is outside 0..=1048576");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```

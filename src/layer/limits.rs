@@ -42,14 +42,14 @@ use crate::{
 /// let layer = |no_key| RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_minute("minute", 60))
+///     .policy(QuotaPolicy::per_hour("hour", 100))
 ///     .no_key(no_key)
 ///     .build();
 ///
 /// let shared = layer(NoKey::Share)?;
 /// send(&shared, Request::get("/from/somebody")).await;
 /// let another = send(&shared, Request::get("/from/somebody/else")).await;
-/// assert_eq!(another.headers()["ratelimit"], r#""minute";r=58;t=58"#);
+/// assert_eq!(another.headers()["ratelimit"], r#""hour";r=98;t=3528"#);
 ///
 /// let uncounted = send(&layer(NoKey::Allow)?, Request::get("/")).await;
 /// assert_eq!(uncounted.status(), 200);
