@@ -318,6 +318,25 @@ impl QuotaPolicy {
     /// A request holds its slot from admission (waiting in a queue included) until its response body has ended or was
     /// dropped, it was given up, or the inner service failed. See [`SlotHandle`](crate::SlotHandle) for upgraded
     /// connections.
+    ///
+    /// ```
+    /// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Settlement, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+    /// let policies = CheckedPolicies::new([QuotaPolicy::concurrent("at once", 2)])?;
+    /// let begin = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+    ///
+    /// let first = begin().await?;
+    /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(begin().await?.outcome(), Outcome::Refused);
+    /// // The first one is over. A layer settles that by itself.
+    /// store.settle(Settlement::new(&first, 1)).await?;
+    /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub const fn concurrent(name: &'static str, quota: u64) -> Self {
         let mut policy = Self::windowed(name, quota, Duration::ZERO);
         policy.window = None;

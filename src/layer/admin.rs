@@ -62,6 +62,38 @@ impl AdminHandle {
     ///
     /// `None` if no policy limits the caller. The decision's outcome says whether any policy is overdrawn.
     ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use tower_quota::{PartitionKey, Tiers};
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .tiers(
+    ///         Tiers::by(|request| request.headers.get("x-plan")?.to_str().ok())
+    ///             .tier("free", [QuotaPolicy::per_hour("hour", 10)])
+    ///             .tier("premium", [QuotaPolicy::per_hour("hour", 100)])
+    ///             .unlimited("admin"),
+    ///     )
+    ///     .build()?;
+    /// send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    ///
+    /// let alice = PartitionKey::new("x-user-id", "alice");
+    /// for (tier, left) in [(None, Some(9)), (Some("premium"), Some(99)), (Some("admin"), None)] {
+    ///     let decision = layer.admin().peek(&alice, tier).await?;
+    ///     let hour = decision.as_ref().and_then(|decision| decision.allowances().next());
+    ///     assert_eq!(hour.map(|hour| hour.remaining()), left);
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the store does not answer.

@@ -173,6 +173,32 @@ impl SlotHandle {
     }
 
     /// Holds the slot for as long as the returned value lives; `None` if the request is over already.
+    ///
+    /// ```
+    /// # use std::sync::Mutex;
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, SlotHandle, key};
+    /// # tokio_test::block_on(async {
+    /// # let layer = RateLimitLayer::builder(MemoryStore::new())
+    /// #     .scope("api")
+    /// #     .key(key::header("x-user-id"))
+    /// #     .policy(QuotaPolicy::concurrent("at once", 1))
+    /// #     .build()?;
+    /// static HANDLE: Mutex<Option<SlotHandle>> = Mutex::new(None);
+    /// let service = layer.layer(service_fn(async |request: Request<()>| {
+    ///     let handle = request.extensions().get::<SlotHandle>().cloned();
+    ///     assert!(handle.as_ref().is_some_and(|handle| handle.hold().is_some()));
+    ///     *HANDLE.lock().unwrap() = handle;
+    ///     Ok::<_, http::Error>(Response::new(String::new()))
+    /// }));
+    /// drop(service.oneshot(Request::new(())).await?);
+    ///
+    /// // Too late: the response is over, and the slot may be somebody else's.
+    /// assert!(HANDLE.lock().unwrap().as_ref().unwrap().hold().is_none());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn hold(&self) -> Option<HeldSlot> {
         self.0.upgrade().map(HeldSlot)
     }
