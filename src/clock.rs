@@ -1,5 +1,30 @@
-//! Time, and the only place that reads it.
-
+//! The clocks of stores, layers and clients, and the moments that they show.
+//!
+//! You want it to test limits without waiting: give a store a clock that stands still until the test moves it. Nothing
+//! else in the crate reads the time, so what a test does with its clock is all that happens. Only timers, such as the
+//! [deadline](crate::RateLimitLayerBuilder::deadline) of a decision, are tokio's: where they matter, pause tokio's time
+//! and take [`Clock::tokio`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+//! use tower_quota::clock::{Clock, Timestamp};
+//!
+//! # tokio_test::block_on(async {
+//! let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+//! let store = MemoryStore::builder().clock(clock.clone()).build()?;
+//! let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 1)])?;
+//! let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+//! let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+//!
+//! assert_eq!(send().await?.outcome(), Outcome::Allowed);
+//! clock.advance(Duration::from_secs(3_599));
+//! assert_eq!(send().await?.outcome(), Outcome::Refused);
+//! clock.advance(Duration::from_secs(1));
+//! assert_eq!(send().await?.outcome(), Outcome::Allowed);
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # }).unwrap();
+//! ```
 use std::{
     fmt,
     sync::{
@@ -18,9 +43,13 @@ use std::{
 /// use std::time::Duration;
 /// use tower_quota::clock::Timestamp;
 ///
-/// let noon = Timestamp::from_micros(1_000_000);
-/// assert_eq!(noon.saturating_add(Duration::from_millis(2)).as_micros(), 1_002_000);
-/// assert_eq!(noon.micros_since(Timestamp::from_micros(2_000_000)), 0);
+/// let moment = Timestamp::from_micros(1_000_000);
+/// assert_eq!(moment.saturating_add(Duration::from_nanos(2_999)).as_micros(), 1_000_002);
+/// assert_eq!(moment.micros_since(Timestamp::from_micros(400_000)), 600_000);
+///
+/// // Nothing is before the epoch, and nothing after the last moment.
+/// assert_eq!(moment.micros_since(Timestamp::from_micros(2_000_000)), 0);
+/// assert_eq!(moment.saturating_add(Duration::MAX), Timestamp::from_micros(u64::MAX));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
@@ -38,7 +67,7 @@ impl Timestamp {
         self.0
     }
 
-    /// The moment `duration` later; parts of a microsecond are dropped.
+    /// The moment `duration` later, at most the last one of the range; parts of a microsecond are dropped.
     #[must_use]
     pub fn saturating_add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(whole_micros(duration)))
@@ -68,6 +97,13 @@ impl Timestamp {
 /// let shared = clock.clone();
 /// clock.advance(Duration::from_secs(60));
 /// assert_eq!(shared.now(), Timestamp::from_micros(60_000_000));
+/// clock.set(Timestamp::from_micros(7));
+/// assert_eq!(shared.now(), Timestamp::from_micros(7));
+///
+/// // The clock of production cannot be moved.
+/// let clock = Clock::system();
+/// clock.set(Timestamp::from_micros(7));
+/// assert!(clock.now() > Timestamp::from_micros(1_700_000_000_000_000));
 /// ```
 #[derive(Clone, Default)]
 pub struct Clock(Source);
@@ -84,7 +120,7 @@ enum Source {
 }
 
 impl Clock {
-    /// The computer's time, monotonic.
+    /// The computer's time when it was first read, and from then on the monotonic clock: the default.
     pub const fn system() -> Self {
         Self(Source::System)
     }
@@ -127,14 +163,15 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock forward. Other clocks are not changed.
+    /// Moves a manual clock, and all its clones, forward; parts of a microsecond are dropped. Other clocks are not
+    /// changed.
     pub fn advance(&self, duration: Duration) {
         if let Source::Manual(now) = &self.0 {
             now.fetch_add(whole_micros(duration), Ordering::SeqCst);
         }
     }
 
-    /// Sets a manual clock, backwards too. Other clocks are not changed.
+    /// Sets a manual clock and all its clones, backwards too. Other clocks are not changed.
     pub fn set(&self, moment: Timestamp) {
         if let Source::Manual(now) = &self.0 {
             now.store(moment.0, Ordering::SeqCst);

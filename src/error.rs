@@ -27,6 +27,25 @@ pub struct ConfigError {
 }
 
 /// What a [`ConfigError`] is about.
+///
+/// You want it where settings come from outside of the program, to say which of them is to be mended.
+///
+/// ```
+/// use tower_quota::{CheckedPolicies, ConfigErrorKind, QuotaPolicy};
+///
+/// /// Which column of a table of limits is to be mended.
+/// fn column(name: &'static str, requests: u64) -> &'static str {
+///     match CheckedPolicies::new([QuotaPolicy::per_hour(name, requests)]) {
+///         Ok(_) => "",
+///         Err(error) if error.kind() == ConfigErrorKind::Quota => "requests per hour",
+///         Err(error) if error.kind() == ConfigErrorKind::PolicyName => "name",
+///         Err(_) => "another",
+///     }
+/// }
+/// assert_eq!(column("mails", 0), "requests per hour");
+/// assert_eq!(column("", 5), "name");
+/// assert_eq!(column("mails", 5), "");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigErrorKind {
@@ -98,7 +117,20 @@ impl Error for ConfigError {}
 
 /// Why a store gave no decision.
 ///
-/// No client ever sees it: the layer's [`FailureMode`](crate::FailureMode) decides what happens to the request.
+/// No client ever sees it: the layer's [`FailureMode`](crate::FailureMode) decides what happens to the request. You meet
+/// it when you ask a store yourself, and make it in a [`Store`](crate::Store) of your own.
+///
+/// ```
+/// use std::{error::Error, io};
+/// use tower_quota::{StoreError, StoreErrorKind};
+///
+/// let cut = io::Error::from(io::ErrorKind::ConnectionReset);
+/// let error = StoreError::new(StoreErrorKind::Unreachable, "no answer from shard 3").with_source(cut);
+///
+/// assert_eq!(error.kind(), StoreErrorKind::Unreachable);
+/// assert_eq!(error.to_string(), "store unreachable: no answer from shard 3");
+/// assert_eq!(error.source().map(|cause| cause.to_string()), Some("connection reset".to_owned()));
+/// ```
 #[derive(Clone, Debug)]
 pub struct StoreError {
     kind: StoreErrorKind,
@@ -107,6 +139,52 @@ pub struct StoreError {
 }
 
 /// The kinds of [`StoreError`], by what they say about the next call.
+///
+/// After five [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or [`Unreachable`](Self::Unreachable) in a
+/// row the circuit breaker of a layer opens, and the store is left alone for a while. The others leave it as it is.
+///
+/// ```
+/// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
+/// use tower_quota::{AcquireFuture, Plan, QuotaPolicy, RateLimitLayer, Store, StoreError, StoreErrorKind, key};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{Settlement, StoreFuture, clock::{Clock, Timestamp}};
+///
+/// /// Always fails, and counts how often.
+/// #[derive(Clone, Debug)]
+/// struct Failing(StoreErrorKind, Arc<AtomicUsize>);
+///
+/// impl Store for Failing {
+///     fn acquire(&self, _: Plan) -> AcquireFuture {
+///         self.1.fetch_add(1, Ordering::Relaxed);
+///         AcquireFuture::ready(Err(StoreError::new(self.0, "injected")))
+///     }
+///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+///     // …
+/// }
+///
+/// // How many calls it gets from twenty requests.
+/// let calls = async |kind| {
+///     let store = Failing(kind, Arc::default());
+/// #   let layer = RateLimitLayer::builder(store.clone()).clock(Clock::manual(Timestamp::from_micros(0)))
+/// #       .scope("api").key(key::header("x-user-id")).policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
+/// #   let service = service_fn(async |_: http::Request<()>| {
+/// #       Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// #   });
+/// #   let service = layer.layer(service);
+/// #   for _ in 0..20 {
+/// #       let request = http::Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+/// #       assert_eq!(service.clone().oneshot(request).await.unwrap().status(), 200);
+/// #   }
+///     // … a layer around a service, and the requests
+///     store.1.load(Ordering::Relaxed)
+/// };
+///
+/// # tokio_test::block_on(async {
+/// assert_eq!(calls(StoreErrorKind::Unreachable).await, 5);
+/// assert_eq!(calls(StoreErrorKind::Rejected).await, 20);
+/// # });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
@@ -136,7 +214,7 @@ impl StoreErrorKind {
 }
 
 impl StoreError {
-    /// An error of this kind; `message` should say what was attempted and what came back.
+    /// An error of this kind, without a cause; `message` should say what was attempted and what came back.
     pub fn new(kind: StoreErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,

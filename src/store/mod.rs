@@ -19,6 +19,7 @@ use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settl
 /// The crate brings [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement
 /// the trait to wrap one of them: to count calls, to inject faults, to route partitions to different servers. A
 /// store of another kind cannot be written yet, since only the crate's own stores can make a measured [`Decision`].
+/// You can also use a store without the layer, to limit what is not a request: see [`acquire`](Self::acquire).
 ///
 /// An error is not a refusal: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
 /// says what happens then. A store need not keep time itself; the layer gives each call a deadline and drops it
@@ -26,6 +27,7 @@ use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settl
 ///
 /// ```
 /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
+/// # use tower_quota::{CheckedPolicies, PartitionKey, QuotaPolicy, Scope};
 ///
 /// /// Fails for one partition in sixteen: what would your service do?
 /// #[derive(Debug)]
@@ -47,12 +49,47 @@ use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settl
 ///         self.0.reset(plan)
 ///     }
 /// }
+///
+/// # tokio_test::block_on(async {
+/// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+/// # let plan = |user: u32| {
+/// #     let user = Scope::new("mails").partition(&PartitionKey::new("user", user.to_be_bytes()));
+/// #     Plan::new(policies.clone(), user, 1)
+/// # };
+/// let store = Flaky(MemoryStore::new());
+/// let mut failures = 0;
+/// for user in 0..1_600 {
+///     failures += usize::from(store.acquire(plan(user)).await.is_err());
+/// }
+/// assert!((50..200).contains(&failures));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once:
     /// from then on it is counted for how long a refusal may be [remembered](crate::RateLimitLayerBuilder::denial_cache).
     ///
     /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated.
+    ///
+    /// Without the layer there is no deadline and no circuit breaker: an error, or an answer that does not come, is yours
+    /// to deal with.
+    ///
+    /// ```
+    /// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let plan = |recipients| Plan::new(policies.clone(), alice, recipients);
+    ///
+    /// assert_eq!(store.acquire(plan(3)).await?.outcome(), Outcome::Allowed);
+    /// // Two are left. Three do not fit, so nothing is charged.
+    /// assert_eq!(store.acquire(plan(3)).await?.outcome(), Outcome::Refused);
+    /// assert_eq!(store.acquire(plan(2)).await?.outcome(), Outcome::Allowed);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use = "a plan is decided when the future is polled"]
     fn acquire(&self, plan: Plan) -> AcquireFuture;
 
@@ -60,28 +97,98 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// It is called from `Drop`, so it never blocks, and goes on whether or not the future is polled. The future ends
     /// when the change was made or is given up. A change that fails is not repeated: charges then stand as they are,
-    /// and slots become free when their lease ends.
+    /// and slots become free when their lease ends. See [`Settlement`] for an example.
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
     /// Forgets what the plan's partition has used, so that it starts with a full quota: for support staff.
     ///
     /// Slots of requests in progress stay taken. A [sliding window log](crate::Algorithm::SlidingWindowLog) is
-    /// forgotten if one of the plan's policies is kept in it; all other algorithms are whatever the policies are.
+    /// forgotten if one of the plan's policies is kept in it; all other algorithms are whatever the policies are. The
+    /// cost of the plan does not matter.
+    ///
+    /// A layer may go on refusing for as long as it [remembers](crate::RateLimitLayerBuilder::denial_cache) a refusal;
+    /// [`AdminHandle::reset`](crate::AdminHandle::reset) forgets that, too.
+    ///
+    /// ```
+    /// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// # let scope = Scope::new("mails");
+    /// let plan = |user, cost| {
+    ///     Plan::new(policies.clone(), scope.partition(&PartitionKey::new("user", user)), cost)
+    /// };
+    /// assert_eq!(store.acquire(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.acquire(plan("bob", 5)).await?.outcome(), Outcome::Allowed);
+    ///
+    /// store.reset(plan("alice", 1)).await?;
+    /// assert_eq!(store.acquire(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.acquire(plan("bob", 1)).await?.outcome(), Outcome::Refused);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use = "a partition is reset when the future is polled"]
     fn reset(&self, plan: Plan) -> StoreFuture<()>;
 
     /// What the plan's partition has left, without a charge.
     ///
-    /// The outcome says whether any policy is overdrawn.
+    /// The outcome says whether any policy is overdrawn, not whether the plan would pass: its cost does not matter.
+    ///
+    /// ```
+    /// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let plan = |cost| Plan::new(policies.clone(), alice, cost);
+    /// let _ = store.acquire(plan(2)).await?;
+    ///
+    /// for _ in 0..10 {
+    ///     let decision = store.peek(plan(5)).await?;
+    ///     assert_eq!(decision.outcome(), Outcome::Allowed);
+    ///     assert_eq!(decision.allowances().next().map(|allowance| allowance.remaining()), Some(3));
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use = "a partition is read when the future is polled"]
     fn peek(&self, plan: Plan) -> AcquireFuture {
         self.acquire(plan.uncharged())
     }
 
-    /// Whether the store itself stops asking a server that is away, as one with several servers has to.
+    /// Whether the store itself stops asking a server that is away, as one with several servers has to. By default it
+    /// does not.
     ///
     /// The circuit breaker of the layer then stays closed: it could only keep requests from all servers, also from
     /// those that answer. Who wraps such a store passes the answer on.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Store};
+    /// # use tower_quota::{Settlement, StoreFuture};
+    ///
+    /// /// One store in each region, which is asked for the callers that live there.
+    /// #[derive(Debug)]
+    /// struct Regions([Arc<dyn Store>; 2]);
+    ///
+    /// impl Store for Regions {
+    ///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+    ///         self.0[usize::from(plan.partition().to_bytes()[0] % 2)].acquire(plan)
+    ///     }
+    ///
+    ///     // One that is away must not keep requests from the other.
+    ///     fn has_own_breakers(&self) -> bool {
+    ///         true
+    ///     }
+    ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+    ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+    ///     // …
+    /// }
+    ///
+    /// let memory = Arc::new(MemoryStore::new());
+    /// assert!(!memory.has_own_breakers());
+    /// assert!(Arc::new(Regions([memory.clone(), memory])).has_own_breakers());
+    /// ```
     fn has_own_breakers(&self) -> bool {
         false
     }
@@ -110,9 +217,58 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 }
 
 /// The answer of a [`Store`]: there at once, without an allocation, or boxed.
+///
+/// You make one in a store of your own. Once it is ready it must not be polled again.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
+/// # use tower_quota::{CheckedPolicies, PartitionKey, QuotaPolicy, Scope};
+///
+/// /// Answers late, and never resets anybody.
+/// #[derive(Debug)]
+/// struct Slow(MemoryStore);
+///
+/// impl Store for Slow {
+///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+///         let store = self.0.clone();
+///         StoreFuture::boxed(async move {
+///             tokio::time::sleep(Duration::from_millis(40)).await;
+///             store.acquire(plan).await
+///         })
+///     }
+///
+///     fn reset(&self, _: Plan) -> StoreFuture<()> {
+///         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Rejected, "read-only")))
+///     }
+///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
+///     // … `settle` as it is
+/// }
+///
+/// # let plan = {
+/// #     let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// #     Plan::new(CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1)
+/// # };
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// let (store, start) = (Slow(MemoryStore::new()), tokio::time::Instant::now());
+/// assert!(store.acquire(plan.clone()).await.is_ok());
+/// assert!(start.elapsed() >= Duration::from_millis(40));
+/// assert_eq!(store.reset(plan).await.unwrap_err().to_string(), "store rejected: read-only");
+/// # });
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub struct StoreFuture<T>(State<T>);
 
 /// The future of [`Store::acquire`].
+///
+/// ```
+/// use tower_quota::{AcquireFuture, StoreError, StoreErrorKind};
+///
+/// # tokio_test::block_on(async {
+/// let future = AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::TimedOut, "injected")));
+/// assert_eq!(future.await.unwrap_err().kind(), StoreErrorKind::TimedOut);
+/// # });
+/// ```
 pub type AcquireFuture = StoreFuture<Decision>;
 
 enum State<T> {
@@ -121,7 +277,7 @@ enum State<T> {
 }
 
 impl<T> StoreFuture<T> {
-    /// A result that is known already.
+    /// A result that is known already: nobody waits for it.
     #[inline]
     pub fn ready(result: Result<T, StoreError>) -> Self {
         Self(State::Ready(Some(result)))

@@ -40,6 +40,34 @@
 //! A layer has up to 512 combinations of tier, policy and outcome. What finds no place any more, because rules with ever
 //! new names were put in place, is counted under the tier and the policy `(other)`.
 //!
+//! ```
+//! # use tower::{Layer, ServiceExt, service_fn};
+//! # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//! use metrics_exporter_prometheus::PrometheusBuilder;
+//!
+//! # if !cfg!(feature = "metrics") { return }
+//! let recorder = PrometheusBuilder::new().build_recorder();
+//! let handle = recorder.handle();
+//! metrics::set_global_recorder(recorder).expect("there is no other");
+//!
+//! # tokio_test::block_on(async {
+//! # let limits = RateLimitLayer::builder(MemoryStore::new()).scope("api").key(key::header("x-user-id"))
+//! #     .policy(QuotaPolicy::per_minute("minute", 2)).build().unwrap();
+//! # let service = limits.layer(service_fn(async |_: http::Request<()>| {
+//! #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+//! # }));
+//! # for _ in 0..3 {
+//! #     let request = http::Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+//! #     service.clone().oneshot(request).await.unwrap();
+//! # }
+//! # });
+//! // … three requests of a caller who has two in a minute
+//! let page = handle.render();
+//! let count = |labels| format!("tower_quota_decisions_total{{{labels}}}");
+//! assert!(page.contains(&(count(r#"scope="api",tier="",policy="",outcome="allowed""#) + " 2\n")));
+//! assert!(page.contains(&(count(r#"scope="api",tier="",policy="minute",outcome="refused""#) + " 1\n")));
+//! ```
+//!
 //! # Alerts
 //!
 //! In the language of Prometheus; histograms have buckets (`set_buckets_for_metric`), and the deadline is 50 ms.
@@ -75,12 +103,35 @@
 //! another, the inner one speaks last.
 //!
 //! ```
-//! use tracing::{field::Empty, info_span};
+//! # use tower::{Layer, ServiceExt, service_fn};
+//! # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+//! use tracing::{Instrument, field::Empty, info_span};
 //!
-//! let span = info_span!("request", quota.scope = Empty, quota.policy = Empty, quota.outcome = Empty);
-//! # drop(span);
+//! # if !cfg!(feature = "tracing") { return }
+//! # let (log, writer) = std::io::pipe().unwrap();
+//! # let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.try_clone().unwrap());
+//! # let subscriber = subscriber.with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE).finish();
+//! # let subscriber = tracing::subscriber::set_default(subscriber);
+//! # tokio_test::block_on(async {
+//! # let limits = RateLimitLayer::builder(MemoryStore::new()).scope("api").key(key::header("x-user-id"))
+//! #     .policy(QuotaPolicy::per_minute("minute", 1)).build().unwrap();
+//! # let service = limits.layer(service_fn(async |_: http::Request<()>| {
+//! #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+//! # }));
+//! for _ in 0..2 {
+//!     let span = info_span!("request", quota.scope = Empty, quota.policy = Empty, quota.outcome = Empty);
+//!     # let request = http::Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+//!     let response = service.clone().oneshot(request).instrument(span).await;
+//!     # response.unwrap();
+//! }
+//! # });
+//! # drop(subscriber);
+//!
+//! let lines: Vec<String> = // … what the subscriber has written
+//! # std::io::BufRead::lines(std::io::BufReader::new(log)).map(Result::unwrap).collect();
+//! assert!(lines[0].contains(r#"request{quota.scope="api" quota.policy="" quota.outcome="allowed"}"#));
+//! assert!(lines[1].contains(r#"request{quota.scope="api" quota.policy="minute" quota.outcome="refused"}"#));
 //! ```
-
 #[macro_use]
 mod macros;
 #[cfg(feature = "metrics")]

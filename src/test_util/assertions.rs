@@ -9,9 +9,30 @@ use crate::decision::{Allowance, Decision, Outcome};
 /// What was decided about the request that this is the response to; the decision of the innermost layer that has
 /// refused it, or else of the outermost one.
 ///
+/// You want it for what the assertions here do not ask about.
+///
 /// # Panics
 ///
 /// If the response carries no decision: the request has passed no layer, or the response has come over a connection.
+///
+/// ```
+/// # tokio_test::block_on(async {
+/// use tower_quota::test_util::{ScriptedStore, decision};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{QuotaPolicy, RateLimitLayer, key};
+///
+/// # let layer = RateLimitLayer::builder(ScriptedStore::new()).scope("items").key(key::client_ip())
+/// #     .policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
+/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # }));
+/// # let send = service.oneshot(http::Request::new(()));
+/// let response = send.await.unwrap();
+/// let minute = decision(&response).allowances().next().unwrap();
+/// assert_eq!(minute.policy().name(), "minute");
+/// assert_eq!(minute.cost(), 1);
+/// # });
+/// ```
 #[track_caller]
 pub fn decision<B>(response: &Response<B>) -> &Decision {
     let Some(decision) = response.extensions().get() else {
@@ -56,9 +77,32 @@ pub fn assert_allowed<B>(response: &Response<B>) {
 
 /// Asserts that the request was refused because a quota was used up, whichever.
 ///
+/// It does not accept other refusals: a caller who is [blocked](Outcome::Blocked), or a
+/// [store that is away](Outcome::FailedClosed). For those there is [`assert_outcome`].
+///
 /// # Panics
 ///
 /// If not; the message says what was decided.
+///
+/// ```should_panic
+/// # tokio_test::block_on(async {
+/// use tower_quota::test_util::{Answer, ScriptedStore, assert_refused};
+/// # use tower_quota::{QuotaPolicy, RateLimitLayer, key};
+/// # use tower::{Layer, ServiceExt, service_fn};
+///
+/// let store = ScriptedStore::new();
+/// store.answer(Answer::Allowed);
+/// # let layer = RateLimitLayer::builder(store).scope("items").key(key::client_ip())
+/// #     .policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
+/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # }));
+/// # let send = service.oneshot(http::Request::new(()));
+/// let response = send.await.unwrap();
+/// // panics: the outcome is not Refused; status 200 OK, Allowed; "minute": 4 left
+/// assert_refused(&response);
+/// # });
+/// ```
 #[track_caller]
 pub fn assert_refused<B>(response: &Response<B>) {
     assert_outcome(response, Outcome::Refused);
@@ -68,7 +112,30 @@ pub fn assert_refused<B>(response: &Response<B>) {
 ///
 /// # Panics
 ///
-/// If not; the message says what was decided.
+/// If not, or if there is no policy of this name; the message says what was decided.
+///
+/// ```should_panic
+/// # tokio_test::block_on(async {
+/// use tower_quota::{QuotaPolicy, RateLimitLayer, key};
+/// use tower_quota::test_util::{ScriptedStore, assert_refused_by};
+/// # use tower::{Layer, ServiceExt, service_fn};
+///
+/// let layer = RateLimitLayer::builder(ScriptedStore::new())
+///     .policy(QuotaPolicy::per_second("burst", 1))
+///     .policy(QuotaPolicy::per_day("daily", 100))
+///     // … scope and key
+/// #     .scope("items").key(key::client_ip()).build().unwrap();
+/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # }));
+/// # let send = async || service.clone().oneshot(http::Request::new(())).await;
+/// send().await.unwrap();
+/// let second = send().await.unwrap();
+/// assert_refused_by(&second, "burst");
+/// // panics: the policy "daily" has not refused the request; status 429 Too Many Requests, Refused; "burst": …
+/// assert_refused_by(&second, "daily");
+/// # });
+/// ```
 #[track_caller]
 pub fn assert_refused_by<B>(response: &Response<B>, policy: &str) {
     assert_refused(response);
@@ -84,6 +151,29 @@ pub fn assert_refused_by<B>(response: &Response<B>, policy: &str) {
 /// # Panics
 ///
 /// If it was something else; the message says what.
+///
+/// ```
+/// # tokio_test::block_on(async {
+/// use tower_quota::{Outcome, StoreErrorKind};
+/// use tower_quota::test_util::{Answer, ScriptedStore, assert_outcome};
+/// # use tower_quota::{QuotaPolicy, RateLimitLayer, key};
+/// # use tower::{Layer, ServiceExt, service_fn};
+///
+/// let store = ScriptedStore::new();
+/// store.answer(Answer::Failed(StoreErrorKind::Unavailable));
+/// # let layer = RateLimitLayer::builder(store).scope("items").key(key::client_ip())
+/// #     .policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
+/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # }));
+/// # let send = service.oneshot(http::Request::new(()));
+/// let response = send.await.unwrap();
+/// assert_outcome(&response, Outcome::FailedOpen);
+///
+/// let wrong = std::panic::AssertUnwindSafe(|| assert_outcome(&response, Outcome::Allowed));
+/// assert!(std::panic::catch_unwind(wrong).is_err());
+/// # });
+/// ```
 #[track_caller]
 pub fn assert_outcome<B>(response: &Response<B>, outcome: Outcome) {
     assert!(
@@ -99,6 +189,25 @@ pub fn assert_outcome<B>(response: &Response<B>, outcome: Outcome) {
 ///
 /// If there is no policy of this name in the decision: nothing is known about any after a failure, or in a tier without
 /// limits.
+///
+/// ```
+/// # tokio_test::block_on(async {
+/// use tower_quota::{QuotaPolicy, RateLimitLayer, key, test_util::{ScriptedStore, remaining}};
+/// # use tower::{Layer, ServiceExt, service_fn};
+///
+/// let layer = RateLimitLayer::builder(ScriptedStore::new())
+///     .policy(QuotaPolicy::per_day("daily", 100))
+///     .cost_by(|_| 30)
+///     // … scope and key
+/// #     .scope("items").key(key::client_ip()).build().unwrap();
+/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # }));
+/// # let send = async || service.clone().oneshot(http::Request::new(())).await;
+/// assert_eq!(remaining(&send().await.unwrap(), "daily"), 70);
+/// assert_eq!(remaining(&send().await.unwrap(), "daily"), 40);
+/// # });
+/// ```
 #[track_caller]
 pub fn remaining<B>(response: &Response<B>, policy: &str) -> u64 {
     allowance(response, policy).remaining()
@@ -110,6 +219,33 @@ pub fn remaining<B>(response: &Response<B>, policy: &str) -> u64 {
 /// # Panics
 ///
 /// If the request was not refused, or if it never passes.
+///
+/// ```
+/// # tokio_test::block_on(async {
+/// use std::time::Duration;
+/// use tower_quota::{QuotaPolicy, RateLimitLayer, key};
+/// use tower_quota::test_util::{ScriptedStore, assert_allowed, assert_refused, retry_after};
+/// # use tower::{Layer, ServiceExt, service_fn};
+///
+/// let store = ScriptedStore::new();
+/// let layer = RateLimitLayer::builder(store.clone())
+///     .policy(QuotaPolicy::per_minute("minute", 2))
+///     // … scope and key
+/// #     .scope("items").key(key::client_ip()).build().unwrap();
+/// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # }));
+/// # let send = async || service.clone().oneshot(http::Request::new(())).await.unwrap();
+/// # for _ in 0..2 { send().await; }
+/// let third = send().await;
+/// assert_eq!(retry_after(&third), Duration::from_secs(30));
+///
+/// store.clock().advance(retry_after(&third) - Duration::from_micros(1));
+/// assert_refused(&send().await);
+/// store.clock().advance(Duration::from_micros(1));
+/// assert_allowed(&send().await);
+/// # });
+/// ```
 #[track_caller]
 pub fn retry_after<B>(response: &Response<B>) -> Duration {
     let Some(wait) = decision(response).retry_after() else {

@@ -17,6 +17,36 @@ use crate::{
 };
 
 /// What a [`ScriptedStore`] answers when it is asked for a decision.
+///
+/// ```
+/// use tower_quota::{
+///     CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, StoreErrorKind,
+///     test_util::{Answer, ScriptedStore},
+/// };
+///
+/// # tokio_test::block_on(async {
+/// let store = ScriptedStore::new();
+/// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 1)])?;
+/// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// # let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+/// // For a caller who has one unit:
+/// store.answer(Answer::Counted);
+/// assert_eq!(send().await?.outcome(), Outcome::Allowed);
+/// assert_eq!(send().await?.outcome(), Outcome::Refused);
+///
+/// store.answer(Answer::Allowed);
+/// assert_eq!(send().await?.outcome(), Outcome::Allowed);
+///
+/// store.answer(Answer::Failed(StoreErrorKind::Unavailable));
+/// assert_eq!(send().await.unwrap_err().kind(), StoreErrorKind::Unavailable);
+///
+/// store.answer(Answer::Hanging);
+/// # tokio::time::pause();
+/// let day = std::time::Duration::from_secs(86_400);
+/// assert!(tokio::time::timeout(day, send()).await.is_err());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Answer {
@@ -115,6 +145,21 @@ impl ScriptedStore {
     }
 
     /// A store that counts, on this clock.
+    ///
+    /// You want it where limits of several stores, or other parts of the service, go by one time.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::test_util::{Clock, ScriptedStore, Timestamp};
+    ///
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let store = ScriptedStore::with_clock(clock.clone());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(store.clock().now(), Timestamp::from_micros(1_000_000));
+    ///
+    /// let store = ScriptedStore::new();
+    /// assert_eq!(store.clock().now(), Timestamp::from_micros(1_767_225_600_000_000));
+    /// ```
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         Self(Arc::new(Inner {
@@ -132,7 +177,7 @@ impl ScriptedStore {
     }
 
     /// What all decisions are answered from now on. What [`answer_next`](Self::answer_next) has said and was not used
-    /// is forgotten.
+    /// is forgotten. See [`Answer`] for an example.
     pub fn answer(&self, answer: Answer) {
         let mut script = self.script();
         script.next.clear();
@@ -152,7 +197,26 @@ impl ScriptedStore {
         self.script().calls
     }
 
-    /// How often it was told to change a charge or to free slots, whatever became of it.
+    /// How often it was told to change a charge or to free slots, whatever became of it. A
+    /// [`Settlement`] that changes nothing does not count.
+    ///
+    /// ```
+    /// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// use tower_quota::{Settlement, test_util::ScriptedStore};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = ScriptedStore::new();
+    /// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// # let plan = Plan::new(policies, alice, 3);
+    /// let decision = store.acquire(plan).await?;
+    /// store.settle(Settlement::new(&decision, 3)).await?;
+    /// assert_eq!(store.settlements(), 0);
+    /// store.settle(Settlement::new(&decision, 2)).await?;
+    /// assert_eq!(store.settlements(), 1);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub fn settlements(&self) -> usize {
         self.script().settlements

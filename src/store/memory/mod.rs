@@ -38,12 +38,25 @@ use crate::{
 ///
 /// A decision takes a mutex of one of up to 64 shards for well under a microsecond and never waits for anything else.
 ///
-/// ```
-/// use tower_quota::MemoryStore;
+/// It never fails, and never hangs: no [`FailureMode`](crate::FailureMode) and no deadline comes into play.
 ///
-/// let store = MemoryStore::builder().max_partitions(1_000).build()?;
-/// assert_eq!(store.partitions(), 0);
-/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 1)])?;
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// let send = async |store: &MemoryStore| store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+///
+/// assert_eq!(send(&store).await?.outcome(), Outcome::Allowed);
+/// assert_eq!(store.partitions(), 1);
+///
+/// // A clone shares everything, another store nothing.
+/// assert_eq!(send(&store.clone()).await?.outcome(), Outcome::Refused);
+/// assert_eq!(send(&MemoryStore::new()).await?.outcome(), Outcome::Allowed);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone)]
 pub struct MemoryStore(Arc<Shards>);
@@ -57,7 +70,7 @@ struct Shards {
 impl MemoryStore {
     const DEFAULT_MAX_PARTITIONS: usize = 1 << 18;
 
-    /// A store with the default cap and the system clock.
+    /// A store with the default settings: at most 262 144 partitions, and the system clock.
     pub fn new() -> Self {
         Self::on(Clock::system())
     }
@@ -204,7 +217,26 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// Settings of a [`MemoryStore`].
+/// Settings of a [`MemoryStore`]. All have a default.
+///
+/// ```
+/// use tower_quota::MemoryStore;
+/// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+///
+/// # tokio_test::block_on(async {
+/// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+/// # let plan = |user: u32| {
+/// #     let user = Scope::new("mails").partition(&PartitionKey::new("user", user.to_be_bytes()));
+/// #     Plan::new(policies.clone(), user, 1)
+/// # };
+/// let store = MemoryStore::builder().max_partitions(100).build()?;
+/// for user in 0..1_000 {
+///     let _ = store.acquire(plan(user)).await?;
+/// }
+/// assert_eq!(store.partitions(), 100);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug)]
 pub struct MemoryStoreBuilder {
     max_partitions: usize,
@@ -214,7 +246,15 @@ pub struct MemoryStoreBuilder {
 impl MemoryStoreBuilder {
     /// The most partitions that are kept, at least 1. Default: 262 144.
     ///
-    /// The cap is divided among the shards, so a store may begin to throw out partitions a little before it is full.
+    /// The cap is divided among the shards, so a store may begin to throw out partitions a little before it is full. Who
+    /// is thrown out starts with a full quota; [`tower_quota_evictions_total`](crate::telemetry) counts them.
+    ///
+    /// ```
+    /// use tower_quota::MemoryStore;
+    ///
+    /// let error = MemoryStore::builder().max_partitions(0).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "memory store: max_partitions 0 is below 1");
+    /// ```
     #[must_use]
     pub fn max_partitions(mut self, max_partitions: usize) -> Self {
         self.max_partitions = max_partitions;
@@ -222,6 +262,8 @@ impl MemoryStoreBuilder {
     }
 
     /// The clock that the store reads. Default: [`Clock::system`].
+    ///
+    /// With a manual one a test does not wait for quota to come back: see the example of [`clock`](crate::clock).
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;

@@ -18,7 +18,31 @@ use super::{
 };
 use crate::{clock::Clock, error::ConfigError};
 
-/// Settings of a [`RedisStore`].
+/// Settings of a [`RedisStore`]. All have a default, and are checked when the store is built, before anything connects.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::{RedisStore, RedisStoreBuilder};
+///
+/// let builder = || RedisStore::builder("redis://10.0.0.1/");
+/// let store = builder()
+///     .connections(4)
+///     .connection_timeout(Duration::from_millis(500))
+///     .decisions_per_call(8)
+///     .key_prefix("staging:")
+///     .lease_time(Duration::from_secs(60))
+///     .build()?;
+/// assert_eq!(format!("{store:?}"), r#"RedisStore { key_prefix: "staging:", .. }"#);
+///
+/// let error = |builder: RedisStoreBuilder| builder.build().unwrap_err().to_string();
+/// assert_eq!(error(builder().connections(65)), "redis store: connections 65 is outside 1..=64");
+/// assert_eq!(error(builder().decisions_per_call(0)), "redis store: decisions_per_call 0 is outside 1..=64");
+/// let error_of_timeout = error(builder().connection_timeout(Duration::from_secs(90)));
+/// assert_eq!(error_of_timeout, "redis store: connection_timeout 90s is outside 10ms..=60s");
+/// let error_of_lease = error(builder().lease_time(Duration::from_millis(999)));
+/// assert_eq!(error_of_lease, "redis store: lease_time 999ms is outside 1s..=86400s");
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
 #[derive(Clone)]
 pub struct RedisStoreBuilder {
     place: Place,
@@ -123,20 +147,33 @@ impl RedisStoreBuilder {
     ///
     /// ```
     /// use tower_quota::{
-    ///     RedisStore,
-    ///     redis::{AsyncConnectionConfig, Client, RedisError},
+    ///     RedisStore, Store, StoreErrorKind,
+    ///     redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError},
     /// };
+    /// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope};
     ///
-    /// # async fn fetch_token() -> String { String::new() }
+    /// async fn fetch_token() -> Result<String, RedisError> {
+    ///     Err((ErrorKind::Client, "the token service is away").into())
+    /// }
+    ///
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// # let plan = Plan::new(CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
+    /// # tokio_test::block_on(async {
     /// let store = RedisStore::builder("redis://limits.example:6379/")
     ///     .connect_with(|to| async move {
-    ///         let login = to.redis_settings().clone().set_username("limiter").set_password(fetch_token().await);
+    ///         let login = to.redis_settings().clone().set_username("limiter").set_password(fetch_token().await?);
     ///         let config = AsyncConnectionConfig::new().set_response_timeout(None);
     ///         let client = Client::open(to.set_redis_settings(login))?;
     ///         client.get_multiplexed_async_connection_with_config(&config).await
     ///     })
     ///     .build()?;
-    /// # Ok::<_, tower_quota::ConfigError>(())
+    ///
+    /// let error = store.acquire(plan).await.unwrap_err();
+    /// assert_eq!(error.kind(), StoreErrorKind::Unreachable);
+    /// assert!(error.to_string().contains("the token service is away"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn connect_with<F>(mut self, connect: impl Fn(ConnectionInfo) -> F + Send + Sync + 'static) -> Self
@@ -175,6 +212,23 @@ impl RedisStoreBuilder {
     /// has to observe. A plan with several partitions is then several calls, and as little atomic as in a
     /// [cluster](RedisStore#cluster), which does the same without being told. A plan with one partition is one call, as
     /// always.
+    ///
+    /// Without it, such a proxy answers plans with several partitions with an error, or counts them where later calls do
+    /// not look.
+    ///
+    /// ```no_run
+    /// use tower_quota::{CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let envoy = RedisStore::builder("redis://envoy.internal/").one_slot_per_call(true).build()?;
+    ///
+    /// let policies = |name| CheckedPolicies::new([QuotaPolicy::per_hour(name, 5)]);
+    /// let of = |kind, name: &str| Scope::new("mails").partition(&PartitionKey::new(kind, name.as_bytes()));
+    /// let plan = Plan::new(policies("user")?, of("user", "alice"), 1).and(policies("address")?, of("ip", "10.9.9.9"));
+    /// assert_eq!(envoy.acquire(plan).await?.outcome(), Outcome::Allowed);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub fn one_slot_per_call(mut self, one_slot_per_call: bool) -> Self {
         self.one_slot_per_call = one_slot_per_call;
@@ -187,6 +241,13 @@ impl RedisStoreBuilder {
     /// `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrent requests also `ZADD`, `ZCARD`,
     /// `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYSCORE`, `PEXPIRE`; `UNLINK` for
     /// [`reset`](crate::Store::reset); `CLUSTER|SLOTS` in a cluster, and `ROLE` with sentinels.
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let error = RedisStore::builder("redis://10.0.0.1/").key_prefix("{eu}:").build().unwrap_err();
+    /// assert_eq!(error.to_string(), r#"redis store: key_prefix "{eu}:" is longer than 64 bytes or holds a brace"#);
+    /// ```
     #[must_use]
     pub fn key_prefix(mut self, key_prefix: impl Into<String>) -> Self {
         self.key_prefix = key_prefix.into();
@@ -204,8 +265,31 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// A clock to use instead of the server's, for tests. Instances whose clocks differ do not enforce a limit
-    /// together.
+    /// A clock to use instead of the server's, for tests. Default: the server's, which is what you want in production.
+    /// Instances whose clocks differ do not enforce a limit together.
+    ///
+    /// Keys expire by the server's own clock all the same: a clock that stands still for longer than a window takes may
+    /// find them gone.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use tower_quota::{Outcome, RedisStore, Store, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope};
+    ///
+    /// # tokio_test::block_on(async {
+    /// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 1)])?;
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// # let plan = || Plan::new(policies.clone(), alice, 1);
+    /// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    /// let store = RedisStore::builder("redis://127.0.0.1/").key_prefix("test 7:").clock(clock.clone()).build()?;
+    /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Refused);
+    ///
+    /// clock.advance(Duration::from_secs(3_600));
+    /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Allowed);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);

@@ -43,13 +43,21 @@ use crate::{
 /// stand around it.
 ///
 /// ```
-/// use tower_quota::RedisStore;
-///
-/// let store = RedisStore::new("redis://:password@127.0.0.1:6379/0")?;
+/// use tower_quota::{RedisStore, Store, StoreErrorKind};
+/// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope};
 ///
 /// let error = RedisStore::new("http://127.0.0.1/").unwrap_err();
 /// assert!(error.to_string().starts_with("redis store: the URL is not understood"));
-/// # Ok::<_, tower_quota::ConfigError>(())
+///
+/// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// # let plan = Plan::new(CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
+/// # tokio_test::block_on(async {
+/// // Nothing listens here, which is found out when a decision is asked for.
+/// let store = RedisStore::new("redis://127.0.0.1:1/")?;
+/// assert_eq!(store.acquire(plan).await.unwrap_err().kind(), StoreErrorKind::Unreachable);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// # URLs
@@ -133,6 +141,18 @@ impl Server {
 impl RedisStore {
     /// A store on the Redis at `url`, with default settings.
     ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// assert!(RedisStore::new("redis://10.0.0.1/").is_ok());
+    /// assert!(RedisStore::new("redis+unix:///run/redis.sock").is_ok());
+    /// assert!(RedisStore::new("10.0.0.1:6379").is_err());
+    ///
+    /// // Neither the error nor the store shows a password.
+    /// let error = RedisStore::new("redis://limiter:secret@10.0.0.1:port/").unwrap_err();
+    /// assert!(!error.to_string().contains("secret"));
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the URL is not understood, or asks for TLS that this program has not set up. It is no error if nothing
@@ -141,7 +161,14 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
-    /// A store with settings of your own.
+    /// A store with settings of your own; the URL is checked when it is [built](RedisStoreBuilder::build).
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let builder = RedisStore::builder("http://10.0.0.1/").connections(4);
+    /// assert!(builder.build().is_err());
+    /// ```
     pub fn builder(url: impl AsRef<str>) -> RedisStoreBuilder {
         RedisStoreBuilder::server(url.as_ref())
     }
@@ -170,6 +197,17 @@ impl RedisStore {
     }
 
     /// A store on a [Redis Cluster](Self#cluster), with settings of your own.
+    ///
+    /// ```
+    /// use tower_quota::{RedisStore, Store};
+    ///
+    /// let store = RedisStore::cluster_builder(["redis://10.0.0.1/", "redis://10.0.0.2/"]).connections(1).build()?;
+    /// assert!(store.has_own_breakers(), "one for each node");
+    ///
+    /// let error = RedisStore::cluster_builder(["redis://10.0.0.1/", "redis://:password@10.0.0.2/"]).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: the URLs of a cluster differ in user, password or TLS");
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
     pub fn cluster_builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> RedisStoreBuilder {
         RedisStoreBuilder::cluster(urls)
     }
@@ -202,7 +240,16 @@ impl RedisStore {
         Self::sentinel_builder(urls, service_name).build()
     }
 
-    /// A store on the primary that [sentinels](Self#sentinel) name, with settings of your own.
+    /// A store on the primary that [sentinels](Self#sentinel) name, with settings of your own. See
+    /// [`primary_url`](RedisStoreBuilder::primary_url) for an example with a password.
+    ///
+    /// ```
+    /// use tower_quota::RedisStore;
+    ///
+    /// let none: [&str; 0] = [];
+    /// let error = RedisStore::sentinel_builder(none, "limits").connections(4).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "redis store: 0 URLs of sentinels are outside 1..=64");
+    /// ```
     pub fn sentinel_builder(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
         service_name: impl Into<String>,
