@@ -41,6 +41,9 @@ number_field! {
     ///
     /// assert_eq!(RateLimitLimit::parse(["100;acme-parameters=say-nothing"])?.get(), 100);
     /// assert!(RateLimitLimit::parse(["100, 100;w=60"]).is_err());
+    ///
+    /// let error = RateLimitLimit::new(1_000_000_000_000_000).unwrap_err();
+    /// assert_eq!(error.to_string(), "RateLimit-Limit: it is 1000000000000000, outside 0..=999999999999999");
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     RateLimitLimit spelled "RateLimit-Limit" named "ratelimit-limit"
@@ -52,10 +55,16 @@ number_field! {
     /// It promises nothing, and may be absent where the other two are present.
     ///
     /// ```
+    /// use http::HeaderMap;
     /// use tower_quota::fields::draft06::RateLimitRemaining;
     ///
     /// assert_eq!(RateLimitRemaining::parse(["99"])?.get(), 99);
     /// assert!(RateLimitRemaining::parse(["-1"]).is_err());
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// assert_eq!(RateLimitRemaining::read(&headers)?, None);
+    /// headers.insert(RateLimitRemaining::NAME, RateLimitRemaining::new(60)?.to_header_value());
+    /// assert_eq!(RateLimitRemaining::read(&headers)?, Some(RateLimitRemaining::new(60)?));
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     RateLimitRemaining spelled "RateLimit-Remaining" named "ratelimit-remaining"
@@ -69,7 +78,7 @@ number_field! {
     /// use std::time::Duration;
     /// use tower_quota::fields::draft06::RateLimitReset;
     ///
-    /// assert_eq!(RateLimitReset::parse(["50"])?.get(), 50);
+    /// assert_eq!(RateLimitReset::parse(["50"])?.wait(), Duration::from_secs(50));
     /// // Parts of a second are rounded up.
     /// assert_eq!(RateLimitReset::after(Duration::from_millis(200)).to_string(), "1");
     /// # Ok::<_, tower_quota::fields::FieldError>(())
@@ -83,7 +92,7 @@ impl RateLimitReset {
         Self(seconds::rounded_up(wait))
     }
 
-    /// The time until the quota resets.
+    /// The time until the quota resets, in whole seconds of at most 15 digits.
     pub fn wait(self) -> Duration {
         Duration::from_secs(self.0)
     }
@@ -113,6 +122,11 @@ list_field! {
     /// let error = RateLimitPolicy::new([second, PolicyItem::new(10, Duration::from_secs(60))?]).unwrap_err();
     /// assert_eq!(error.to_string(), "RateLimit-Policy: quota 10 appears twice");
     /// assert!(RateLimitPolicy::parse(["10;w=1, 10;w=60"]).is_err());
+    ///
+    /// let mut headers = http::HeaderMap::new();
+    /// assert_eq!(RateLimitPolicy::read(&headers)?, None);
+    /// headers.insert(RateLimitPolicy::NAME, field.to_header_value());
+    /// assert_eq!(RateLimitPolicy::read(&headers)?, Some(field));
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
@@ -124,8 +138,12 @@ list_field! {
 /// use std::time::Duration;
 /// use tower_quota::fields::draft06::{PolicyItem, RateLimitPolicy};
 ///
-/// let policy = PolicyItem::new(12, Duration::from_secs(1))?.with_extension("acme-burst", 1000)?;
-/// assert_eq!(RateLimitPolicy::new([policy])?.to_string(), "12;w=1;acme-burst=1000");
+/// let policy = PolicyItem::new(12, Duration::from_secs(1))?
+///     .with_extension("acme-burst", 1000)?
+///     .with_unprefixed_extension("comment", false)?;
+/// let names: Vec<&str> = policy.extensions().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["acme-burst", "comment"]);
+/// assert_eq!(RateLimitPolicy::new([policy])?.to_string(), "12;w=1;acme-burst=1000;comment=?0");
 ///
 /// let error = PolicyItem::new(12, Duration::ZERO).unwrap_err();
 /// assert_eq!(error.to_string(), "RateLimit-Policy: w is 0, outside 1..=999999999999999");

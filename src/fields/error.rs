@@ -13,6 +13,7 @@ use std::{error::Error, fmt};
 ///
 /// let error = RateLimit::parse([r#""burst";r=9;t=1, "daily";r=-1"#]).unwrap_err();
 /// assert_eq!(error.kind(), FieldErrorKind::Range);
+/// assert_eq!(error.field(), "RateLimit");
 /// assert_eq!(error.to_string(), "RateLimit: item 2: r is -1, outside 0..=999999999999999");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,25 @@ pub struct FieldError {
 }
 
 /// What a [`FieldError`] is about.
+///
+/// ```
+/// use tower_quota::fields::{FieldErrorKind, draft06, draft11::{LimitItem, RateLimit}};
+///
+/// let kind = |text| RateLimit::parse([text]).unwrap_err().kind();
+/// assert_eq!(kind(""), FieldErrorKind::Empty);
+/// assert_eq!(kind("default;r=1"), FieldErrorKind::Item);
+/// assert_eq!(kind(r#""default""#), FieldErrorKind::Missing);
+/// assert_eq!(kind(r#""default";r=-1"#), FieldErrorKind::Range);
+/// assert_eq!(kind(r#""default";r="#), FieldErrorKind::Syntax);
+/// assert_eq!(kind(r#""default";r="1""#), FieldErrorKind::Type);
+///
+/// let kind = draft06::RateLimitPolicy::parse(["10;w=1, 10;w=60"]).unwrap_err().kind();
+/// assert_eq!(kind, FieldErrorKind::Duplicate);
+/// assert_eq!(LimitItem::new("größe", 1).unwrap_err().kind(), FieldErrorKind::Name);
+/// let error = LimitItem::new("default", 1)?.with_extension("burst", 5).unwrap_err();
+/// assert_eq!(error.kind(), FieldErrorKind::Extension);
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FieldErrorKind {

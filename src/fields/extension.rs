@@ -25,6 +25,13 @@ const NO_FIELD: &str = "extension parameter";
 /// let policy = &field.items()[0];
 /// assert_eq!(policy.extension("burst").and_then(ExtensionValue::as_integer), Some(1000));
 /// assert_eq!(policy.extension("acme-ratio").unwrap().to_string(), "0.5");
+///
+/// // What each form looks like.
+/// assert_eq!(ExtensionValue::integer(5)?.to_string(), "5");
+/// assert_eq!(ExtensionValue::string("a b")?.to_string(), r#""a b""#);
+/// assert_eq!(ExtensionValue::token("sliding")?.to_string(), "sliding");
+/// assert_eq!(ExtensionValue::from(b"hi".as_slice()).to_string(), ":aGk=:");
+/// assert_eq!(ExtensionValue::from(true).to_string(), "?1");
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +44,17 @@ impl ExtensionValue {
     /// A text, written with quotation marks.
     ///
     /// Fails if it has other characters than printable ASCII.
+    ///
+    /// ```
+    /// use tower_quota::fields::ExtensionValue;
+    ///
+    /// let value = ExtensionValue::string("a b")?;
+    /// assert_eq!((value.as_str(), value.as_token()), (Some("a b"), None));
+    ///
+    /// let error = ExtensionValue::string("größe").unwrap_err();
+    /// assert_eq!(error.to_string(), "extension parameter: the extension parameter's value has no form in this dialect");
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
     pub fn string(text: &str) -> Result<Self, FieldError> {
         Text::try_from(text.to_owned())
             .map(|text| Self(text.into()))
@@ -46,6 +64,16 @@ impl ExtensionValue {
     /// A token, written without quotation marks.
     ///
     /// Fails if it does not begin with a letter or `*`, or has characters that a token cannot have.
+    ///
+    /// ```
+    /// use tower_quota::fields::ExtensionValue;
+    ///
+    /// let value = ExtensionValue::token("sliding")?;
+    /// assert_eq!((value.as_token(), value.as_str()), (Some("sliding"), None));
+    /// assert!(ExtensionValue::token("1st").is_err());
+    /// assert!(ExtensionValue::token("a b").is_err());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
     pub fn token(token: &str) -> Result<Self, FieldError> {
         Token::try_from(token.to_owned())
             .map(|token| Self(token.into()))
@@ -54,13 +82,22 @@ impl ExtensionValue {
 
     /// A number of at most 15 digits.
     ///
-    /// Fails if it is greater.
+    /// Fails if it is greater. A `u32` never is: `with_extension` takes it as it is.
+    ///
+    /// ```
+    /// use tower_quota::fields::{ExtensionValue, MAX_INTEGER};
+    ///
+    /// assert_eq!(ExtensionValue::integer(20)?, ExtensionValue::from(20_u32));
+    /// let error = ExtensionValue::integer(MAX_INTEGER + 1).unwrap_err();
+    /// assert_eq!(error.field(), "extension parameter");
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
     pub fn integer(number: u64) -> Result<Self, FieldError> {
         let number = writable("it", number, 0).map_err(|problem| problem.of(NO_FIELD))?;
         Ok(Self(super::syntax::integer(number).into()))
     }
 
-    /// The number, if it is an Integer.
+    /// The number, if it is an Integer: of at most 15 digits, perhaps negative.
     pub fn as_integer(&self) -> Option<i64> {
         self.0.as_integer().map(i64::from)
     }

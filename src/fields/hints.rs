@@ -75,6 +75,7 @@ impl Dialect {
 /// headers.insert("ratelimit-remaining", "60".parse()?);
 /// headers.insert("ratelimit-reset", "58".parse()?);
 /// headers.insert("ratelimit-policy", "nonsense;".parse()?);
+/// headers.insert("retry-after", "2".parse()?);
 ///
 /// let hints = Hints::read(&headers);
 /// assert_eq!(hints.dialect(), Some(Dialect::Draft06));
@@ -82,9 +83,13 @@ impl Dialect {
 /// assert_eq!(hints.limits()[0].reset(), Some(Duration::from_secs(58)));
 /// assert!(hints.policies().is_empty());
 /// assert_eq!(hints.ignored()[0].field(), "RateLimit-Policy");
+/// let now = std::time::SystemTime::now();
+/// assert_eq!(hints.retry_after().map(|field| field.wait(now)), Some(Duration::from_secs(2)));
 ///
 /// headers.insert("age", "30".parse()?);
-/// assert!(Hints::read(&headers).limits().is_empty());
+/// let stale = Hints::read(&headers);
+/// assert!(stale.limits().is_empty());
+/// assert!(stale.retry_after().is_some());
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,8 +112,16 @@ pub struct Hints {
 /// headers.insert("ratelimit", "default;r=999;pk=trial-121323".parse()?);
 /// let hints = Hints::read(&headers);
 /// assert_eq!(hints.limits()[0].name(), Some("default"));
+/// assert_eq!(hints.limits()[0].remaining(), Some(999));
 /// assert_eq!(hints.limits()[0].partition_key(), Some(b"trial-121323".as_slice()));
 /// assert_eq!(hints.limits()[0].reset(), None);
+///
+/// // The fields of draft-06 are about one limit, which has a quota and no name.
+/// headers.remove("ratelimit");
+/// headers.insert("ratelimit-limit", "100".parse()?);
+/// let hints = Hints::read(&headers);
+/// assert_eq!(hints.limits()[0].quota(), Some(100));
+/// assert_eq!(hints.limits()[0].name(), None);
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,14 +138,21 @@ pub struct LimitHint {
 /// ```
 /// use std::time::Duration;
 /// use http::HeaderMap;
-/// use tower_quota::fields::Hints;
+/// use tower_quota::fields::{Hints, Unit};
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert("ratelimit-policy", "100;w=60".parse()?);
 /// let hints = Hints::read(&headers);
 /// assert_eq!(hints.policies()[0].quota(), 100);
+/// assert_eq!(hints.policies()[0].unit(), &Unit::Requests);
 /// assert_eq!(hints.policies()[0].window(), Some(Duration::from_secs(60)));
 /// assert_eq!(hints.policies()[0].name(), None);
+///
+/// headers.insert("ratelimit-policy", r#""bytes";q=5000;qu="content-bytes";pk=:YWxpY2U=:"#.parse()?);
+/// let hints = Hints::read(&headers);
+/// assert_eq!(hints.policies()[0].name(), Some("bytes"));
+/// assert_eq!(hints.policies()[0].unit(), &Unit::ContentBytes);
+/// assert_eq!(hints.policies()[0].partition_key(), Some(b"alice".as_slice()));
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -165,17 +185,17 @@ impl Hints {
         self.limits_dialect.or(self.policies_dialect)
     }
 
-    /// What is left, in the order of the field. Several items can have one name, for several partitions.
+    /// What is left, in the order of the field, at most 256 items. Several can have one name, for several partitions.
     pub fn limits(&self) -> &[LimitHint] {
         &self.limits
     }
 
-    /// The policies that the server applies, in the order of the field. They only inform.
+    /// The policies that the server applies, in the order of the field, at most 256. They only inform.
     pub fn policies(&self) -> &[PolicyHint] {
         &self.policies
     }
 
-    /// How long to wait before the next request.
+    /// How long to wait before the next request. It has no bound: see [`RetryAfter`].
     pub fn retry_after(&self) -> Option<RetryAfter> {
         self.retry_after
     }
@@ -258,17 +278,19 @@ impl LimitHint {
         self.name.as_deref()
     }
 
-    /// The quota of the policy, where it stands beside what is left: in draft-06 only.
+    /// The quota of the policy, where it stands beside what is left: in draft-06 only. At most 15 digits, as all numbers
+    /// here.
     pub fn quota(&self) -> Option<u64> {
         self.quota
     }
 
-    /// Units left, if the server says so. It may be more than the quota.
+    /// Units left, if the server says so, at most 15 digits. It may be more than the quota.
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// The effective window, from the moment when the response was made. The quota need not be back after it.
+    /// The effective window, in whole seconds from the moment when the response was made. The quota need not be back
+    /// after it.
     pub fn reset(&self) -> Option<Duration> {
         self.reset
     }
@@ -285,7 +307,7 @@ impl PolicyHint {
         self.name.as_deref()
     }
 
-    /// Units for each window.
+    /// Units for each window, at most 15 digits.
     pub fn quota(&self) -> u64 {
         self.quota
     }
@@ -295,7 +317,7 @@ impl PolicyHint {
         &self.unit
     }
 
-    /// The time in which the quota may be used. Some quotas have none.
+    /// The time in which the quota may be used, in whole seconds. Some quotas have none.
     pub fn window(&self) -> Option<Duration> {
         self.window
     }

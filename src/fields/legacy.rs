@@ -64,7 +64,7 @@ impl XRateLimitLimit {
     /// The name of the field.
     pub const NAME: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 
-    /// A field with this quota.
+    /// A field with this quota. Any number will do: no document bounds it.
     pub fn new(quota: u64) -> Self {
         Self(quota)
     }
@@ -79,7 +79,7 @@ impl XRateLimitRemaining {
     /// The name of the field.
     pub const NAME: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 
-    /// A field with this number of units.
+    /// A field with this number of units; any will do.
     pub fn new(remaining: u64) -> Self {
         Self(remaining)
     }
@@ -94,12 +94,12 @@ impl XRateLimitReset {
     /// The name of the field.
     pub const NAME: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-    /// Seconds from the moment when the response is made.
+    /// Seconds from the moment when the response is made, rounded up.
     pub fn after(wait: Duration) -> Self {
         Self(whole_seconds(wait))
     }
 
-    /// A Unix time: seconds since the beginning of 1970, and zero for anything before.
+    /// A Unix time: seconds since the beginning of 1970, rounded up, and zero for anything before.
     pub fn at(moment: SystemTime) -> Self {
         Self(whole_seconds(moment.duration_since(UNIX_EPOCH).unwrap_or_default()))
     }

@@ -154,7 +154,7 @@ macro_rules! extension_methods {
         /// Adds an extension parameter, or replaces the one with this name.
         ///
         /// Fails unless the name begins with that of its vendor, as `acme-burst` does, so that it cannot come to mean
-        /// something else.
+        /// something else; or if the name or the value cannot be written in this dialect.
         pub fn with_extension(
             mut self,
             name: &str,
@@ -174,7 +174,8 @@ macro_rules! extension_methods {
         /// Adds an extension parameter with a bare name, such as `burst`, or replaces the one with this name.
         ///
         /// The document says that names should begin with that of a vendor; you want this only for clients that exist
-        /// already. Fails if the name is that of a parameter with a meaning, or cannot be written.
+        /// already. Fails if the name is that of a parameter with a meaning, or if the name or the value cannot be
+        /// written in this dialect.
         pub fn with_unprefixed_extension(
             mut self,
             name: &str,

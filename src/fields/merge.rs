@@ -26,12 +26,24 @@ use super::{
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use http::HeaderMap;
-/// use tower_quota::fields::{OwnFields, RetryAfter, merge_into};
+/// use tower_quota::fields::{OwnFields, RetryAfter, draft11::{PolicyItem, RateLimitPolicy}, merge_into};
 ///
-/// let own = OwnFields::new().with_retry_after(RetryAfter::after(Duration::from_secs(10)));
 /// let mut headers = HeaderMap::new();
+/// merge_into(&mut headers, &OwnFields::new(), SystemTime::now());
+/// assert!(headers.is_empty());
+///
+/// let policy = PolicyItem::new("edge", 60)?.with_window(Duration::from_secs(60))?;
+/// let own = OwnFields::new()
+///     .with_rate_limit_policy(&RateLimitPolicy::new([policy])?)
+///     .with_retry_after(RetryAfter::after(Duration::from_secs(10)));
 /// merge_into(&mut headers, &own, SystemTime::now());
+/// assert_eq!(headers["ratelimit-policy"], r#""edge";q=60;w=60"#);
 /// assert_eq!(headers["retry-after"], "10");
+///
+/// headers.insert("retry-after", "20".parse()?);
+/// merge_into(&mut headers, &own, SystemTime::now());
+/// assert_eq!(headers["retry-after"], "20");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct OwnFields {
@@ -64,6 +76,25 @@ impl OwnFields {
 
     /// Policies that are not shown and only say in which units the limits are. Without them, and without policies that
     /// are shown, the unit is taken to be requests.
+    ///
+    /// ```
+    /// use std::time::SystemTime;
+    /// use http::HeaderMap;
+    /// use tower_quota::fields::{OwnFields, Unit, draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy}, merge_into};
+    ///
+    /// let bytes = PolicyItem::new("daily", 5_000)?.with_unit(Unit::ContentBytes);
+    /// let own = OwnFields::new()
+    ///     .with_rate_limit(&RateLimit::new([LimitItem::new("daily", 40)?])?)
+    ///     .with_hidden_policy(&RateLimitPolicy::new([bytes])?);
+    ///
+    /// // These are requests, which the lower number of bytes says nothing about.
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("ratelimit", r#""daily";r=50"#.parse()?);
+    /// merge_into(&mut headers, &own, SystemTime::now());
+    /// assert_eq!(headers["ratelimit"], r#""daily";r=50, "daily";r=40"#);
+    /// assert!(!headers.contains_key("ratelimit-policy"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_hidden_policy(mut self, field: &RateLimitPolicy) -> Self {
         self.hidden_policy = Some(field.to_header_value());

@@ -86,13 +86,42 @@ pub use self::{
 
 /// The length of a field that is read, in bytes: all its lines, with two bytes between each two of them.
 ///
-/// A longer field is malformed. Nothing that a server has to say needs as much.
+/// A longer field is malformed, and cannot be made. Nothing that a server has to say needs as much.
+///
+/// ```
+/// use tower_quota::fields::{FieldErrorKind, MAX_LENGTH, draft11::RateLimit};
+///
+/// let item = r#""a";r=1"#;
+/// let spaces = " ".repeat(MAX_LENGTH - item.len());
+/// assert!(RateLimit::parse([format!("{item}{spaces}")]).is_ok());
+/// let error = RateLimit::parse([format!("{item}{spaces} ")]).unwrap_err();
+/// assert_eq!(error.kind(), FieldErrorKind::Size);
+/// assert_eq!(error.to_string(), "RateLimit: it is longer than 16384 bytes");
+/// ```
 pub const MAX_LENGTH: usize = 16 * 1024;
 
-/// The number of items of a field that are read. A field with more is malformed.
+/// The number of items of a field that are read. A field with more is malformed, and cannot be made.
+///
+/// ```
+/// use tower_quota::fields::{MAX_ITEMS, draft11::{LimitItem, RateLimit}};
+///
+/// let item = LimitItem::new("a", 1)?;
+/// assert!(RateLimit::new(vec![item.clone(); MAX_ITEMS]).is_ok());
+/// let error = RateLimit::new(vec![item; MAX_ITEMS + 1]).unwrap_err();
+/// assert_eq!(error.to_string(), "RateLimit: it has more than 256 items");
+/// # Ok::<_, tower_quota::fields::FieldError>(())
+/// ```
 pub const MAX_ITEMS: usize = 256;
 
 /// The greatest number that a structured field can hold, in 15 digits.
+///
+/// ```
+/// use tower_quota::fields::{MAX_INTEGER, draft11::LimitItem};
+///
+/// assert!(LimitItem::new("a", MAX_INTEGER).is_ok());
+/// let error = LimitItem::new("a", MAX_INTEGER + 1).unwrap_err();
+/// assert_eq!(error.to_string(), "RateLimit: r is 1000000000000000, outside 0..=999999999999999");
+/// ```
 pub const MAX_INTEGER: u64 = 999_999_999_999_999;
 
 pub(crate) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -111,7 +140,13 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 /// use tower_quota::fields;
 ///
 /// let cors = CorsLayer::permissive().expose_headers(fields::EXPOSED);
-/// # let _ = cors;
+/// # tokio_test::block_on(async {
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # let answer = async |_: http::Request<String>| Ok::<_, std::convert::Infallible>(http::Response::new(String::new()));
+/// # let response = cors.layer(service_fn(answer)).oneshot(http::Request::default()).await.unwrap();
+/// let exposed = response.headers()["access-control-expose-headers"].to_str().unwrap();
+/// assert!(exposed.starts_with("ratelimit,ratelimit-policy,retry-after,"));
+/// # });
 /// ```
 ///
 /// Put the CORS layer *outside* of the limit, so that refusals carry its fields too. See also

@@ -38,6 +38,7 @@ const END_OF_DATES: u64 = 253_402_300_800;
 ///
 /// // Parts of a second are rounded up, and zero is not worth a field.
 /// assert_eq!(RetryAfter::after(Duration::from_millis(200)).to_header_value(), "1");
+/// assert_eq!(RetryAfter::after(Duration::ZERO).to_header_value(), "1");
 ///
 /// // Ignore what is neither.
 /// assert!(RetryAfter::parse(["soon"]).is_err());
@@ -65,6 +66,19 @@ impl RetryAfter {
     /// A moment: rounded up to a whole second.
     ///
     /// Fails if it is outside of the years 1970 to 9999.
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use tower_quota::fields::RetryAfter;
+    ///
+    /// let field = RetryAfter::at(UNIX_EPOCH + Duration::from_millis(784_111_776_001))?;
+    /// assert_eq!(field.to_header_value(), "Sun, 06 Nov 1994 08:49:37 GMT");
+    /// assert_eq!(field.date(), Some(UNIX_EPOCH + Duration::from_secs(784_111_777)));
+    ///
+    /// let error = RetryAfter::at(UNIX_EPOCH - Duration::from_secs(1)).unwrap_err();
+    /// assert_eq!(error.to_string(), "Retry-After: the date is outside of the years 1970 to 9999");
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
     pub fn at(moment: SystemTime) -> Result<Self, FieldError> {
         let since = moment.duration_since(UNIX_EPOCH).ok().map(whole_seconds);
         match since {
@@ -105,6 +119,23 @@ impl RetryAfter {
     }
 
     /// Reads the field of a response; `None` if it is absent. Fails as [`parse`](Self::parse) does.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use http::HeaderMap;
+    /// use tower_quota::fields::RetryAfter;
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// assert_eq!(RetryAfter::read(&headers)?, None);
+    /// let field = RetryAfter::after(Duration::from_secs(5));
+    /// headers.insert(RetryAfter::NAME, field.to_header_value());
+    /// assert_eq!(RetryAfter::read(&headers)?, Some(field));
+    ///
+    /// // Nobody knows which of two is meant.
+    /// headers.append(RetryAfter::NAME, field.to_header_value());
+    /// assert!(RetryAfter::read(&headers).is_err());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
     pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
         if !headers.contains_key(Self::NAME) {
             return Ok(None);
@@ -123,7 +154,7 @@ impl RetryAfter {
         }
     }
 
-    /// The date, if the field has that form.
+    /// The date, a whole second of the years 1970 to 9999, if the field has that form.
     pub fn date(self) -> Option<SystemTime> {
         match self.0 {
             Form::Seconds(_) => None,

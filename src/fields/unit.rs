@@ -13,11 +13,13 @@ use sfv::{String as Text, StringRef};
 /// ```
 /// use tower_quota::fields::{Unit, draft11::RateLimitPolicy};
 ///
-/// let field = RateLimitPolicy::parse([r#""a";q=5, "b";q=5;qu="content-bytes", "c";q=5;qu="tokens""#])?;
+/// let text = r#""a";q=5, "b";q=5;qu="content-bytes", "c";q=5;qu="concurrent-requests", "d";q=5;qu="tokens""#;
+/// let field = RateLimitPolicy::parse([text])?;
 /// let units: Vec<&Unit> = field.items().iter().map(|policy| policy.unit()).collect();
-/// assert_eq!(units[..2], [&Unit::Requests, &Unit::ContentBytes]);
-/// assert_eq!(units[2].as_str(), "tokens");
-/// assert!(!units[2].is_known());
+/// assert_eq!(units[..3], [&Unit::Requests, &Unit::ContentBytes, &Unit::ConcurrentRequests]);
+/// assert_eq!(units[3].as_str(), "tokens");
+/// assert!(!units[3].is_known());
+/// assert_eq!(field.to_string(), text);
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -41,6 +41,11 @@ list_field! {
     ///
     /// // A fraction is malformed, and the whole field is ignored.
     /// assert!(RateLimit::parse([r#""default";r=50;t=1.5"#]).is_err());
+    ///
+    /// let mut headers = http::HeaderMap::new();
+    /// assert_eq!(RateLimit::read(&headers)?, None);
+    /// headers.insert(RateLimit::NAME, field.to_header_value());
+    /// assert_eq!(RateLimit::read(&headers)?, Some(field));
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     RateLimit of LimitItem named RATELIMIT
@@ -50,12 +55,23 @@ list_field! {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_quota::fields::draft11::{LimitItem, RateLimit};
+/// use tower_quota::fields::{ExtensionValue, draft11::{LimitItem, RateLimit}};
 ///
 /// // Parts of a second are rounded up: who waits that long has waited long enough.
 /// let limit = LimitItem::new("default", 3)?.with_reset(Duration::from_millis(200));
 /// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
 /// assert_eq!(RateLimit::new([limit])?.to_string(), r#""default";r=3;t=1"#);
+///
+/// let limit = LimitItem::new("default", 3)?
+///     .with_partition_key(*b"alice")
+///     .with_extension("acme-tier", ExtensionValue::token("free")?)?
+///     .with_unprefixed_extension("burst", 20)?;
+/// assert_eq!(limit.extension("burst").and_then(ExtensionValue::as_integer), Some(20));
+/// let text = RateLimit::new([limit])?.to_string();
+/// assert_eq!(text, r#""default";r=3;pk=:YWxpY2U=:;acme-tier=free;burst=20"#);
+///
+/// let error = LimitItem::new("default", 3)?.with_unprefixed_extension("t", 20).unwrap_err();
+/// assert_eq!(error.to_string(), "RateLimit: the extension parameter's name is that of a parameter with a meaning");
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

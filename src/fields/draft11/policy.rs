@@ -43,6 +43,11 @@ list_field! {
     ///
     /// // One malformed item, and the whole field is ignored.
     /// assert!(RateLimitPolicy::parse([r#""burst";q=100;w=60, "daily";w=86400"#]).is_err());
+    ///
+    /// let mut headers = http::HeaderMap::new();
+    /// assert_eq!(RateLimitPolicy::read(&headers)?, None);
+    /// headers.insert(RateLimitPolicy::NAME, field.to_header_value());
+    /// assert_eq!(RateLimitPolicy::read(&headers)?, Some(field));
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
@@ -67,6 +72,10 @@ list_field! {
 ///     error.to_string(),
 ///     "RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
 /// );
+/// assert!(PolicyItem::new("peruser", 1)?.with_unprefixed_extension("burst", 20).is_ok());
+///
+/// let error = PolicyItem::new("peruser", 1)?.with_window(Duration::from_millis(1_500)).unwrap_err();
+/// assert_eq!(error.to_string(), "RateLimit-Policy: w is not in whole seconds");
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

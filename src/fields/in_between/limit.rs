@@ -38,6 +38,11 @@ list_field! {
     ///
     /// // The draft's own example of a redirect is malformed, and ignored.
     /// assert!(RateLimit::parse(["problemPolicy;r=0, t=10"]).is_err());
+    ///
+    /// let mut headers = http::HeaderMap::new();
+    /// assert_eq!(RateLimit::read(&headers)?, None);
+    /// headers.insert(RateLimit::NAME, field.to_header_value());
+    /// assert_eq!(RateLimit::read(&headers)?, Some(field));
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     RateLimit of LimitItem named RATELIMIT
@@ -52,6 +57,10 @@ list_field! {
 /// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.with_partition_key(key)]);
 /// assert_eq!(keyed(b"App-999")?.to_string(), "a;r=1;pk=App-999");
 /// assert_eq!(keyed(b"999")?.to_string(), "a;r=1;pk=:OTk5:");
+///
+/// let limit = LimitItem::new("a")?.with_extension("acme-burst", 20)?.with_unprefixed_extension("burst", 20)?;
+/// assert_eq!(RateLimit::new([limit])?.to_string(), "a;acme-burst=20;burst=20");
+/// assert!(LimitItem::new("a")?.with_extension("burst", 20).is_err());
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,6 +41,11 @@ list_field! {
     ///
     /// // A list that mixes dialects is malformed.
     /// assert!(RateLimitPolicy::parse([r#"burst;q=100;w=60, "daily";q=1000"#]).is_err());
+    ///
+    /// let mut headers = http::HeaderMap::new();
+    /// assert_eq!(RateLimitPolicy::read(&headers)?, None);
+    /// headers.insert(RateLimitPolicy::NAME, field.to_header_value());
+    /// assert_eq!(RateLimitPolicy::read(&headers)?, Some(field));
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
@@ -55,8 +60,11 @@ list_field! {
 /// let policy = PolicyItem::new("peruser", 65_535)?
 ///     .with_window(Duration::from_secs(10))?
 ///     .with_partition_key(*b"user123")
-///     .with_unit(Unit::ContentBytes);
-/// assert_eq!(RateLimitPolicy::new([policy])?.to_string(), "peruser;q=65535;w=10;pk=user123;qu=bytes");
+///     .with_unit(Unit::ContentBytes)
+///     .with_extension("acme-burst", 20)?
+///     .with_unprefixed_extension("burst", 20)?;
+/// let text = RateLimitPolicy::new([policy])?.to_string();
+/// assert_eq!(text, "peruser;q=65535;w=10;pk=user123;qu=bytes;acme-burst=20;burst=20");
 ///
 /// // The names of this dialect are Tokens.
 /// let error = PolicyItem::new("1st", 100).unwrap_err();
