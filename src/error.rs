@@ -117,8 +117,8 @@ impl Error for ConfigError {}
 
 /// Why a store gave no decision.
 ///
-/// No client ever sees it: the layer's [`FailureMode`](crate::FailureMode) decides what happens to the request. You meet
-/// it when you ask a store yourself, and make it in a [`Store`](crate::Store) of your own.
+/// No client ever sees it: the layer's [`FailureMode`](crate::FailureMode) decides what happens to the request. You
+/// meet it when you ask a store yourself, and make it in a [`Store`](crate::Store) of your own.
 ///
 /// ```
 /// use std::{error::Error, io};
@@ -140,8 +140,9 @@ pub struct StoreError {
 
 /// The kinds of [`StoreError`], by what they say about the next call.
 ///
-/// After five [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or [`Unreachable`](Self::Unreachable) in a
-/// row the circuit breaker of a layer opens, and the store is left alone for a while. The others leave it as it is.
+/// After five errors in a row that are [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
+/// [`Unreachable`](Self::Unreachable), the circuit breaker of a layer opens, and the store is left alone for a while.
+/// [`Rejected`](Self::Rejected) is an answer like any other: the count begins anew.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};

@@ -14,6 +14,25 @@ use crate::{
 };
 
 /// When a request was sent, and when the head of its response came.
+///
+/// Both are by the clock of this computer. They matter where a `Retry-After` is a date, and where
+/// [dates are trusted](Caps::trusting_dates).
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{HeaderMap, StatusCode};
+/// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
+///
+/// // The 14th of November 2023, 22:13:20.
+/// let sent = Timestamp::from_micros(1_700_000_000_000_000);
+/// let exchange = Exchange { sent, received: sent.saturating_add(Duration::from_secs(2)) };
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("retry-after", "Tue, 14 Nov 2023 22:14:20 GMT".parse()?);
+/// let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
+/// assert_eq!(advice.retry_after(), Some(Duration::from_secs(58)));
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// When the request was sent.
@@ -38,10 +57,11 @@ pub struct Exchange {
 /// ```
 /// use std::time::Duration;
 /// use http::{HeaderMap, StatusCode};
-/// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
+/// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp, fields::Dialect};
 ///
 /// let mut headers = HeaderMap::new();
 /// headers.insert("ratelimit", r#""default";r=0;t=40"#.parse()?);
+/// headers.insert("ratelimit-policy", "nonsense;".parse()?);
 /// headers.insert("retry-after", "1000000".parse()?);
 ///
 /// let now = Timestamp::from_micros(1_700_000_000_000_000);
@@ -49,7 +69,13 @@ pub struct Exchange {
 /// let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
 /// assert_eq!(advice.limits()[0].remaining(), Some(0));
 /// assert_eq!(advice.limits()[0].reset(), Some(Duration::from_secs(40)));
+/// assert_eq!(advice.dialect(), Some(Dialect::Draft11));
+/// assert_eq!(advice.ignored()[0].field(), "RateLimit-Policy");
+///
+/// // The cap is ten minutes, unless you say otherwise.
 /// assert_eq!(advice.retry_after(), Some(Duration::from_secs(600)));
+///
+/// assert!(Advice::read(StatusCode::OK, &HeaderMap::new(), exchange, &Caps::default()).is_empty());
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,7 +86,31 @@ pub struct Advice {
     ignored: Vec<FieldError>,
 }
 
-/// What is said, or known, about one limit of a server: see [`Advice::limits`].
+/// What is said, or known, about one limit of a server: see [`Advice::limits`] and [`KnownOrigin::limits`].
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{HeaderMap, StatusCode};
+/// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp, fields::Unit};
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("ratelimit", r#""daily";r=999999;t=50;pk=:YWxpY2U=:"#.parse()?);
+/// headers.insert("ratelimit-policy", r#""daily";q=5000;qu="content-bytes";w=86400"#.parse()?);
+///
+/// # let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// # let exchange = Exchange { sent: now, received: now };
+/// let advice = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
+/// let daily = &advice.limits()[0];
+/// assert_eq!(daily.name(), Some("daily"));
+/// assert_eq!(daily.partition_key(), Some(b"alice".as_slice()));
+/// assert_eq!(daily.unit(), &Unit::ContentBytes);
+/// assert_eq!(daily.quota(), Some(5_000));
+/// assert_eq!(daily.remaining(), Some(10_000), "more is not believed");
+/// assert_eq!(daily.reset(), Some(Duration::from_secs(50)));
+/// # Ok::<_, http::header::InvalidHeaderValue>(())
+/// ```
+///
+/// [`KnownOrigin::limits`]: super::KnownOrigin::limits
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     pub(super) name: Option<String>,

@@ -20,7 +20,30 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// Settings of a [`ClientLayer`]. All have a default.
+/// Settings of a [`ClientLayer`]. All have a default, and are checked when the layer is built.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::client::{ClientLayer, ClientLayerBuilder, Strategy};
+///
+/// let layer = ClientLayer::builder()
+///     .strategy(Strategy::pace())
+///     .patience(Duration::from_secs(30))
+///     .max_waiting(100)
+///     .build()?;
+/// assert_eq!(layer.origins(), 0);
+///
+/// let error = |builder: ClientLayerBuilder| builder.build().unwrap_err().to_string();
+/// let builder = ClientLayer::builder;
+/// assert_eq!(error(builder().wait_cap(Duration::ZERO)), "client: wait cap 0ns is outside 1s..=86400s");
+/// assert_eq!(error(builder().unit_cap(0)), "client: unit cap 0 is outside 1..=999999999999999");
+/// let patience = Duration::from_secs(100_000);
+/// assert_eq!(error(builder().patience(patience)), "client: patience 100000s is outside 0ns..=86400s");
+/// assert_eq!(error(builder().max_waiting(0)), "client: max_waiting 0 is outside 1..=1000000");
+/// assert_eq!(error(builder().max_origins(0)), "client: max_origins 0 is outside 1..=1000000");
+/// assert_eq!(error(builder().jitter_percent(101)), "client: jitter_percent 101 is outside 0..=100");
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ClientLayerBuilder<R = NoRetries> {
     strategy: Strategy,
@@ -61,6 +84,29 @@ impl<R> ClientLayerBuilder<R> {
     const COUNTS: RangeInclusive<usize> = 1..=1_000_000;
 
     /// How the units that are left are used. Default: [`Strategy::Wait`].
+    ///
+    /// ```
+    /// use tower_quota::client::{ClientLayer, Strategy};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// let layer = ClientLayer::builder().strategy(Strategy::Pace { below_percent: 100 }).jitter_percent(0).build()?;
+    /// // A server with two units left for a minute.
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder().header("ratelimit", r#""a";r=2;t=60"#).body(())
+    /// # });
+    /// # let client = layer.layer(server);
+    /// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+    /// # let start = tokio::time::Instant::now();
+    /// get().await?;
+    /// get().await?;
+    /// get().await?;
+    /// assert_eq!(start.elapsed().as_secs(), 30);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
         self
@@ -68,19 +114,92 @@ impl<R> ClientLayerBuilder<R> {
 
     /// The longest wait that a server is believed, one second to one day. Default: ten minutes.
     ///
-    /// After it a request is sent, even if `Retry-After` or a window is longer.
+    /// After it a request is sent, even if `Retry-After` or a window is longer. A longer
+    /// [`patience`](Self::patience) does not change that.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::client::ClientLayer;
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// let layer = ClientLayer::builder().wait_cap(Duration::from_secs(60)).build()?;
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder().status(503).header("retry-after", "999999").body(())
+    /// # });
+    /// # let client = layer.layer(server);
+    /// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+    /// # let start = tokio::time::Instant::now();
+    /// // A server that answers `Retry-After: 999999`.
+    /// get().await?;
+    /// get().await?;
+    /// assert_eq!(start.elapsed().as_secs(), 60);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn wait_cap(mut self, wait: Duration) -> Self {
         self.wait_cap = wait;
         self
     }
 
-    /// The most units that a server is believed to have left, at least one. Default: 10 000.
+    /// The most units that a server is believed to have left, at least one and at most 15 digits. Default: 10 000.
+    ///
+    /// What is sent before it says something else is at most as much.
+    ///
+    /// ```
+    /// use tower_quota::client::ClientLayer;
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let layer = ClientLayer::builder().unit_cap(50).build()?;
+    /// // A server with 999999 units left.
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder().header("ratelimit", r#""a";r=999999;t=9"#).body(())
+    /// # });
+    /// let request = || Request::get("http://a.example/").body(()).unwrap();
+    /// layer.layer(server).oneshot(request()).await?;
+    ///
+    /// let known = layer.known(&request().into_parts().0).unwrap();
+    /// assert_eq!(known.limits()[0].remaining(), Some(50));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn unit_cap(mut self, units: u64) -> Self {
         self.unit_cap = units;
         self
     }
 
     /// Whether `Date` fields are compared with this computer's time: see [`Caps::trusting_dates`]. Default: no.
+    ///
+    /// ```
+    /// use tower_quota::{client::ClientLayer, clock::{Clock, Timestamp}};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio_test::block_on(async {
+    /// // It is the 14th of November 2023, 22:13:20.
+    /// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    /// let builder = || ClientLayer::builder().clock(clock.clone());
+    /// let request = || Request::get("http://a.example/").body(()).unwrap();
+    /// let limits = async |layer: ClientLayer| {
+    ///     let server = service_fn(async |_: Request<()>| {
+    ///         Response::builder()
+    ///             .header("date", "Tue, 14 Nov 2023 21:00:00 GMT")
+    ///             .header("ratelimit", r#""a";r=5;t=60"#)
+    ///             .body(())
+    ///     });
+    ///     layer.layer(server).oneshot(request()).await.unwrap();
+    ///     layer.known(&request().into_parts().0).unwrap().limits().len()
+    /// };
+    /// assert_eq!(limits(builder().build()?).await, 1);
+    /// // The response is more than an hour old.
+    /// assert_eq!(limits(builder().trust_dates(true).build()?).await, 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn trust_dates(mut self, trusts_dates: bool) -> Self {
         self.trusts_dates = trusts_dates;
         self
@@ -91,13 +210,40 @@ impl<R> ClientLayerBuilder<R> {
     /// It begins when the service is called, and no turn comes after it, neither the first nor that of a retry. It does
     /// not bound the time for the response. A request that is known to have to wait longer fails at once. Zero lets no
     /// request wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::client::{ClientError, ClientLayer};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// let layer = ClientLayer::builder().patience(Duration::from_secs(29)).jitter_percent(0).build()?;
+    /// // A server with nothing left for 30 seconds.
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder().header("ratelimit", r#""a";r=0;t=30"#).body(())
+    /// # });
+    /// # let client = layer.layer(server);
+    /// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+    /// # let start = tokio::time::Instant::now();
+    /// get().await?;
+    /// assert!(matches!(get().await, Err(ClientError::Throttled(_))));
+    /// assert_eq!(start.elapsed(), Duration::ZERO);
+    ///
+    /// tokio::time::advance(Duration::from_secs(1)).await;
+    /// assert!(get().await.is_ok());
+    /// assert_eq!(start.elapsed().as_secs(), 30);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
     /// How many requests may wait at the same time, in all clones and for all origins together, 1 to a million.
-    /// Default: 1 024. One more fails at once.
+    /// Default: 1 024. One more fails at once: see [`ThrottledKind`](super::ThrottledKind) for an example.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = requests;
         self
@@ -105,7 +251,28 @@ impl<R> ClientLayerBuilder<R> {
 
     /// How many origins, or partitions of origins, are remembered, 1 to a million. Default: 1 024.
     ///
-    /// One more makes another be forgotten: one of which nothing is known, if possible.
+    /// One more makes another be forgotten: one of which nothing is known, if possible. Requests that wait for it, or
+    /// are on their way, come to their end all the same.
+    ///
+    /// ```
+    /// use tower_quota::client::ClientLayer;
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let layer = ClientLayer::builder().max_origins(10).build()?;
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder().header("ratelimit", r#""a";r=5;t=60"#).body(())
+    /// # });
+    /// let client = layer.layer(server);
+    /// for number in 0..100 {
+    ///     let request = Request::get(format!("http://{number}.example/")).body(())?;
+    ///     client.clone().oneshot(request).await?;
+    /// }
+    /// assert_eq!(layer.origins(), 10);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn max_origins(mut self, origins: usize) -> Self {
         self.max_origins = origins;
         self
@@ -114,7 +281,29 @@ impl<R> ClientLayerBuilder<R> {
     /// Makes each wait longer by a random part of it, up to so many percent, at most 100. Default: 10.
     ///
     /// So not all clients of a server return at one moment. All requests of this client that wait for one origin wait
-    /// equally long.
+    /// equally long. [`wait_cap`](Self::wait_cap) stays the longest wait.
+    ///
+    /// ```
+    /// use tower_quota::client::ClientLayer;
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// let layer = ClientLayer::builder().jitter_percent(20).build()?;
+    /// // A server with nothing left for 100 seconds.
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder().header("ratelimit", r#""a";r=0;t=100"#).body(())
+    /// # });
+    /// # let client = layer.layer(server);
+    /// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+    /// # let start = tokio::time::Instant::now();
+    /// get().await?;
+    /// get().await?;
+    /// assert!((100..=120).contains(&start.elapsed().as_secs()));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     pub fn jitter_percent(mut self, percent: u8) -> Self {
         self.jitter_percent = percent;
         self
@@ -130,14 +319,34 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// ```
     /// use tower_quota::client::ClientLayer;
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
     /// let layer = ClientLayer::builder()
     ///     .partition_by(|request| {
     ///         let key = request.headers.get("authorization")?;
     ///         Some(key.as_bytes().to_vec())
     ///     })
     ///     .build()?;
-    /// # Ok::<_, tower_quota::ConfigError>(())
+    ///
+    /// // A server with nothing left for whoever asks, for a minute.
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(())
+    /// # });
+    /// # let client = layer.layer(server);
+    /// # let get = |user: &str| {
+    /// #     client.clone().oneshot(Request::get("http://a.example/").header("authorization", user).body(()).unwrap())
+    /// # };
+    /// # let start = tokio::time::Instant::now();
+    /// get("alice").await?;
+    /// get("bob").await?;
+    /// assert_eq!(start.elapsed().as_secs(), 0);
+    /// get("alice").await?;
+    /// assert!(start.elapsed().as_secs() >= 60);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn partition_by(mut self, partition_of: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         self.partition_of = Some(Box::new(partition_of));
@@ -146,7 +355,36 @@ impl<R> ClientLayerBuilder<R> {
 
     /// The clock. Default: [`Clock::tokio`], which is the clock of the timers that requests wait with.
     ///
-    /// Requests wait for as long as another clock stands still.
+    /// Requests wait for as long as another clock stands still, and longer than their patience. A test with a manual
+    /// clock should let none of them wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::{client::ClientLayer, clock::{Clock, Timestamp}};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    /// let layer = ClientLayer::builder()
+    ///     .clock(clock.clone())
+    ///     .patience(Duration::ZERO)
+    ///     .jitter_percent(0)
+    ///     .build()?;
+    /// // A server with nothing left for a minute.
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(())
+    /// # });
+    /// # let client = layer.layer(server);
+    /// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+    /// assert!(get().await.is_ok());
+    /// clock.advance(Duration::from_secs(59));
+    /// assert!(get().await.is_err());
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(get().await.is_ok());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -166,11 +404,32 @@ impl<R> ClientLayerBuilder<R> {
     /// use bytes::Bytes;
     /// use http_body_util::Full;
     /// use tower_quota::client::ClientLayer;
+    /// # use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
     /// let layer = ClientLayer::builder()
     ///     .retries(3, |body: &Full<Bytes>| Some(body.clone()))
+    ///     .jitter_percent(0)
     ///     .build()?;
-    /// # Ok::<_, tower_quota::ConfigError>(())
+    ///
+    /// # let asked = Arc::new(AtomicUsize::new(0));
+    /// # let count = asked.clone();
+    /// # let server = service_fn(move |_: Request<Full<Bytes>>| {
+    /// #     count.fetch_add(1, Ordering::Relaxed);
+    /// #     async { Response::builder().status(429).header("retry-after", "10").body(()) }
+    /// # });
+    /// # let start = tokio::time::Instant::now();
+    /// # let send = layer.layer(server).oneshot(Request::post("http://a.example/").body(Full::from("hello"))?);
+    /// // A server that refuses every time, for ten seconds.
+    /// let response = send.await?;
+    /// assert_eq!(response.status(), 429);
+    /// assert_eq!(asked.load(Ordering::Relaxed), 4);
+    /// assert_eq!(start.elapsed().as_secs(), 30);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
     pub fn retries<B, F>(self, count: u8, clone_body: F) -> ClientLayerBuilder<Retries<F>>
     where

@@ -20,8 +20,14 @@ use crate::{
 /// assert_eq!(caps.wait(), Duration::from_secs(600));
 /// assert_eq!(caps.units(), 10_000);
 ///
+/// let caps = Caps::new(Duration::from_secs(60), 500)?;
+/// assert_eq!((caps.wait(), caps.units()), (Duration::from_secs(60), 500));
+///
 /// let error = Caps::new(Duration::ZERO, 10_000).unwrap_err();
 /// assert_eq!(error.to_string(), "client: wait cap 0ns is outside 1s..=86400s");
+/// let error = Caps::new(Duration::from_secs(60), 0).unwrap_err();
+/// assert_eq!(error.to_string(), "client: unit cap 0 is outside 1..=999999999999999");
+/// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
@@ -34,7 +40,8 @@ impl Caps {
     const WAITS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
     const UNITS: RangeInclusive<u64> = 1..=MAX_INTEGER;
 
-    /// The longest wait that is believed, one second to one day, and the most units that are left, at least one.
+    /// The longest wait that is believed, one second to one day, and the most units that are left, at least one and at
+    /// most 15 digits. Dates are not trusted.
     ///
     /// # Errors
     ///
@@ -59,6 +66,30 @@ impl Caps {
     /// Then the time that a response was on its way is taken off the waits that it asks for, and a response that is
     /// older than its exchange counts as one from a cache. It needs clocks that agree to the second: if this computer
     /// is ahead of a server, nothing is left of what that server says about its limits.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("ratelimit", r#""default";r=5;t=40"#.parse()?);
+    /// headers.insert("date", "Tue, 14 Nov 2023 22:13:20 GMT".parse()?);
+    ///
+    /// // The response was on its way for two seconds, by the clocks of both.
+    /// let sent = Timestamp::from_micros(1_700_000_000_000_000);
+    /// let exchange = Exchange { sent, received: sent.saturating_add(Duration::from_secs(2)) };
+    /// let reset = |caps| Advice::read(StatusCode::OK, &headers, exchange, &caps).limits()[0].reset();
+    /// assert_eq!(reset(Caps::default()), Some(Duration::from_secs(40)));
+    /// assert_eq!(reset(Caps::default().trusting_dates(true)), Some(Duration::from_secs(38)));
+    ///
+    /// // An hour later, it can only have come from a cache.
+    /// let sent = sent.saturating_add(Duration::from_secs(3_600));
+    /// let exchange = Exchange { sent, received: sent };
+    /// let caps = Caps::default().trusting_dates(true);
+    /// assert!(Advice::read(StatusCode::OK, &headers, exchange, &caps).limits().is_empty());
+    /// # Ok::<_, http::header::InvalidHeaderValue>(())
+    /// ```
     #[must_use]
     pub fn trusting_dates(mut self, trusts_dates: bool) -> Self {
         self.trusts_dates = trusts_dates;
@@ -75,7 +106,7 @@ impl Caps {
         self.units
     }
 
-    /// Whether `Date` fields count.
+    /// Whether `Date` fields count. Default: no.
     pub fn trusts_dates(&self) -> bool {
         self.trusts_dates
     }

@@ -7,12 +7,31 @@ use crate::clock::Timestamp;
 /// What a [`Client`](super::Client) fails with: the error of the service in it, or its own.
 ///
 /// ```
-/// use tower_quota::client::ClientError;
+/// use std::{io, time::Duration};
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_quota::client::{ClientError, ClientLayer};
 ///
 /// fn is_worth_another_server<E>(error: &ClientError<E>) -> bool {
 ///     matches!(error, ClientError::Throttled(_))
 /// }
-/// # assert!(!is_worth_another_server(&ClientError::Inner(())));
+///
+/// # tokio_test::block_on(async {
+/// let service = service_fn(async |request: Request<()>| match request.uri().path() {
+///     "/" => Ok(Response::builder().header("ratelimit", r#""daily";r=0;t=60"#).body(()).unwrap()),
+///     _ => Err(io::Error::from(io::ErrorKind::ConnectionReset)),
+/// });
+/// let client = ClientLayer::builder().patience(Duration::ZERO).build()?.layer(service);
+/// let get = |uri| client.clone().oneshot(Request::get(uri).body(()).unwrap());
+///
+/// let error = get("http://a.example/away").await.unwrap_err();
+/// assert_eq!(error.to_string(), "connection reset");
+/// assert!(!is_worth_another_server(&error));
+///
+/// get("http://a.example/").await?;
+/// assert!(is_worth_another_server(&get("http://a.example/").await.unwrap_err()));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,8 +44,36 @@ pub enum ClientError<E> {
 
 /// A request that was not sent: nothing was asked of the server.
 ///
-/// [`retry_after`](Self::retry_after) says when it is worth trying again. The [module documentation](super) has an
-/// example.
+/// [`retry_after`](Self::retry_after) says when it is worth trying again, as far as is known.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::client::{ClientError, ClientLayer, ThrottledKind};
+/// use tower_quota::clock::{Clock, Timestamp};
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+///
+/// # tokio_test::block_on(async {
+/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// let layer = ClientLayer::builder()
+///     .patience(Duration::from_secs(10))
+///     .jitter_percent(0)
+///     .clock(Clock::manual(now))
+///     .build()?;
+/// // A server with nothing left for a minute.
+/// # let server = service_fn(async |_: Request<()>| {
+/// #     Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(())
+/// # });
+/// # let client = layer.layer(server);
+/// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+/// get().await?;
+/// let ClientError::Throttled(error) = get().await.unwrap_err() else { panic!() };
+/// assert_eq!(error.kind(), ThrottledKind::TooLong);
+/// assert_eq!(error.until(), Some(now.saturating_add(Duration::from_secs(60))));
+/// assert_eq!(error.retry_after(), Some(Duration::from_secs(60)));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Throttled {
     kind: ThrottledKind,
@@ -35,6 +82,30 @@ pub struct Throttled {
 }
 
 /// Why a request was not sent.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::client::{ClientError, ClientLayer, ThrottledKind};
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// let layer = ClientLayer::builder().patience(Duration::from_secs(60)).max_waiting(1).build()?;
+/// // A server with nothing left for 30 seconds.
+/// # let server = service_fn(async |_: Request<()>| {
+/// #     Response::builder().header("ratelimit", r#""a";r=0;t=30"#).body(())
+/// # });
+/// # let client = layer.layer(server);
+/// # let get = || client.clone().oneshot(Request::get("http://a.example/").body(()).unwrap());
+/// get().await?;
+/// let (waits, finds_no_place) = tokio::join!(get(), get());
+/// assert!(waits.is_ok());
+/// let ClientError::Throttled(error) = finds_no_place.unwrap_err() else { panic!() };
+/// assert_eq!(error.kind(), ThrottledKind::TooMany);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ThrottledKind {
@@ -60,7 +131,7 @@ impl Throttled {
         self.until
     }
 
-    /// The time from the error until then.
+    /// The time from the error until then; `None` where [`until`](Self::until) is.
     pub fn retry_after(&self) -> Option<Duration> {
         let until = self.until?;
         Some(Duration::from_micros(until.micros_since(self.now)))

@@ -25,6 +25,28 @@ pin_project! {
     ///
     /// When it is dropped while it waits, the request is not sent, and its place is free. When it is dropped later, the
     /// server may or may not count the request.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower::{Layer, Service, ServiceExt, service_fn};
+    /// use tower_quota::client::ClientLayer;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let server = service_fn(async |_: Request<()>| {
+    ///     Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(())
+    /// });
+    /// let mut client = ClientLayer::new().layer(server);
+    /// let request = || Request::get("http://a.example/").body(()).unwrap();
+    /// client.ready().await?.call(request()).await?;
+    ///
+    /// let (parts, ()) = request().into_parts();
+    /// let future = client.ready().await?.call(request());
+    /// assert_eq!(client.layer().known(&parts).unwrap().waiting(), 1);
+    /// drop(future);
+    /// assert_eq!(client.layer().known(&parts).unwrap().waiting(), 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
     pub struct ResponseFuture<S: Service<Request<B>>, B, R = NoRetries> {
         #[pin]
         state: State<S, B>,

@@ -13,16 +13,26 @@ use super::{Client, ClientLayerBuilder, Limit, NoRetries, origin::Hall, origins:
 /// Clones, and the services that they make, share what they know.
 ///
 /// ```
-/// use std::time::Duration;
-/// use tower_quota::client::{ClientLayer, Strategy};
+/// use http::{Request, Response};
+/// use tokio::time::Instant;
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_quota::client::ClientLayer;
 ///
-/// fn polite() -> Result<ClientLayer, tower_quota::ConfigError> {
-///     ClientLayer::builder()
-///         .strategy(Strategy::pace())
-///         .patience(Duration::from_secs(30))
-///         .build()
-/// }
-/// # polite().unwrap();
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// let server = service_fn(async |_: Request<()>| Response::builder().header("ratelimit", r#""a";r=0;t=20"#).body(()));
+/// let client = ClientLayer::builder().jitter_percent(0).build()?.layer(server);
+/// let get = |uri| client.clone().oneshot(Request::get(uri).body(()).unwrap());
+///
+/// let start = Instant::now();
+/// get("http://a.example/").await?;
+/// // What is known of one server says nothing about another.
+/// get("http://b.example/").await?;
+/// assert_eq!(start.elapsed().as_secs(), 0);
+/// get("http://a.example/other").await?;
+/// assert_eq!(start.elapsed().as_secs(), 20);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub struct ClientLayer<R = NoRetries> {
     pub(super) origins: Arc<Origins>,
@@ -34,13 +44,16 @@ impl ClientLayer {
     /// A layer with all settings as they are by default.
     ///
     /// ```
-    /// let layer = tower_quota::client::ClientLayer::new();
+    /// use tower_quota::client::ClientLayer;
+    ///
+    /// let layer = ClientLayer::new();
+    /// assert_eq!(layer.origins(), 0, "nothing is known yet");
     /// ```
     pub fn new() -> Self {
         Self::builder().build().expect("the default settings are sound")
     }
 
-    /// A layer with settings of your own.
+    /// A layer with settings of your own: see [`ClientLayerBuilder`].
     pub fn builder() -> ClientLayerBuilder {
         ClientLayerBuilder::new()
     }
@@ -84,13 +97,41 @@ impl<R> ClientLayer<R> {
         })
     }
 
-    /// How many origins, or partitions of origins, are remembered at this moment.
+    /// How many origins, or partitions of origins, are remembered at this moment, at most
+    /// [`max_origins`](ClientLayerBuilder::max_origins).
     pub fn origins(&self) -> usize {
         self.origins.len()
     }
 }
 
 /// What is known of a server at one moment: see [`ClientLayer::known`].
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tower::{Layer, Service, ServiceExt, service_fn};
+/// use tower_quota::client::ClientLayer;
+///
+/// # tokio_test::block_on(async {
+/// let server = service_fn(async |_: Request<()>| {
+///     Response::builder().status(429).header("retry-after", "60").body(())
+/// });
+/// let mut client = ClientLayer::new().layer(server);
+/// let request = || Request::get("http://a.example/").body(()).unwrap();
+/// let (parts, ()) = request().into_parts();
+///
+/// let first = client.ready().await?.call(request());
+/// assert_eq!(client.layer().known(&parts).unwrap().in_flight(), 1);
+/// first.await?;
+///
+/// let second = client.ready().await?.call(request());
+/// let known = client.layer().known(&parts).unwrap();
+/// assert_eq!((known.in_flight(), known.waiting()), (0, 1));
+/// assert!(known.retry_after() > Some(Duration::from_secs(59)));
+/// assert!(known.limits().is_empty());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownOrigin {
     limits: Vec<Limit>,
@@ -100,12 +141,13 @@ pub struct KnownOrigin {
 }
 
 impl KnownOrigin {
-    /// The limits, with what this client may still send and for how long.
+    /// The limits, with what this client may still send and for how long: at most 32.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// How long nothing is sent because the server has asked for it.
+    /// How long nothing is sent because the server has asked for it: more than zero, and at most the
+    /// [cap](super::Caps::wait).
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

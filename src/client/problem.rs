@@ -25,6 +25,7 @@ use serde_json::Value;
 /// assert_eq!(problem.violated_policies(), ["daily", "bandwidth"]);
 ///
 /// assert!(Problem::parse(br#"{"title": "Quota Exceeded"}"#).is_none());
+/// assert_eq!(Problem::MEDIA_TYPE, "application/problem+json");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -33,6 +34,16 @@ pub struct Problem {
 }
 
 /// The problem types that the draft registers.
+///
+/// ```
+/// use tower_quota::client::{Problem, ProblemKind};
+///
+/// let kind = ProblemKind::TemporaryReducedCapacity;
+/// let content = format!(r#"{{"type": "{}"}}"#, kind.uri());
+/// let problem = Problem::parse(content.as_bytes()).expect("it is one of the three");
+/// assert_eq!(problem.kind(), kind);
+/// assert!(problem.violated_policies().is_empty());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProblemKind {
@@ -50,7 +61,7 @@ impl Problem {
     /// The media type of the content, `application/problem+json`.
     pub const MEDIA_TYPE: &str = "application/problem+json";
 
-    /// Reads the content of a response; `None` if it is none of the three problems, or too long.
+    /// Reads the content of a response; `None` if it is none of the three problems, or longer than 64 KiB.
     pub fn parse(content: &[u8]) -> Option<Self> {
         if content.len() > Self::MAX_LENGTH {
             return None;

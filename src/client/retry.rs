@@ -9,6 +9,41 @@ mod sealed {
 }
 
 /// Whether requests with content `B` are sent again after a refusal: [`NoRetries`] or [`Retries`].
+///
+/// You want it as a bound of what takes a [`ClientLayer`](super::ClientLayer) of either kind. It cannot be implemented:
+/// for rules of your own, put `tower::retry` outside of the client.
+///
+/// ```
+/// use http::{Request, Response, StatusCode};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_quota::client::{ClientLayer, Retry};
+/// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
+///
+/// /// Sends one request to a server that refuses the first and serves the second.
+/// async fn status<R: Retry<String>>(layer: ClientLayer<R>) -> StatusCode {
+///     let server = // …
+///     # {
+///     # let has_refused = Arc::new(AtomicBool::new(false));
+///     # service_fn(move |_: Request<String>| {
+///     #     let builder = match has_refused.swap(true, Ordering::Relaxed) {
+///     #         true => Response::builder(),
+///     #         false => Response::builder().status(429).header("retry-after", "1"),
+///     #     };
+///     #     async move { builder.body(()) }
+///     # })
+///     # };
+///     let request = Request::post("http://a.example/").body("hello".to_owned()).unwrap();
+///     layer.layer(server).oneshot(request).await.unwrap().status()
+/// }
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// assert_eq!(status(ClientLayer::new()).await, 429);
+/// let layer = ClientLayer::builder().retries(1, |body: &String| Some(body.clone())).build()?;
+/// assert_eq!(status(layer).await, 200);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 pub trait Retry<B>: sealed::Sealed + Clone {
     /// How often a request is sent again.
     #[doc(hidden)]
@@ -19,11 +54,46 @@ pub trait Retry<B>: sealed::Sealed + Clone {
     fn clone_body(&self, body: &B) -> Option<B>;
 }
 
-/// Requests are sent once: the default, which asks nothing of their content.
+/// Requests are sent once: the default, which asks nothing of their content. A refusal is a response as any other.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_quota::client::{ClientLayer, NoRetries};
+///
+/// /// Content that cannot be cloned.
+/// struct Upload;
+///
+/// # tokio_test::block_on(async {
+/// let layer: ClientLayer<NoRetries> = ClientLayer::new();
+/// let server = service_fn(async |_: Request<Upload>| {
+///     Response::builder().status(429).header("retry-after", "9").body(())
+/// });
+/// let response = layer.layer(server).oneshot(Request::post("http://a.example/").body(Upload)?).await?;
+/// assert_eq!(response.status(), 429);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRetries;
 
-/// Requests are sent again: see [`ClientLayerBuilder::retries`](super::ClientLayerBuilder::retries).
+/// Requests are sent again, with content that `F` has cloned: see
+/// [`ClientLayerBuilder::retries`](super::ClientLayerBuilder::retries).
+///
+/// You meet it where the type of a layer or client has to be named.
+///
+/// ```
+/// use tower_quota::client::{ClientLayer, Retries};
+///
+/// type CloneBody = fn(&String) -> Option<String>;
+///
+/// fn layer(retries: u8) -> Result<ClientLayer<Retries<CloneBody>>, tower_quota::ConfigError> {
+///     ClientLayer::builder().retries(retries, (|body| Some(body.clone())) as CloneBody).build()
+/// }
+///
+/// assert!(layer(10).is_ok());
+/// assert_eq!(layer(11).unwrap_err().to_string(), "client: retries 11 is outside 0..=10");
+/// ```
 pub struct Retries<F> {
     count: u8,
     clone_body: Arc<F>,

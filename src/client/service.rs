@@ -16,6 +16,27 @@ use super::{
 ///
 /// It is ready when `S` is. A request that waits holds no `S` that is ready, which may be what others need. Clones
 /// share what they know.
+///
+/// ```
+/// use http::{Request, Response};
+/// use tower::{Layer, ServiceExt, service_fn};
+/// use tower_quota::client::{Advice, ClientLayer};
+///
+/// # tokio_test::block_on(async {
+/// let server = service_fn(async |_: Request<()>| Response::builder().header("ratelimit", r#""a";r=9;t=60"#).body(()));
+/// let client = ClientLayer::new().layer(server);
+///
+/// let response = client.clone().oneshot(Request::get("http://a.example/").body(())?).await?;
+/// let advice = response.extensions().get::<Advice>().expect("the server says something");
+/// assert_eq!(advice.limits()[0].remaining(), Some(9));
+/// assert_eq!(client.layer().origins(), 1);
+///
+/// // Without the client, nobody keeps count.
+/// client.get_ref().clone().oneshot(Request::get("http://b.example/").body(())?).await?;
+/// assert_eq!(client.layer().origins(), 1);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct Client<S, R = NoRetries> {
     inner: S,

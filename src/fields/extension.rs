@@ -52,7 +52,7 @@ impl ExtensionValue {
     /// assert_eq!((value.as_str(), value.as_token()), (Some("a b"), None));
     ///
     /// let error = ExtensionValue::string("größe").unwrap_err();
-    /// assert_eq!(error.to_string(), "extension parameter: the extension parameter's value has no form in this dialect");
+    /// assert!(error.to_string().ends_with("the extension parameter's value has no form in this dialect"));
     /// # Ok::<_, tower_quota::fields::FieldError>(())
     /// ```
     pub fn string(text: &str) -> Result<Self, FieldError> {

@@ -278,8 +278,7 @@ impl LimitHint {
         self.name.as_deref()
     }
 
-    /// The quota of the policy, where it stands beside what is left: in draft-06 only. At most 15 digits, as all numbers
-    /// here.
+    /// The quota of the policy, at most 15 digits, where it stands beside what is left: in draft-06 only.
     pub fn quota(&self) -> Option<u64> {
         self.quota
     }

@@ -80,7 +80,8 @@ impl OwnFields {
     /// ```
     /// use std::time::SystemTime;
     /// use http::HeaderMap;
-    /// use tower_quota::fields::{OwnFields, Unit, draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy}, merge_into};
+    /// use tower_quota::fields::{OwnFields, Unit, merge_into};
+    /// use tower_quota::fields::draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy};
     ///
     /// let bytes = PolicyItem::new("daily", 5_000)?.with_unit(Unit::ContentBytes);
     /// let own = OwnFields::new()

@@ -142,8 +142,10 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 /// let cors = CorsLayer::permissive().expose_headers(fields::EXPOSED);
 /// # tokio_test::block_on(async {
 /// # use tower::{Layer, ServiceExt, service_fn};
-/// # let answer = async |_: http::Request<String>| Ok::<_, std::convert::Infallible>(http::Response::new(String::new()));
-/// # let response = cors.layer(service_fn(answer)).oneshot(http::Request::default()).await.unwrap();
+/// # let service = service_fn(async |_: http::Request<String>| {
+/// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+/// # });
+/// # let response = cors.layer(service).oneshot(http::Request::default()).await.unwrap();
 /// let exposed = response.headers()["access-control-expose-headers"].to_str().unwrap();
 /// assert!(exposed.starts_with("ratelimit,ratelimit-policy,retry-after,"));
 /// # });

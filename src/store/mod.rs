@@ -71,8 +71,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated.
     ///
-    /// Without the layer there is no deadline and no circuit breaker: an error, or an answer that does not come, is yours
-    /// to deal with.
+    /// Without the layer there is no deadline and no circuit breaker: an error, or an answer that does not come, is
+    /// yours to deal with.
     ///
     /// ```
     /// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};

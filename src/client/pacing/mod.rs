@@ -30,6 +30,39 @@ use crate::clock::Timestamp;
 /// let error = ClientLayer::builder().strategy(Strategy::Pace { below_percent: 0 }).build().unwrap_err();
 /// assert_eq!(error.to_string(), "client: pace below_percent 0 is outside 1..=100");
 /// ```
+///
+/// Four units are left for twelve seconds:
+///
+/// ```
+/// # use http::{HeaderMap, StatusCode};
+/// # use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+/// // When the next five requests go, in seconds.
+/// # fn times(strategy: Strategy) -> Vec<u64> {
+/// #     let mut pacing = Pacing::new(strategy, Caps::default());
+/// #     let start = Timestamp::from_micros(1_700_000_000_000_000);
+/// #     let mut now = start;
+/// #     let Turn::Go(dispatch) = pacing.ask(now) else { panic!() };
+/// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), r#""a";r=4;t=12"#.parse().unwrap())]);
+/// #     let exchange = Exchange { sent: now, received: now };
+/// #     let advice = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
+/// #     pacing.answered(dispatch, &advice, now);
+/// #     let mut times = Vec::new();
+/// #     while times.len() < 5 {
+/// #         match pacing.ask(now) {
+/// #             Turn::Go(dispatch) => {
+/// #                 times.push(now.micros_since(start) / 1_000_000);
+/// #                 pacing.lost(dispatch);
+/// #             }
+/// #             Turn::Wait(wait) => now = wait.until(),
+/// #         }
+/// #     }
+/// #     times
+/// # }
+/// assert_eq!(times(Strategy::Wait), [0, 0, 0, 0, 12]);
+/// assert_eq!(times(Strategy::Pace { below_percent: 100 }), [0, 3, 6, 9, 12]);
+/// assert_eq!(times(Strategy::Pace { below_percent: 50 }), [0, 0, 0, 6, 12]);
+/// assert_eq!(times(Strategy::Observe), [0, 0, 0, 0, 0]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
@@ -39,8 +72,8 @@ pub enum Strategy {
     /// Spreads them evenly over what is left of the window, as soon as they run low: an even flow, and something left
     /// for others who share the quota.
     Pace {
-        /// Where low begins, in percent of the quota; 100 paces always. Without a quota from the server, the most
-        /// that was ever left stands for it.
+        /// Where low begins, in percent of the quota, from 1; 100 paces always. Without a quota from the server, the
+        /// most that was ever left stands for it.
         below_percent: u8,
     },
     /// Never waits, only keeps count. Nothing is sent again, as that would mean to wait.
@@ -125,6 +158,36 @@ struct Trial {
 }
 
 /// What [`Pacing::ask`] says.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{HeaderMap, StatusCode};
+/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+///
+/// let mut pacing = Pacing::new(Strategy::Wait, Caps::default());
+/// let mut now = Timestamp::from_micros(1_700_000_000_000_000);
+/// let mut waited = 0;
+/// for _ in 0..3 {
+///     let dispatch = loop {
+///         match pacing.ask(now) {
+///             Turn::Go(dispatch) => break dispatch,
+///             // A client would sleep until then.
+///             Turn::Wait(wait) => {
+///                 waited += wait.until().micros_since(now) / 1_000_000;
+///                 now = wait.until();
+///             }
+///         }
+///     };
+///     // … the request is sent, and refused
+///     let headers = HeaderMap::from_iter([("retry-after".parse()?, "10".parse()?)]);
+///     let exchange = Exchange { sent: now, received: now };
+///     let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
+///     pacing.answered(dispatch, &advice, now);
+///     assert_eq!(pacing.blocked_until(now), Some(now.saturating_add(Duration::from_secs(10))));
+/// }
+/// assert_eq!(waited, 20);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "a request that goes has to be reported"]
 pub enum Turn {
@@ -136,6 +199,39 @@ pub enum Turn {
 
 /// A request that may be sent: tell what comes of it, with [`Pacing::answered`], [`Pacing::lost`] or
 /// [`Pacing::not_sent`]. Until then it counts as being on its way.
+///
+/// One that is dropped without a word stays on its way for good: what is left is then known less exactly.
+///
+/// ```
+/// use http::{HeaderMap, StatusCode};
+/// use tower_quota::{client::{Advice, Caps, Dispatch, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+///
+/// # let mut pacing = Pacing::new(Strategy::Wait, Caps::default());
+/// # let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// fn go(pacing: &mut Pacing, now: Timestamp) -> Dispatch {
+///     let Turn::Go(dispatch) = pacing.ask(now) else { panic!("nothing is left") };
+///     dispatch
+/// }
+/// let left = |pacing: &Pacing| pacing.limits(now)[0].remaining();
+///
+/// let dispatch = go(&mut pacing, now);
+/// let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=5;t=60"#.parse()?)]);
+/// let exchange = Exchange { sent: now, received: now };
+/// pacing.answered(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
+/// assert_eq!(left(&pacing), Some(5));
+///
+/// let dispatch = go(&mut pacing, now);
+/// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 1));
+/// // No connection was free.
+/// pacing.not_sent(dispatch);
+/// assert_eq!((left(&pacing), pacing.in_flight()), (Some(5), 0));
+///
+/// // The connection broke, and nobody knows whether the server has counted it.
+/// let dispatch = go(&mut pacing, now);
+/// pacing.lost(dispatch);
+/// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 0));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "it counts as being on its way until it is reported"]
 pub struct Dispatch {
@@ -144,6 +240,29 @@ pub struct Dispatch {
 }
 
 /// How long to wait: see [`Turn::Wait`].
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{HeaderMap, StatusCode};
+/// use tower_quota::{client::{Advice, Caps, Exchange, Pacing, Strategy, Turn}, clock::Timestamp};
+///
+/// let mut pacing = Pacing::new(Strategy::Wait, Caps::default());
+/// let now = Timestamp::from_micros(1_700_000_000_000_000);
+/// # let exchange = Exchange { sent: now, received: now };
+/// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=7"#.parse()?)]);
+/// let nothing_for_7_seconds = Advice::read(StatusCode::OK, &headers, exchange, &Caps::default());
+///
+/// let (Turn::Go(first), Turn::Go(second)) = (pacing.ask(now), pacing.ask(now)) else { panic!() };
+/// pacing.answered(first, &nothing_for_7_seconds, now);
+/// let Turn::Wait(wait) = pacing.ask(now) else { panic!() };
+/// assert_eq!(wait.until(), now.saturating_add(Duration::from_secs(7)));
+/// assert!(!wait.is_certain(), "the other answer may say more");
+///
+/// pacing.answered(second, &nothing_for_7_seconds, now);
+/// let Turn::Wait(wait) = pacing.ask(now) else { panic!() };
+/// assert!(wait.is_certain());
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     until: Timestamp,
@@ -167,7 +286,8 @@ impl Pacing {
     /// How long a request that tries keeps others from trying.
     const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// A pacing that knows nothing yet.
+    /// A pacing that knows nothing yet. Unlike the [builder](super::ClientLayerBuilder::strategy), it takes any
+    /// percentage of [`Strategy::Pace`]: 0 never paces, and more than 100 is 100.
     pub fn new(strategy: Strategy, caps: Caps) -> Self {
         Self {
             strategy,
@@ -186,6 +306,24 @@ impl Pacing {
 
     /// Makes each wait longer by a random part of it, up to so many percent, so that not all clients return at one
     /// moment. Default: 0. More than 100 is 100. [`Caps::wait`] stays the longest wait.
+    ///
+    /// ```
+    /// # use http::{HeaderMap, StatusCode};
+    /// # use tower_quota::{client::{Advice, Caps, Exchange, Turn}, clock::Timestamp};
+    /// use tower_quota::client::{Pacing, Strategy};
+    ///
+    /// let mut pacing = Pacing::new(Strategy::Wait, Caps::default()).with_jitter(50);
+    /// # let now = Timestamp::from_micros(1_700_000_000_000_000);
+    /// # let Turn::Go(dispatch) = pacing.ask(now) else { panic!() };
+    /// # let headers = HeaderMap::from_iter([("ratelimit".parse()?, r#""a";r=0;t=100"#.parse()?)]);
+    /// # let exchange = Exchange { sent: now, received: now };
+    /// # pacing.answered(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
+    /// // … nothing is left for 100 seconds
+    /// let Turn::Wait(wait) = pacing.ask(now) else { panic!() };
+    /// let seconds = wait.until().micros_since(now) as f64 / 1e6;
+    /// assert!((100.0..=150.0).contains(&seconds));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn with_jitter(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
@@ -196,6 +334,28 @@ impl Pacing {
     ///
     /// Where a server says of one policy what is left in several partitions, and this is one of them, then only that
     /// one holds requests back. Otherwise all of them do.
+    ///
+    /// ```
+    /// # use http::{HeaderMap, StatusCode};
+    /// # use tower_quota::{client::{Advice, Caps, Exchange}, clock::Timestamp};
+    /// use tower_quota::client::{Pacing, Strategy, Turn};
+    ///
+    /// # let now = Timestamp::from_micros(1_700_000_000_000_000);
+    /// // Nothing is left for alice, and five units for bob.
+    /// let text = r#""hour";r=0;t=60;pk=:YWxpY2U=:, "hour";r=5;t=60;pk=:Ym9i:"#;
+    /// let goes = |mut pacing: Pacing| {
+    /// #     let Turn::Go(dispatch) = pacing.ask(now) else { panic!() };
+    /// #     let headers = HeaderMap::from_iter([("ratelimit".parse().unwrap(), text.parse().unwrap())]);
+    /// #     let exchange = Exchange { sent: now, received: now };
+    /// #     pacing.answered(dispatch, &Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()), now);
+    ///     // … a response has said so
+    ///     matches!(pacing.ask(now), Turn::Go(_))
+    /// };
+    /// let pacing = || Pacing::new(Strategy::Wait, Caps::default());
+    /// assert!(!goes(pacing()));
+    /// assert!(!goes(pacing().with_partition_key("alice")));
+    /// assert!(goes(pacing().with_partition_key("bob")));
+    /// ```
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
@@ -242,13 +402,13 @@ impl Pacing {
         self.settle();
     }
 
-    /// What is known of each limit at this moment: what this client may still send, and for how long.
+    /// What is known of each limit at this moment, at most 32: what this client may still send, and for how long.
     pub fn limits(&self, now: Timestamp) -> Vec<Limit> {
         let known = self.items.iter().filter(|item| item.is_known(now));
         known.map(|item| item.to_limit(now)).collect()
     }
 
-    /// Until when nothing is sent because a server has asked for it; `None` if that is over.
+    /// Until when nothing is sent because a server [has asked for it](Advice::retry_after); `None` if that is over.
     pub fn blocked_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.is_blocked(now).then_some(self.blocked_until)
     }

@@ -246,8 +246,8 @@ pub struct MemoryStoreBuilder {
 impl MemoryStoreBuilder {
     /// The most partitions that are kept, at least 1. Default: 262 144.
     ///
-    /// The cap is divided among the shards, so a store may begin to throw out partitions a little before it is full. Who
-    /// is thrown out starts with a full quota; [`tower_quota_evictions_total`](crate::telemetry) counts them.
+    /// The cap is divided among the shards, so a store may begin to throw out partitions a little before it is full.
+    /// Whoever is thrown out starts with a full quota; [`tower_quota_evictions_total`](crate::telemetry) counts them.
     ///
     /// ```
     /// use tower_quota::MemoryStore;

@@ -213,8 +213,8 @@ impl RedisStoreBuilder {
     /// [cluster](RedisStore#cluster), which does the same without being told. A plan with one partition is one call, as
     /// always.
     ///
-    /// Without it, such a proxy answers plans with several partitions with an error, or counts them where later calls do
-    /// not look.
+    /// Without it, such a proxy answers a plan with several partitions with an error, or has it counted where later calls
+    /// do not look.
     ///
     /// ```no_run
     /// use tower_quota::{CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store};

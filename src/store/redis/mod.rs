@@ -204,7 +204,8 @@ impl RedisStore {
     /// let store = RedisStore::cluster_builder(["redis://10.0.0.1/", "redis://10.0.0.2/"]).connections(1).build()?;
     /// assert!(store.has_own_breakers(), "one for each node");
     ///
-    /// let error = RedisStore::cluster_builder(["redis://10.0.0.1/", "redis://:password@10.0.0.2/"]).build().unwrap_err();
+    /// let differ = ["redis://10.0.0.1/", "redis://:password@10.0.0.2/"];
+    /// let error = RedisStore::cluster_builder(differ).build().unwrap_err();
     /// assert_eq!(error.to_string(), "redis store: the URLs of a cluster differ in user, password or TLS");
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
