@@ -21,10 +21,12 @@ const NO_FIELD: &str = "extension parameter";
 /// ```
 /// use tower_quota::fields::{ExtensionValue, draft11::RateLimitPolicy};
 ///
-/// let field = RateLimitPolicy::parse([r#""sliding";q=100;w=60;burst=1000;acme-ratio=0.5"#])?;
+/// let field = RateLimitPolicy::parse([r#""sliding";q=100;w=60;burst=1000;acme-ratio=0.5;acme-id=:aGk=:;acme-soft"#])?;
 /// let policy = &field.items()[0];
 /// assert_eq!(policy.extension("burst").and_then(ExtensionValue::as_integer), Some(1000));
 /// assert_eq!(policy.extension("acme-ratio").unwrap().to_string(), "0.5");
+/// assert_eq!(policy.extension("acme-id").and_then(ExtensionValue::as_bytes), Some(b"hi".as_slice()));
+/// assert_eq!(policy.extension("acme-soft").and_then(ExtensionValue::as_bool), Some(true));
 ///
 /// // What each form looks like.
 /// assert_eq!(ExtensionValue::integer(5)?.to_string(), "5");

@@ -60,7 +60,7 @@ impl OwnFields {
         Self::default()
     }
 
-    /// What is left of the limits that the intermediary enforces.
+    /// What is left of the limits that the intermediary enforces: see [`merge_into`] for an example.
     #[must_use]
     pub fn with_rate_limit(mut self, field: &RateLimit) -> Self {
         self.rate_limit = Some(field.to_header_value());

@@ -371,7 +371,8 @@ impl Pacing {
         }
     }
 
-    /// The head of a response was read.
+    /// The head of a response was read. Give it also advice that [is empty](Advice::is_empty): a response that says
+    /// nothing ends its request, too.
     pub fn answered(&mut self, dispatch: Dispatch, advice: &Advice, now: Timestamp) {
         self.finish(&dispatch);
         let wait = advice.retry_after().map(|wait| self.jittered(wait));
@@ -389,13 +390,13 @@ impl Pacing {
         self.settle();
     }
 
-    /// No response came, and the server may or may not have counted the request.
+    /// No response came, and the server may or may not have counted the request: see [`Dispatch`] for an example.
     pub fn lost(&mut self, dispatch: Dispatch) {
         self.finish(&dispatch);
         self.settle();
     }
 
-    /// The request was not sent after all; what it would have used is there for others.
+    /// The request was not sent after all; what it would have used is there for others: see [`Dispatch`] for an example.
     pub fn not_sent(&mut self, dispatch: Dispatch) {
         self.finish(&dispatch);
         self.items.iter_mut().for_each(|item| item.give_back(dispatch.number));

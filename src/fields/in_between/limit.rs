@@ -51,6 +51,7 @@ list_field! {
 /// One item of a [`RateLimit`] field: what is left of the quota of one policy.
 ///
 /// ```
+/// use std::time::Duration;
 /// use tower_quota::fields::in_between::{LimitItem, RateLimit};
 ///
 /// // A key is a Token where it fits, else a Byte Sequence.
@@ -58,8 +59,12 @@ list_field! {
 /// assert_eq!(keyed(b"App-999")?.to_string(), "a;r=1;pk=App-999");
 /// assert_eq!(keyed(b"999")?.to_string(), "a;r=1;pk=:OTk5:");
 ///
-/// let limit = LimitItem::new("a")?.with_extension("acme-burst", 20)?.with_unprefixed_extension("burst", 20)?;
-/// assert_eq!(RateLimit::new([limit])?.to_string(), "a;acme-burst=20;burst=20");
+/// let limit = LimitItem::new("a")?
+///     .with_reset(Duration::from_millis(200))
+///     .with_extension("acme-burst", 20)?
+///     .with_unprefixed_extension("burst", 20)?;
+/// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
+/// assert_eq!(RateLimit::new([limit])?.to_string(), "a;t=1;acme-burst=20;burst=20");
 /// assert!(LimitItem::new("a")?.with_extension("burst", 20).is_err());
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
