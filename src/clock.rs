@@ -163,11 +163,12 @@ impl Clock {
         }
     }
 
-    /// Moves a manual clock, and all its clones, forward; parts of a microsecond are dropped. Other clocks are not
-    /// changed.
+    /// Moves a manual clock, and all its clones, forward, to the last moment at most; parts of a microsecond are dropped.
+    /// Other clocks are not changed.
     pub fn advance(&self, duration: Duration) {
         if let Source::Manual(now) = &self.0 {
-            now.fetch_add(whole_micros(duration), Ordering::SeqCst);
+            let later = |now: u64| Some(now.saturating_add(whole_micros(duration)));
+            let _ = now.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later);
         }
     }
 
@@ -233,5 +234,14 @@ mod tests {
         assert_eq!(clock.now().as_micros(), 11);
         clock.set(Timestamp::from_micros(3));
         assert_eq!(clock.now().as_micros(), 3);
+    }
+
+    #[test]
+    fn a_manual_clock_stops_at_the_last_moment() {
+        let clock = Clock::manual(Timestamp::from_micros(10));
+        for _ in 0..2 {
+            clock.advance(Duration::MAX);
+            assert_eq!(clock.now().as_micros(), u64::MAX);
+        }
     }
 }

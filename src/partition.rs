@@ -99,8 +99,9 @@ impl fmt::Debug for PartitionKey {
 /// A type that says who a caller is: what an authentication layer leaves in the request's extensions.
 ///
 /// Implement it for your own type, with a kind of your own, and pass the type to
-/// [`key::extension`](crate::key::extension). Strings, `u32`, `u64`, `u128` and addresses implement it already, with
-/// the kinds `text`, `number` and `address`; a number is the same caller whatever its type.
+/// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses implement
+/// it already, with the kinds `text`, `number` (`negative` below zero) and `address`; a number is the same caller whatever
+/// its type.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};
@@ -118,7 +119,7 @@ impl fmt::Debug for PartitionKey {
 /// assert_ne!(UserId(7).to_partition_key(), UserId(8).to_partition_key());
 /// // Another kind: user 7 shares nothing with what another layer calls number 7.
 /// assert_ne!(UserId(7).to_partition_key(), 7_u64.to_partition_key());
-/// assert_eq!(7_u32.to_partition_key(), 7_u64.to_partition_key());
+/// assert_eq!(7_i64.to_partition_key(), 7_u64.to_partition_key());
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say who a caller is",
@@ -152,6 +153,21 @@ to_partition_key! {
     "number": u128 => |value| value.to_be_bytes();
     "address": Ipv4Addr => |value| value.octets();
     "address": Ipv6Addr => |value| value.octets();
+}
+
+impl ToPartitionKey for i64 {
+    fn to_partition_key(&self) -> PartitionKey {
+        match u64::try_from(*self) {
+            Ok(number) => number.to_partition_key(),
+            Err(_) => PartitionKey::new("negative", self.unsigned_abs().to_be_bytes()),
+        }
+    }
+}
+
+impl ToPartitionKey for i32 {
+    fn to_partition_key(&self) -> PartitionKey {
+        i64::from(*self).to_partition_key()
+    }
 }
 
 impl ToPartitionKey for IpAddr {
@@ -326,6 +342,9 @@ mod tests {
     fn values_of_different_kinds_are_different_callers() {
         assert_ne!("7".to_partition_key(), 7_u64.to_partition_key());
         assert_eq!(7_u32.to_partition_key(), 7_u128.to_partition_key());
+        assert_eq!(7_i32.to_partition_key(), 7_u64.to_partition_key());
+        assert_ne!((-7_i64).to_partition_key(), 7_i64.to_partition_key());
+        assert_ne!((-1_i64).to_partition_key(), u128::MAX.to_partition_key());
         let address: IpAddr = Ipv4Addr::LOCALHOST.into();
         assert_eq!(address.to_partition_key(), Ipv4Addr::LOCALHOST.to_partition_key());
     }
