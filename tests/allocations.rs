@@ -6,6 +6,7 @@ use std::{
     alloc::System,
     convert::Infallible,
     task::{Context, Poll, Waker},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -24,18 +25,29 @@ use tower_quota::{
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Heap allocations of a request through a layer with these fields, after some others.
-fn allocations(fields: ResponseFields) -> usize {
+/// Heap allocations of a request through a layer with these fields, after some others that were let pass or, with
+/// nothing left, refused. What grows and is moved for it counts, too.
+fn allocations(fields: ResponseFields) -> [usize; 2] {
+    [allocations_of(fields.clone(), 1), allocations_of(fields, 1_000)]
+}
+
+fn allocations_of(fields: ResponseFields, cost: u64) -> usize {
     let layer = RateLimitLayer::builder(MemoryStore::new())
         .scope("allocations")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_second("second", 1_000))
         .policy(QuotaPolicy::per_minute("minute", 10_000))
         .policy(QuotaPolicy::per_day("day", 100_000))
+        .cost(cost)
         .response_fields(fields)
+        // The map of fields has its places already, here and below: they would be needed for any others, too.
+        .respond_with(|rejection| {
+            let mut response = rejection.to_response();
+            response.headers_mut().reserve(16);
+            response
+        })
         .build()
         .unwrap();
-    // The map of fields has its places already: they would be needed for any others, too.
     let mut service = layer.layer(service_fn(|_: Request<()>| async {
         let mut response = Response::new(Empty::<Bytes>::new());
         *response.headers_mut() = HeaderMap::with_capacity(16);
@@ -49,7 +61,8 @@ fn allocations(fields: ResponseFields) -> usize {
         let Poll::Ready(response) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
             panic!("nothing is waited for");
         };
-        last = region.change().allocations;
+        let change = region.change();
+        last = change.allocations + change.reallocations;
         drop(response);
     }
     last
@@ -82,9 +95,13 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
     assert!((50..=150).contains(&bytes), "{bytes} bytes for each partition");
 
     let without = allocations(ResponseFields::none());
-    let cost = |fields| allocations(fields) - without;
-    assert_eq!(cost(ResponseFields::draft11().without_limits()), 0);
-    assert_eq!(cost(ResponseFields::draft06().without_limits()), 0);
+    let cost = |fields| {
+        let [passed, refused] = allocations(fields);
+        [passed - without[0], refused - without[1]]
+    };
+    assert_eq!(cost(ResponseFields::draft11().without_limits()), [0, 0]);
+    assert_eq!(cost(ResponseFields::in_between().without_limits()), [0, 0]);
+    assert_eq!(cost(ResponseFields::draft06().without_limits()), [0, 0]);
     for (name, fields) in [
         ("draft-11", ResponseFields::draft11()),
         ("in-between", ResponseFields::in_between()),
@@ -94,8 +111,20 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
             ResponseFields::legacy(LegacyReset::Seconds).without_policies(),
         ),
         ("closest", ResponseFields::draft11().closest_only()),
+        (
+            "draft-11 and the limit of draft-06",
+            ResponseFields::draft11().with_draft06_limit(),
+        ),
+        (
+            "draft-11 with all that changes numbers",
+            ResponseFields::draft11()
+                .with_ratio_cap(1)
+                .with_jitter(Duration::from_secs(9))
+                .lowered_by(|allowance| allowance.remaining() / 2),
+        ),
     ] {
-        assert!(cost(fields.clone()) <= 2, "{name}: {}", cost(fields));
+        let cost = cost(fields);
+        assert!(cost.iter().all(|cost| (1..=2).contains(cost)), "{name}: {cost:?}");
     }
     let recorder = PrometheusBuilder::new().build_recorder();
     let counted = metrics::with_local_recorder(&recorder, || allocations(ResponseFields::none()));

@@ -47,6 +47,16 @@ fn the_seeds_of_x_forwarded_for_fields_hold() {
     run_over_the_seeds_of("x_forwarded_for", targets::x_forwarded_for);
 }
 
+#[test]
+fn the_seeds_of_heads_of_responses_hold() {
+    run_over_the_seeds_of("response", targets::response);
+}
+
+#[test]
+fn the_seeds_of_problems_hold() {
+    run_over_the_seeds_of("problem", targets::problem);
+}
+
 /// A target that nobody declares would never run.
 #[test]
 fn every_folder_of_seeds_belongs_to_a_target() {

@@ -306,6 +306,37 @@ async fn a_custom_response_keeps_the_fields_and_the_wait() {
     assert_eq!(refused.decision.outcome(), Outcome::Refused);
 }
 
+/// G8: an application may send a client away for longer than its quota would, in seconds or until a date.
+#[tokio::test]
+async fn a_custom_response_may_ask_for_a_longer_wait() {
+    for (asked, told) in [
+        ("3600", "3600"),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ("60", "60"),
+        ("59", "60"),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", "60"),
+        ("later", "60"),
+    ] {
+        let (_, store) = manual_store();
+        let layer = builder(store)
+            .policy(QuotaPolicy::per_minute("minute", 1))
+            .respond_with(move |rejection| {
+                let mut response = rejection.to_response();
+                let asked = asked.parse().unwrap();
+                response.headers_mut().insert(header::RETRY_AFTER, asked);
+                response
+            })
+            .build()
+            .unwrap();
+        send(&layer, request_of("alice")).await;
+        assert_eq!(
+            send(&layer, request_of("alice")).await.field("retry-after"),
+            told,
+            "{asked}"
+        );
+    }
+}
+
 /// G2
 #[tokio::test]
 async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {

@@ -7,8 +7,10 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use tower_quota::{
+    client::{Advice, Caps, Exchange, Pacing, Problem, Strategy, Turn},
+    clock::Timestamp,
     fields::{Hints, MAX_ITEMS, MAX_LENGTH, OwnFields, RetryAfter, draft06, draft11, in_between, merge_into},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
 };
@@ -131,6 +133,62 @@ fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
     let stranger = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
     request.extensions.insert(PeerAddress(SocketAddr::new(stranger, 4711)));
     assert_eq!(by_address.resolve(&request), Some(stranger));
+}
+
+/// The head of a response, a field on each line, as a client takes it in: with all that it may be told at once.
+pub fn response(input: &[u8]) {
+    let headers: HeaderMap = lines(input)
+        .filter_map(|line| {
+            let colon = line.iter().position(|byte| *byte == b':')?;
+            let name = HeaderName::from_bytes(&line[..colon]).ok()?;
+            Some((name, HeaderValue::from_bytes(line[colon + 1..].trim_ascii()).ok()?))
+        })
+        .collect();
+    let now = Timestamp::from_micros(1_700_000_000_000_000);
+    for (status, trusts_dates) in [(StatusCode::OK, false), (StatusCode::TOO_MANY_REQUESTS, true)] {
+        let caps = Caps::default().trusting_dates(trusts_dates);
+        let exchange = Exchange {
+            sent: now,
+            received: now.saturating_add(Duration::from_millis(1_500)),
+        };
+        let advice = Advice::read(status, &headers, exchange, &caps);
+        assert!(advice.limits().len() <= MAX_ITEMS);
+        for limit in advice.limits() {
+            assert!(limit.remaining().is_none_or(|remaining| remaining <= caps.units()));
+            assert!(limit.quota().is_none_or(|quota| quota <= caps.units()));
+            assert!(limit.reset().is_none_or(|reset| reset <= caps.wait()));
+        }
+        assert!(advice.retry_after().is_none_or(|wait| wait <= caps.wait()));
+        for strategy in [Strategy::Wait, Strategy::pace(), Strategy::Observe] {
+            obey(&advice, Pacing::new(strategy, caps), now.saturating_add(caps.wait()), now);
+        }
+    }
+}
+
+/// Whatever a server says, no wait is longer than the cap of it, and no memory without a bound.
+fn obey(advice: &Advice, mut pacing: Pacing, latest: Timestamp, now: Timestamp) {
+    for _ in 0..3 {
+        match pacing.ask(now) {
+            Turn::Go(dispatch) => pacing.answered(dispatch, advice, now),
+            Turn::Wait(wait) => assert!(now < wait.until() && wait.until() <= latest),
+        }
+    }
+    assert!(pacing.limits(now).len() <= 32);
+    assert!(matches!(pacing.ask(latest), Turn::Go(_)));
+}
+
+/// The content of a refusal.
+pub fn problem(input: &[u8]) {
+    let Some(problem) = Problem::parse(input) else {
+        return;
+    };
+    let written = serde_json::json!({
+        "type": problem.kind().uri(),
+        "violated-policies": problem.violated_policies(),
+    });
+    let written = written.to_string();
+    // Escapes may take more room than what they stand for.
+    assert!(written.len() > 64 * 1024 || Problem::parse(written.as_bytes()) == Some(problem));
 }
 
 /// The lines of an input are the lines of a field.

@@ -182,6 +182,9 @@ pub(crate) struct ClosestLimit {
 }
 
 impl ClosestLimit {
+    /// Three numbers of up to fifteen digits.
+    pub(crate) const MAX_LENGTH: usize = 45;
+
     /// This limit beside one of the service behind, given by what remains and its reset: with the later reset of the
     /// two, or nothing if the other one is as close to being reached.
     pub(crate) fn closer_than(self, (remaining, reset): (u64, u64)) -> Option<Self> {
@@ -192,25 +195,35 @@ impl ClosestLimit {
         })
     }
 
-    /// Quota, what remains and reset, all in one allocation.
+    /// Quota, what remains and reset.
     pub(crate) fn to_header_values(self) -> [HeaderValue; 3] {
+        self.to_header_values_behind(String::new()).1
+    }
+
+    /// A value that is written already, and the three numbers: all in one allocation.
+    pub(crate) fn to_header_values_behind(self, mut text: String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
+        let before = text.len();
+        text.reserve(Self::MAX_LENGTH);
         let numbers = [self.quota, self.remaining, self.reset].map(|number| number.min(MAX_INTEGER));
-        // Three numbers of up to fifteen digits.
-        let mut digits = String::with_capacity(48);
         let ends = numbers.map(|number| {
-            let _ = write!(digits, "{number}");
-            digits.len()
+            let _ = write!(text, "{number}");
+            text.len()
         });
-        let digits = Bytes::from(digits);
-        let value = |start, end| HeaderValue::from_maybe_shared(digits.slice(start..end)).expect("digits are ASCII");
-        [value(0, ends[0]), value(ends[0], ends[1]), value(ends[1], ends[2])]
+        let text = Bytes::from(text);
+        let digits = |start, end| HeaderValue::from_maybe_shared(text.slice(start..end)).expect("digits are ASCII");
+        let values = [
+            digits(before, ends[0]),
+            digits(ends[0], ends[1]),
+            digits(ends[1], ends[2]),
+        ];
+        (HeaderValue::from_maybe_shared(text.slice(..before)).ok(), values)
     }
 }
 
-/// Shows the own limit if it is closer to being reached than that of the service behind.
-pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit) {
+/// Shows the own limit, which is in these values already, if it is closer to being reached than that of the service
+/// behind.
+pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mut values: [HeaderValue; 3]) {
     let names = [RateLimitLimit::NAME, RateLimitRemaining::NAME, RateLimitReset::NAME];
-    let mut shown = own;
     if names.iter().any(|name| headers.contains_key(name)) {
         let read = || {
             RateLimitLimit::read(headers).ok()??;
@@ -222,9 +235,11 @@ pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit) {
         let Some(closer) = read().and_then(|inner| own.closer_than(inner)) else {
             return;
         };
-        shown = closer;
+        if closer.reset != own.reset {
+            values = closer.to_header_values();
+        }
     }
-    for (name, value) in names.into_iter().zip(shown.to_header_values()) {
+    for (name, value) in names.into_iter().zip(values) {
         insert(headers, name, value);
     }
 }

@@ -887,7 +887,7 @@ impl RateLimitLayerBuilder {
     /// Replaces the response to refused requests. Default: [`Rejection::to_response`].
     ///
     /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure
-    /// returns.
+    /// returns. A `Retry-After` of yours stays if it is the later one.
     ///
     /// ```
     /// # use http::{Request, Response};

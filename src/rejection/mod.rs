@@ -188,7 +188,8 @@ impl<'a> Rejection<'a> {
     /// violation for each violated policy, whose name is the subject. Clients find the fields that the layer adds in
     /// the metadata of the status.
     ///
-    /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards.
+    /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards. A
+    /// `Retry-After` of yours stays if it is the later one.
     ///
     /// ```
     /// # use http::{Request, Response};

@@ -649,8 +649,8 @@ impl ResponseFields {
         self
     }
 
-    /// Lengthens the times of each response by the same random number of whole seconds, up to `most`, an hour at most.
-    /// Default: zero. Parts of a second count for nothing.
+    /// Lengthens the times of each response by the same random number of whole seconds, up to `most`: a number of whole
+    /// seconds, an hour at most. Default: zero.
     ///
     /// Clients that were told the same moment then come back at different ones.
     ///
@@ -861,6 +861,12 @@ impl ResponseFields {
                 Self::MAX_JITTER
             );
             return error(message);
+        }
+        if self.jitter.subsec_nanos() > 0 {
+            return error(format!(
+                "response fields: jitter {:?} is not a number of whole seconds",
+                self.jitter
+            ));
         }
         match self.shown_when {
             ShownWhen::NearExhaustion(percent) if percent > 100 => {

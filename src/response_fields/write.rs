@@ -44,8 +44,7 @@ impl ResponseFields {
         let jitter = delay.0;
         let wait = self.refusal_seconds(decision, jitter);
         if let Some(seconds) = wait {
-            let value = self.retry_after(seconds);
-            response.headers_mut().insert(header::RETRY_AFTER, value);
+            self.ask_to_wait(seconds, response.headers_mut());
         }
         let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
         if is_about_policies && self.is_due(decision) {
@@ -63,15 +62,21 @@ impl ResponseFields {
         }
     }
 
-    fn retry_after(&self, seconds: u64) -> HeaderValue {
+    /// Writes `Retry-After`. The application may have made the response, and have asked for more.
+    fn ask_to_wait(&self, seconds: u64, headers: &mut HeaderMap) {
         let wait = Duration::from_secs(seconds);
-        let now = Duration::from_micros(Clock::system().now().as_micros());
-        let date = (UNIX_EPOCH + now).checked_add(wait);
+        let now = UNIX_EPOCH + Duration::from_micros(Clock::system().now().as_micros());
+        let is_longer = |present: RetryAfter| present.wait(now) > wait;
+        if matches!(RetryAfter::read(headers), Ok(Some(present)) if is_longer(present)) {
+            return;
+        }
+        let date = now.checked_add(wait).filter(|_| self.retry_after_as_date);
         // A moment that no date can say is said in seconds.
-        match date.filter(|_| self.retry_after_as_date).map(RetryAfter::at) {
+        let value = match date.map(RetryAfter::at) {
             Some(Ok(date)) => date.to_header_value(),
             _ => HeaderValue::from(seconds),
-        }
+        };
+        headers.insert(header::RETRY_AFTER, value);
     }
 
     /// What is added to the times of one response.
@@ -111,15 +116,19 @@ impl Telling<'_> {
         let shows_limits = !settings.without_limits && !is_quiet;
         match settings.form {
             Form::Draft11 => {
-                fields::merge_draft11_lists(response.headers_mut(), &self.lists(shows_limits));
-                if settings.adds_draft06_limit && shows_limits {
-                    self.write_draft06_limit(response.headers_mut());
+                let (list, limit) = self.list_and_limit(shows_limits);
+                fields::merge_draft11_lists(response.headers_mut(), &self.lists(list));
+                if let Some((limit, values)) = limit {
+                    fields::merge_draft06_limit(response.headers_mut(), limit, values);
                 }
             }
-            Form::InBetween => fields::merge_in_between_lists(response.headers_mut(), &self.lists(shows_limits)),
+            Form::InBetween => {
+                let (list, _) = self.list_and_limit(shows_limits);
+                fields::merge_in_between_lists(response.headers_mut(), &self.lists(list));
+            }
             Form::Draft06 => {
-                if shows_limits {
-                    self.write_draft06_limit(response.headers_mut());
+                if let Some(limit) = self.closest().filter(|_| shows_limits) {
+                    fields::merge_draft06_limit(response.headers_mut(), limit, limit.to_header_values());
                 }
                 if let Some(policies) = self.policies.value(&|_| None) {
                     fields::merge_draft06_policies(response.headers_mut(), &policies);
@@ -135,20 +144,35 @@ impl Telling<'_> {
         Some(self.decision.partition_of(policy)?.shown_key())
     }
 
-    fn lists(&self, shows_limits: bool) -> OwnFields {
+    fn lists(&self, rate_limit: Option<HeaderValue>) -> OwnFields {
         OwnFields {
-            rate_limit: shows_limits.then(|| self.list()).flatten(),
+            rate_limit,
             rate_limit_policy: self.policies.value(&|name| self.key_of(name)),
             hidden_policy: self.policies.units.clone(),
             retry_after: None,
         }
     }
 
-    /// `"burst";r=9;t=1, "daily";r=4999;t=86383`. A list without members is not sent at all.
-    fn list(&self) -> Option<HeaderValue> {
+    /// The list of limits, and the numbers of draft-06 where they stand beside it.
+    fn list_and_limit(&self, shows_limits: bool) -> (Option<HeaderValue>, Option<(ClosestLimit, [HeaderValue; 3])>) {
+        if !shows_limits {
+            return (None, None);
+        }
         // Names are short, and a list that fits is not copied while it grows.
-        let mut field = String::with_capacity(128);
-        let mut list = ListSerializer::with_buffer(&mut field);
+        let mut field = String::with_capacity(128 + ClosestLimit::MAX_LENGTH);
+        let is_list = self.write_list(&mut field);
+        match self.closest().filter(|_| self.settings.adds_draft06_limit) {
+            Some(limit) => {
+                let (list, values) = limit.to_header_values_behind(field);
+                (list.filter(|_| is_list), Some((limit, values)))
+            }
+            None => (HeaderValue::try_from(field).ok().filter(|_| is_list), None),
+        }
+    }
+
+    /// `"burst";r=9;t=1, "daily";r=4999;t=86383`; nothing if the list has no members, which is not sent at all.
+    fn write_list(&self, field: &mut String) -> bool {
+        let mut list = ListSerializer::with_buffer(field);
         for shown in self.settings.listed(self.decision, self.jitter) {
             let name = shown.policy.name();
             let item = match self.settings.form {
@@ -163,14 +187,7 @@ impl Telling<'_> {
                 let _ = item.parameter(PARTITION_KEY, &shown.partition.shown_key()[..]);
             }
         }
-        list.finish()?;
-        HeaderValue::try_from(field).ok()
-    }
-
-    fn write_draft06_limit(&self, headers: &mut HeaderMap) {
-        if let Some(limit) = self.closest() {
-            fields::merge_draft06_limit(headers, limit);
-        }
+        list.finish().is_some()
     }
 
     fn write_legacy<B>(&self, reset: LegacyReset, response: &mut Response<B>) {

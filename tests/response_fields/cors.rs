@@ -32,7 +32,12 @@ async fn preflight_requests_are_counted_unless_the_layer_is_told_to_skip_them() 
         request.headers_mut().remove(name);
         assert!(!send(&skipping, request, ok()).await.field("ratelimit").is_empty());
     }
-    assert_eq!(take(&skipping, 1).await.field("ratelimit"), r#""minute";r=5;t=60"#);
+    for method in [Method::GET, Method::POST, Method::PUT] {
+        let mut request = preflight();
+        *request.method_mut() = method;
+        assert!(!send(&skipping, request, ok()).await.field("ratelimit").is_empty());
+    }
+    assert_eq!(take(&skipping, 1).await.field("ratelimit"), r#""minute";r=2;t=60"#);
 }
 
 /// Behind a CORS layer that exposes them, scripts can read all that any setting writes, on refusals too.

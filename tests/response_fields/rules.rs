@@ -204,6 +204,11 @@ fn settings_out_of_their_range_are_refused_and_named() {
         message(fields().with_jitter(Duration::from_secs(3_601))),
         "response fields: jitter 3601s is above 3600s"
     );
+    // Less than a second could not be told to anybody, and would be none.
+    assert_eq!(
+        message(fields().with_jitter(Duration::from_millis(999))),
+        "response fields: jitter 999ms is not a number of whole seconds"
+    );
     assert_eq!(
         message(fields().with_ratio_cap(0)),
         "response fields: ratio cap 0 is outside 1..=2"
