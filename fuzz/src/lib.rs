@@ -160,7 +160,12 @@ pub fn response(input: &[u8]) {
         }
         assert!(advice.retry_after().is_none_or(|wait| wait <= caps.wait()));
         for strategy in [Strategy::Wait, Strategy::pace(), Strategy::Observe] {
-            obey(&advice, Pacing::new(strategy, caps), now.saturating_add(caps.wait()), now);
+            obey(
+                &advice,
+                Pacing::new(strategy, caps),
+                now.saturating_add(caps.wait()),
+                now,
+            );
         }
     }
 }

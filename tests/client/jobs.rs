@@ -47,7 +47,7 @@ struct Report {
 impl Report {
     fn refused_after_the_first_answer(&self) -> usize {
         let first = self.first_answer.unwrap();
-        self.refused.iter().filter(|sent| **sent > first).count()
+        self.refused.iter().filter(|sent| **sent >= first).count()
     }
 }
 

@@ -244,6 +244,41 @@ async fn each_partition_is_for_itself() {
     assert_eq!(layer.origins(), 2);
 }
 
+/// E11: what earlier requests were told holds for the next ones that are like them, whatever key the server has shown
+/// for them: those to the same origin, or of the same user where the client tells users apart.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_know_the_rule_of_keys_guesses_from_earlier_requests() {
+    let answers = || {
+        Script::new([
+            (200, vec![r#"ratelimit: "u";r=0;t=9;pk=:xJvU:"#]),
+            (200, vec![r#"ratelimit: "u";r=5;t=9;pk=:0Q7z:"#]),
+        ])
+    };
+    let of = |user: &str| Request::get(URI).header("user", user).body(String::new()).unwrap();
+    let impatient = || builder().patience(Duration::ZERO);
+
+    let script = answers();
+    let client = impatient().build().unwrap().layer(script.service());
+    client.clone().oneshot(of("alice")).await.unwrap();
+    for user in ["alice", "bob"] {
+        throttled(client.clone().oneshot(of(user)).await);
+    }
+
+    let by_user = |request: &request::Parts| Some(request.headers.get("user")?.as_bytes().to_vec());
+    let script = answers();
+    let client = impatient()
+        .partition_by(by_user)
+        .build()
+        .unwrap()
+        .layer(script.service());
+    client.clone().oneshot(of("alice")).await.unwrap();
+    throttled(client.clone().oneshot(of("alice")).await);
+    for _ in 0..3 {
+        client.clone().oneshot(of("bob")).await.unwrap();
+    }
+    throttled(client.oneshot(of("alice")).await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_number_of_origins_is_bounded_and_those_with_news_are_kept() {
     let script = Script::new([(429, vec!["retry-after: 100"]), (200, vec![])]);

@@ -1,6 +1,9 @@
 //! Fields of an inner service, or of another layer of ours.
 
-use tower_quota::LegacyReset;
+use futures_util::FutureExt;
+use http::{HeaderName, HeaderValue};
+use proptest::{collection::vec, prelude::*, sample::select};
+use tower_quota::{LegacyReset, fields::Hints};
 
 use super::*;
 
@@ -222,4 +225,97 @@ async fn legacy_fields_of_another_server_are_left_alone() {
         send(&layer, request(1), inner).await.fields(LEGACY),
         ["", "50", "1700000000"]
     );
+}
+
+/// Values of the inner service's fields, good ones and others.
+fn section() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
+    let names = HeaderName::from_static;
+    let names = select(
+        [
+            "ratelimit",
+            "ratelimit-policy",
+            "ratelimit-limit",
+            "ratelimit-remaining",
+            "ratelimit-reset",
+            "x-ratelimit-remaining",
+            "x-ratelimit-reset",
+            "retry-after",
+        ]
+        .map(names)
+        .to_vec(),
+    );
+    let pieces = [
+        "\"default\"",
+        "default",
+        "\"a\"",
+        "a",
+        ";r=7",
+        ";r=0",
+        ";t=9",
+        ";t=90",
+        ";q=3",
+        ";q=300",
+        ";w=60",
+        ";qu=\"tokens\"",
+        ";qu=bytes",
+        ";pk=x",
+        "7",
+        "300",
+        "999999999999999",
+        "-1",
+        ", ",
+        "?",
+    ];
+    let value = vec(select(pieces.to_vec()), 0..6).prop_map(|pieces| pieces.concat().parse().unwrap());
+    vec((names, value), 0..6)
+}
+
+proptest! {
+    /// G1, G2, G9 in every dialect: nothing of the inner service is lost or looks more permissive, whatever it sends.
+    #[test]
+    fn no_layer_removes_or_relaxes_what_an_inner_service_says(section in section(), quota in 1..400_u64) {
+        let scene = Scene::new();
+        for fields in [
+            ResponseFields::draft11(),
+            ResponseFields::draft11().with_draft06_limit(),
+            ResponseFields::in_between(),
+            ResponseFields::draft06(),
+            ResponseFields::legacy(LegacyReset::Seconds),
+            ResponseFields::legacy(LegacyReset::UnixTime),
+        ] {
+            let layer = scene.layer(fields.clone(), [default(quota)]);
+            let mut inner = ok();
+            inner.headers_mut().extend(section.iter().map(|(name, value)| (Some(name.clone()), value.clone())));
+            let before = inner.headers().clone();
+            let answer = send(&layer, request(0), inner).now_or_never().expect("nothing is waited for");
+
+            prop_assert_eq!(answer.headers.get("retry-after"), before.get("retry-after"), "{:?}", fields);
+            // Where both are there, readers mind only one of them.
+            for ignored in [&["ratelimit"][..], &DRAFT06] {
+                let [before, after] = [&before, &answer.headers].map(|headers| {
+                    let mut headers = headers.clone();
+                    for name in ignored {
+                        headers.remove(*name);
+                    }
+                    Hints::read(&headers)
+                });
+                for (after, before) in after.limits().iter().zip(before.limits()) {
+                    // The numbers of draft-06 are one limit, and another one may be closer.
+                    let is_other = after.name().is_none() && after.quota() != before.quota();
+                    prop_assert_eq!(after.name(), before.name(), "{:?}", fields);
+                    prop_assert!(after.remaining() <= before.remaining(), "{:?}: {:?}", fields, after);
+                    prop_assert!(is_other || after.reset() >= before.reset(), "{:?}: {:?}", fields, after);
+                }
+                for (after, before) in after.policies().iter().zip(before.policies()) {
+                    prop_assert_eq!(after.name(), before.name(), "{:?}", fields);
+                    prop_assert!(after.quota() <= before.quota(), "{:?}: {:?}", fields, after);
+                    prop_assert!(after.window() >= before.window(), "{:?}: {:?}", fields, after);
+                }
+                prop_assert!(after.ignored().len() <= before.ignored().len(), "{:?}", fields);
+            }
+            for name in before.keys() {
+                prop_assert!(answer.headers.contains_key(name), "{:?}: {}", fields, name);
+            }
+        }
+    }
 }

@@ -88,6 +88,21 @@ async fn the_peer_address_is_that_of_tcp_connect_info() {
     assert_eq!(refused.code(), Code::ResourceExhausted);
 }
 
+/// A call that is served is told what is left, too.
+#[tokio::test]
+async fn the_fields_are_metadata_of_an_answer() {
+    let (_, limits) = with_clock([QuotaPolicy::per_minute("minute", 4)]);
+    let mut client = health_behind(limits).await;
+    let mut request = Request::new(HealthCheckRequest::default());
+    request.metadata_mut().insert("x-user-id", "alice".parse().unwrap());
+    let answer = client.check(request).await.unwrap();
+    assert_eq!(answer.metadata().get("ratelimit").unwrap(), r#""minute";r=3;t=45"#);
+    assert_eq!(
+        answer.metadata().get("ratelimit-policy").unwrap(),
+        r#""minute";q=4;w=60"#
+    );
+}
+
 /// The details are exact where the fields are rounded up.
 #[tokio::test]
 async fn a_refusal_is_a_status_with_message_details_and_fields() {
