@@ -296,18 +296,25 @@ async fn the_number_of_origins_is_bounded_and_those_with_news_are_kept() {
     throttled(client.oneshot(get(URI)).await);
 }
 
+/// Wherever it stands among them.
 #[tokio::test(start_paused = true)]
 async fn of_many_origins_with_news_those_are_kept_whose_news_last_longest() {
-    let script = Script::new([(429, vec!["retry-after: 600"]), (429, vec!["retry-after: 10"])]);
-    let layer = builder().max_origins(8).patience(Duration::ZERO).build().unwrap();
-    let client = layer.layer(script.service());
-    client.clone().oneshot(get(URI)).await.unwrap();
-    for number in 0..1_000 {
-        let uri = format!("http://{number}.example/");
-        client.clone().oneshot(get(&uri)).await.unwrap();
-        assert!(layer.origins() <= 8);
+    for before in 0..8 {
+        let mut answers = vec![(429, vec!["retry-after: 10"]); before];
+        answers.extend([(429, vec!["retry-after: 600"]), (429, vec!["retry-after: 10"])]);
+        let layer = builder().max_origins(8).patience(Duration::ZERO).build().unwrap();
+        let client = layer.layer(Script::new(answers).service());
+        let to = |number: usize| get(&format!("http://{number}.example/"));
+        for number in 0..before {
+            client.clone().oneshot(to(number)).await.unwrap();
+        }
+        client.clone().oneshot(get(URI)).await.unwrap();
+        for number in before..200 {
+            client.clone().oneshot(to(number)).await.unwrap();
+            assert!(layer.origins() <= 8);
+        }
+        throttled(client.oneshot(get(URI)).await);
     }
-    throttled(client.oneshot(get(URI)).await);
 }
 
 #[tokio::test(start_paused = true)]

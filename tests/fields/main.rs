@@ -4,6 +4,7 @@
 
 mod draft06;
 mod draft11;
+mod examples;
 mod hints;
 mod in_between;
 mod merge;

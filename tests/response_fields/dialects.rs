@@ -34,21 +34,23 @@ async fn draft_06_shows_seconds_until_the_window_ends() {
     assert_eq!(take(&layer, 40).await.fields(DRAFT06), ["100", "60", "58"]);
 }
 
-/// J11, X13
+/// J11, X13: one of ten and one of eleven, in whichever order they are set up.
 #[tokio::test]
 async fn of_two_limits_with_as_many_left_draft_06_shows_the_one_that_resets_later() {
-    let scene = Scene::new();
     let policies = || [minute(10), fixed(QuotaPolicy::per_hour("hour", 11))];
-    let layer = scene.layer(ResponseFields::draft06(), policies());
-    take(&layer, 9).await;
-    scene.wait(60);
-    // Nine of ten and one of eleven are left, then one of both.
-    assert_eq!(take(&layer, 1).await.fields(DRAFT06), ["11", "1", "3540"]);
-    let other = scene.layer(ResponseFields::draft06(), policies().into_iter().rev());
-    scene.wait(3_600);
-    assert_eq!(take(&other, 9).await.fields(DRAFT06), ["10", "1", "60"]);
-    scene.wait(60);
-    assert_eq!(take(&other, 1).await.fields(DRAFT06), ["11", "1", "3480"]);
+    for reversed in [false, true] {
+        let scene = Scene::new();
+        let layer = match reversed {
+            false => scene.layer(ResponseFields::draft06(), policies()),
+            true => scene.layer(ResponseFields::draft06(), policies().into_iter().rev()),
+        };
+        assert_eq!(take(&layer, 1).await.fields(DRAFT06), ["10", "9", "60"]);
+        scene.wait(60);
+        let tie = take(&layer, 9).await;
+        assert_eq!(tie.fields(DRAFT06), ["11", "1", "3540"]);
+        let left: Vec<_> = tie.decision.unwrap().allowances().map(|it| it.remaining()).collect();
+        assert_eq!(left, [1, 1]);
+    }
 }
 
 /// J28: D3, D6, D7 and D8 with other fields.

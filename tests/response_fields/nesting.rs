@@ -70,8 +70,18 @@ async fn a_limit_of_bytes_is_not_joined_with_one_of_requests_although_policies_a
     let policy = default(5).with_content_bytes(tower_quota::Content::Request);
     let layer = scene.layer(ResponseFields::draft11().without_policies(), [policy]);
     let inner = with_fields([("ratelimit", r#""default";r=50;t=30"#)]);
-    let answer = send(&layer, request(1), inner).await;
+    let answer = send(&layer, request(1), inner.clone()).await;
     assert_eq!(answer.field("ratelimit"), r#""default";r=50;t=30, "default";r=4;t=60"#);
+    assert_eq!(answer.field("ratelimit-policy"), "");
+    // Nor where another policy shows whose quota it is.
+    let policies = [
+        default(5).with_content_bytes(tower_quota::Content::Request),
+        minute(9).with_partition_key(),
+    ];
+    let layer = scene.layer(ResponseFields::draft11().without_policies(), policies);
+    let answer = send(&layer, request(1), inner).await;
+    let limits = answer.field("ratelimit");
+    assert!(limits.starts_with(r#""default";r=50;t=30, "default";r="#), "{limits}");
     assert_eq!(answer.field("ratelimit-policy"), "");
 }
 
@@ -213,6 +223,27 @@ async fn numbers_of_draft_06_that_are_malformed_or_incomplete_are_left_alone() {
         ("ratelimit-reset", "90"),
     ]);
     assert_eq!(send(&layer, request(0), inner).await.fields(DRAFT06), ["5", "5", "90"]);
+}
+
+/// J30: seconds and moments are not compared, though both are ours.
+#[tokio::test]
+async fn legacy_fields_of_two_layers_with_different_meanings_are_not_joined() {
+    let (seconds, moment) = (LegacyReset::Seconds, LegacyReset::UnixTime);
+    for (outer, inner) in [(seconds, moment), (moment, seconds)] {
+        let scene = Scene::new();
+        let [_, alone] = nested(&scene, &ResponseFields::legacy(inner));
+        let expected = take(&alone, 1).await;
+        // The outer one is the closer one, and would be shown if it could be.
+        let scene = Scene::new();
+        let [_, route] = nested(&scene, &ResponseFields::legacy(inner));
+        let global = scene.layer(ResponseFields::legacy(outer), [default(1)]);
+        let answer = through_both(&global, &route).await;
+        assert_eq!(
+            answer.fields(LEGACY),
+            expected.fields(LEGACY),
+            "{outer:?} around {inner:?}"
+        );
+    }
 }
 
 /// J30: nobody knows what another server means by them.

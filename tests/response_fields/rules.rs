@@ -3,7 +3,10 @@
 use std::{collections::HashSet, time::UNIX_EPOCH};
 
 use http::Uri;
-use tower_quota::{Content, Outcome, PartitionKey, Scope, ShownWhen};
+use tower_quota::{
+    Content, Outcome, PartitionKey, Scope, ShownWhen,
+    fields::{Hints, LimitHint, PolicyHint},
+};
 
 use super::*;
 
@@ -260,6 +263,43 @@ async fn a_partition_key_is_shown_where_it_is_asked_for_and_can_be_computed_in_a
     );
     let other = Request::get("/").header("x-user-id", "bob").body(()).unwrap();
     assert!(!send(&layer, other, ok()).await.field("ratelimit").contains(pk));
+}
+
+/// B8: each policy shows the partition that it counts for, the same one in both fields, and in either dialect that has
+/// a word for it.
+#[tokio::test]
+async fn policies_of_several_partitions_show_each_its_own_key() {
+    let scene = Scene::new();
+    for fields in [ResponseFields::draft11(), ResponseFields::in_between()] {
+        let policies = [
+            minute(9).with_partition_key(),
+            QuotaPolicy::per_minute("route", 90)
+                .counted_by("route")
+                .with_partition_key(),
+            QuotaPolicy::per_day("day", 900).counted_by("route"),
+        ];
+        let layer = scene
+            .builder(policies)
+            .named_key("route", key::header("x-route"))
+            .response_fields(fields)
+            .build()
+            .unwrap();
+        let request = Request::get("/")
+            .header("x-user-id", "alice")
+            .header("x-route", "books")
+            .body(())
+            .unwrap();
+        let answer = send(&layer, request, ok()).await;
+        let scope = Scope::new("fields");
+        let keys = [("x-user-id", "alice"), ("x-route", "books")]
+            .map(|(kind, value)| scope.partition(&PartitionKey::new(kind, value)).shown_key().to_vec());
+        let expected = [Some(&*keys[0]), Some(&*keys[1]), None];
+        let hints = Hints::read(&answer.headers);
+        let limits: Vec<_> = hints.limits().iter().map(LimitHint::partition_key).collect();
+        assert_eq!(limits, expected);
+        let policies: Vec<_> = hints.policies().iter().map(PolicyHint::partition_key).collect();
+        assert_eq!(policies, expected);
+    }
 }
 
 /// A19, J14, J18
