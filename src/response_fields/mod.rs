@@ -761,8 +761,8 @@ impl ResponseFields {
     /// Removes the fields of an inner service instead of joining them. Default: they are joined.
     ///
     /// Only for a gateway that is a part of the service itself: what the inner service enforces is hidden from clients.
-    /// Nothing is removed from responses to which the layer adds no fields, because of [`shown_when`](Self::shown_when)
-    /// or [`none`](Self::none).
+    /// They are removed also where the layer adds none, because of [`shown_when`](Self::shown_when) or
+    /// [`none`](Self::none), or because nothing was decided. `Retry-After` of the inner service stays.
     ///
     /// ```
     /// # use http::{Request, Response};

@@ -41,6 +41,9 @@ impl ResponseFields {
         delay: Delay,
         response: &mut Response<B>,
     ) {
+        if self.replacing {
+            remove_all(response.headers_mut());
+        }
         let jitter = delay.0;
         let wait = self.refusal_seconds(decision, jitter);
         if let Some(seconds) = wait {
@@ -108,9 +111,6 @@ struct Telling<'a> {
 impl Telling<'_> {
     fn write<B>(&self, response: &mut Response<B>) {
         let settings = self.settings;
-        if settings.replacing {
-            remove_all(response.headers_mut());
-        }
         let is_quiet =
             is_redirect(response.status()) && !settings.low_limits_on_redirects && settings.is_low(self.decision);
         let shows_limits = !settings.without_limits && !is_quiet;
@@ -161,7 +161,8 @@ impl Telling<'_> {
         // Names are short, and a list that fits is not copied while it grows.
         let mut field = String::with_capacity(128 + ClosestLimit::MAX_LENGTH);
         let is_list = self.write_list(&mut field);
-        match self.closest().filter(|_| self.settings.adds_draft06_limit) {
+        let limit = self.settings.adds_draft06_limit.then(|| self.closest());
+        match limit.flatten() {
             Some(limit) => {
                 let (list, values) = limit.to_header_values_behind(field);
                 (list.filter(|_| is_list), Some((limit, values)))

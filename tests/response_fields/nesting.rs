@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue};
 use proptest::{collection::vec, prelude::*, sample::select};
-use tower_quota::{LegacyReset, fields::Hints};
+use tower_quota::{LegacyReset, ShownWhen, fields::Hints};
 
 use super::*;
 
@@ -138,6 +138,19 @@ async fn a_gateway_of_the_service_itself_can_replace_what_it_says() {
         answer.fields(["ratelimit-limit", "x-ratelimit-limit", "retry-after"]),
         ["", "", "30"]
     );
+}
+
+/// G10
+#[tokio::test]
+async fn what_is_replaced_is_hidden_also_where_the_layer_says_nothing_itself() {
+    let scene = Scene::new();
+    let quiet = ResponseFields::draft11().shown_when(ShownWhen::Refused);
+    for fields in [quiet.replacing(), ResponseFields::none().replacing()] {
+        let layer = scene.layer(fields, [default(5)]);
+        let inner = with_fields([("ratelimit", r#""internal";r=50;t=30"#), ("x-ratelimit-limit", "1")]);
+        let answer = send(&layer, request(1), inner).await;
+        assert_eq!(answer.fields(["ratelimit", "x-ratelimit-limit"]), ["", ""]);
+    }
 }
 
 /// Sends a request of alice through a global and a per-route layer.
