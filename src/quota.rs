@@ -411,6 +411,10 @@ impl QuotaPolicy {
     /// policy is then overdrawn, by up to as much again as it may hold, and later requests wait until that is paid off.
     /// A request whose size nobody knows in advance is passed on if one byte is left.
     ///
+    /// A response that says how long it is is charged before it is sent, but never more than 1 MiB ahead; of any other,
+    /// up to 1 MiB is charged after it was sent. Nothing is delayed for that. What is charged ahead stays charged if the
+    /// client goes away before the end; a `HEAD` request counts for a byte, whatever length it is told.
+    ///
     /// ```
     /// # use http::{Request, Response};
     /// # use tower::{Layer, ServiceExt, service_fn};

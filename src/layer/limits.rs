@@ -314,7 +314,7 @@ impl Limits {
                 charge: None,
             };
         }
-        let charge = OpenCharge::new(Arc::clone(&self.guard), decision.clone());
+        let charge = OpenCharge::new(Arc::clone(&self.guard), decision.clone(), &request.method);
         if follow_up.counts_request_bytes
             && let Some(reader) = request.extensions.get::<Reader>()
         {

@@ -5,6 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 
+use http::Method;
+
 use crate::{decision::Decision, guard::Guard, plan::Costs, settlement::Settlement, telemetry::HeldSlots};
 
 /// An allowed request that is not over. Whoever takes part in it has a clone of the `Arc`: the future, the response
@@ -22,17 +24,21 @@ struct State {
     actual: Costs,
     /// Whether the inner service was called, and nothing of ours inside of it has refused the request.
     is_used: bool,
+    /// Whether the length of the response is that of what is sent: not if only its head is.
+    has_response_content: bool,
 }
 
 impl OpenCharge {
-    /// How many bytes may be streamed before they are charged: a stream that never ends is charged all the same.
+    /// How many bytes may be streamed before they are charged, or charged before they are streamed: a stream that never
+    /// ends is charged all the same, and of one that is given up little more than was read.
     const INSTALMENT: u64 = 1 << 20;
 
-    pub(super) fn new(guard: Arc<Guard>, decision: Decision) -> Arc<Self> {
+    pub(super) fn new(guard: Arc<Guard>, decision: Decision, request: &Method) -> Arc<Self> {
         let state = State {
             actual: decision.charged(),
             decision,
             is_used: false,
+            has_response_content: *request != Method::HEAD,
         };
         Arc::new(Self {
             _slots: guard.slots_held(&state.decision),
@@ -51,12 +57,14 @@ impl OpenCharge {
         self.lock().is_used = false;
     }
 
-    /// The response begins: what it costs, and the length that it announces, are charged before it is sent.
+    /// The response begins: what it costs, and the length that it announces, are charged before it is sent; of a long
+    /// one the first instalment.
     pub(super) fn announce(&self, costs: &mut Costs, length: Option<u64>) {
         let mut state = self.lock();
         let charged = state.decision.charged();
+        let length = length.filter(|_| state.has_response_content);
         costs.request_bytes = state.actual.request_bytes.max(charged.request_bytes);
-        costs.response_bytes = length.unwrap_or(charged.response_bytes);
+        costs.response_bytes = length.map_or(charged.response_bytes, |length| length.min(Self::INSTALMENT));
         state.actual.requests = costs.requests;
         self.settle(&mut state, *costs);
     }
@@ -108,6 +116,10 @@ impl Drop for OpenCharge {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         let settlement = if state.is_used {
+            // What was charged late may have met the bound of the debt. Nobody knows how much of it was taken, so none of it
+            // is given back: otherwise a caller who reads most of a large response and goes away would owe nothing.
+            let charged = state.decision.charged().response_bytes;
+            state.actual.response_bytes = state.actual.response_bytes.max(charged);
             Settlement::finish(&state.decision, state.actual)
         } else {
             Settlement::unused(&state.decision)

@@ -43,12 +43,16 @@ async fn a_response_of_known_length_is_charged_before_it_is_sent() {
     assert_eq!(scene.left().await, [700]);
 }
 
-/// A client that goes away, or a `HEAD` request, whose response has a body that is never sent.
 #[tokio::test]
-async fn what_was_announced_and_is_not_sent_is_given_back() {
+async fn a_request_for_the_head_alone_counts_for_a_byte_whatever_length_it_is_told() {
     let scene = scene(Content::Response, 1_000);
-    drop(respond_with(&scene, TextBody::from("x".repeat(300))).await);
-    assert_eq!(scene.left().await, [999], "a request counts for a byte at least");
+    let mut request = request();
+    *request.method_mut() = http::Method::HEAD;
+    let service = service_fn(|_: Request<TextBody>| ready(Ok::<_, Infallible>(Response::new(Announced::of(300)))));
+    let response = scene.layer().layer(service).oneshot(request).await.unwrap();
+    assert_eq!(ratelimit(&response), r#""bytes";r=999;t=3597"#);
+    drop(response);
+    assert_eq!(scene.left().await, [999]);
 }
 
 #[tokio::test]
@@ -190,4 +194,54 @@ async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {
     assert_eq!(scene.left().await, [999]);
     receiver.recv().unwrap().collect().await.unwrap();
     assert_eq!(scene.left().await, [992]);
+}
+
+/// A client that goes away: what was charged ahead stays charged, and that is 1 MiB at most.
+#[tokio::test]
+async fn a_response_that_is_given_up_counts_for_what_was_read_or_was_charged_ahead() {
+    const MIB: u64 = 1 << 20;
+    let scene = scene(Content::Response, 1_000_000_000);
+    let mut used = 1_000_000_000;
+    for (size, frames, counts) in [
+        (300, 0, 300),
+        (MIB, 1, MIB),
+        (100_000_000, 1, MIB),
+        (100_000_000, 50_000, 50_000_000),
+        (u64::MAX, 1, MIB),
+    ] {
+        let mut body = respond_with(&scene, Announced::of(size)).await.into_body();
+        for _ in 0..frames {
+            body.frame().await.unwrap().unwrap();
+        }
+        drop(body);
+        used -= counts;
+        assert_eq!(scene.left().await, [used], "{frames} frames of {size} bytes");
+    }
+}
+
+/// What is charged late meets the bound of the debt, and giving back what is over would pay off what was used.
+#[tokio::test]
+async fn nobody_reads_more_than_the_debt_allows_by_going_away_before_the_end() {
+    for (at_once, size, frames) in [(1, 100_000, 15), (3, 100_000, 9), (30, 9_000, 8), (1, u64::MAX, 1)] {
+        let scene = scene(Content::Response, 10_000);
+        let mut passed = 0;
+        for _ in 0..20 {
+            let mut bodies = Vec::new();
+            for _ in 0..at_once {
+                let response = respond_with(&scene, Announced::of(size)).await;
+                if response.status() == StatusCode::OK {
+                    bodies.push(response.into_body());
+                }
+            }
+            for body in &mut bodies {
+                for _ in 0..frames {
+                    body.frame().await.unwrap().unwrap();
+                    passed += 1_000;
+                }
+            }
+        }
+        let what = format!("{at_once} at once, {frames} frames of {size} bytes");
+        assert!(passed <= 20_000, "{passed} passed: {what}");
+        assert_eq!(scene.left().await, [0], "{what}");
+    }
 }

@@ -133,3 +133,30 @@ impl Body for Stream {
         SizeHint::default()
     }
 }
+
+/// A stream that announces a length, which need not be true, and never ends.
+#[derive(Debug)]
+struct Announced {
+    stream: Stream,
+    length: u64,
+}
+
+impl Announced {
+    fn of(length: u64) -> Self {
+        let stream = Stream::endless();
+        Self { stream, length }
+    }
+}
+
+impl Body for Announced {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Pin::new(&mut self.stream).poll_frame(cx)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.length)
+    }
+}
