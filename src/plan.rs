@@ -142,7 +142,8 @@ impl Plan {
     ///
     /// In one Redis it is still one call, of one script. In a Redis Cluster it is one call for each slot, and
     /// what was charged is given back when a later one refuses. No two policies of a plan
-    /// should have the same name: clients could not tell them apart.
+    /// should have the same name: clients could not tell them apart. A policy that the plan has for this very partition
+    /// already, as when somebody sends a mail to themselves, is charged once.
     ///
     /// ```
     /// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -167,18 +168,24 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn and(mut self, policies: CheckedPolicies, partition: PartitionId) -> Self {
-        self.parts.push(Part {
-            policies,
-            partition,
-            label: None,
-        });
+        let same = self.parts.iter().filter(|part| part.partition == partition);
+        let known: SmallVec<[u32; 4]> = same
+            .flat_map(|part| part.policies.iter().map(CheckedPolicy::id))
+            .collect();
+        if let Some(policies) = policies.without(&known) {
+            self.parts.push(Part {
+                policies,
+                partition,
+                label: None,
+            });
+        }
         self
     }
 
-    /// The same plan with a name for the partition that was given last.
-    pub(crate) fn labelled(mut self, label: Option<Arc<str>>) -> Self {
-        if let Some(part) = self.parts.last_mut() {
-            part.label = label;
+    /// The same plan with a name for a partition.
+    pub(crate) fn labelled(mut self, partition: PartitionId, label: Option<&Arc<str>>) -> Self {
+        for part in self.parts.iter_mut().filter(|part| part.partition == partition) {
+            part.label = label.cloned();
         }
         self
     }

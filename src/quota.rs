@@ -992,18 +992,31 @@ impl CheckedPolicies {
             checked.push(policy);
         }
         match checked.len() {
-            1..=MAX_POLICIES => Ok(Self {
-                has_slots: checked
-                    .iter()
-                    .any(|policy| policy.policy.unit == QuotaUnit::ConcurrentRequests),
-                has_unit_blocks: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
-                policies: checked.into(),
-            }),
+            1..=MAX_POLICIES => Ok(Self::of(checked)),
             count => Err(ConfigError::new(
                 ConfigErrorKind::Policies,
                 format!("policies: their number {count} is outside 1..={MAX_POLICIES}"),
             )),
         }
+    }
+
+    fn of(checked: Vec<CheckedPolicy>) -> Self {
+        let is_slots = |policy: &CheckedPolicy| policy.policy.unit == QuotaUnit::ConcurrentRequests;
+        Self {
+            has_slots: checked.iter().any(is_slots),
+            has_unit_blocks: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
+            policies: checked.into(),
+        }
+    }
+
+    /// Those that are not among the policies with these ids, if there are any.
+    pub(crate) fn without(self, ids: &[u32]) -> Option<Self> {
+        let is_other = |policy: &&CheckedPolicy| !ids.contains(&policy.id);
+        if self.iter().all(|policy| is_other(&policy)) {
+            return Some(self);
+        }
+        let others: Vec<CheckedPolicy> = self.iter().filter(is_other).cloned().collect();
+        (!others.is_empty()).then(|| Self::of(others))
     }
 
     /// Whether these are clones of each other.

@@ -203,6 +203,50 @@ async fn partitions_in_any_order_are_never_charged_more_than_they_have() {
     }
 }
 
+/// Somebody who sends a mail to themselves, say. It is charged as if the plan named each policy once, whatever the number
+/// that is left.
+#[tokio::test]
+async fn policies_that_a_plan_names_twice_for_one_partition_are_charged_once() {
+    let bench = Bench::new();
+    for kind in 0..4 {
+        let run = u64::MAX - 10 - kind as u64;
+        let twice = bench.plan(run, &[(kind, 0), (kind, 0)], 1);
+        let once = bench.plan(run, &[(kind, 0)], 1);
+        let mut allowed = [0; 2];
+        for _ in 0..15 {
+            let decisions = acquire(&bench, &twice).await;
+            assert_eq!(left(&decisions[0]), left(&decisions[1]));
+            for (store, decision) in [0, 1].into_iter().zip(&decisions) {
+                allowed[store] += u32::from(decision.outcome() == Outcome::Allowed);
+                let peeked = bench.stores[store].peek(once.clone()).await.unwrap();
+                assert_eq!(left(decision), left(&peeked));
+            }
+        }
+        assert_eq!(allowed, [[5, 6, 12, 7][kind]; 2], "kind {kind}");
+    }
+}
+
+/// The policies of a plan overlap: of those that come second, only the new ones are charged.
+#[tokio::test]
+async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from_being_charged() {
+    let bench = Bench::new();
+    let of = |policies: &[QuotaPolicy]| CheckedPolicies::new(policies.iter().cloned()).unwrap();
+    let (second, hour) = (QuotaPolicy::per_second("second", 3), QuotaPolicy::per_hour("hour", 9));
+    let alice = bench.partition(u64::MAX - 20, 0, 0);
+    let plan = Plan::new(of(&[second.clone()]), alice, 1).and(of(&[hour, second]), alice);
+    for store in &bench.stores {
+        for left_then in [2, 1, 0] {
+            let decision = store.acquire(plan.clone()).await.unwrap();
+            let left: Vec<u64> = left(&decision).into_iter().map(|(_, left, _)| left).collect();
+            assert_eq!(
+                (decision.outcome(), left),
+                (Outcome::Allowed, vec![left_then, left_then + 6])
+            );
+        }
+        assert_eq!(store.acquire(plan.clone()).await.unwrap().outcome(), Outcome::Refused);
+    }
+}
+
 #[tokio::test]
 async fn a_reset_forgets_all_partitions_of_a_plan() {
     let bench = Bench::new();

@@ -284,7 +284,7 @@ impl AdminHandle {
 /// What is asked of a partition by those policies of a set that count by this key, if there are any.
 fn plan(set: &PolicySet, key: Option<usize>, who: &Who) -> Option<Plan> {
     let part = set.parts.iter().find(|part| part.key == key)?;
-    Some(Plan::new(part.policies.clone(), who.partition, 1).labelled(who.label.clone()))
+    Some(Plan::new(part.policies.clone(), who.partition, 1).labelled(who.partition, who.label.as_ref()))
 }
 
 impl fmt::Debug for AdminHandle {

@@ -238,7 +238,7 @@ impl Limits {
                 Some(plan) => plan.and(part.policies.clone(), who.partition),
                 None => Plan::new(part.policies.clone(), who.partition, cost),
             };
-            plan = Some(extended.labelled(who.label));
+            plan = Some(extended.labelled(who.partition, who.label.as_ref()));
         }
         let plan = plan.ok_or(Outcome::Unlimited)?;
         if set.follow_up.counts_request_bytes {
