@@ -101,6 +101,8 @@ pub enum Algorithm {
     /// [`FixedWindow`](Self::FixedWindow).
     SlidingWindowCounter,
     /// The moment of each request. Exact, and the dearest: for quotas up to 10 000.
+    ///
+    /// What a request has not used comes back unless 1 000 or more have come after it.
     SlidingWindowLog,
     /// A token bucket of which no stretch of time as long as the window sees more than the quota.
     ///

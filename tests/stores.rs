@@ -4,13 +4,19 @@
 
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use futures_util::future::join_all;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore,
-    RedisStoreBuilder, Scope, Settlement, Store,
+    Algorithm, CheckedPolicies, Content, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy,
+    RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, RequestContentBody,
+    RequestContentLayer, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
+    key,
 };
 
 /// A store with a clock of its own, and partitions that no other test uses.
@@ -69,6 +75,53 @@ impl Bench {
             .map(|allowance| allowance.remaining())
             .collect()
     }
+
+    /// Settlements are not waited for.
+    async fn assert_left_soon(&self, policies: &[QuotaPolicy], expected: &[u64], what: Algorithm) {
+        let settled = async {
+            while self.remaining(policies).await != expected {
+                tokio::task::yield_now().await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), settled).await;
+        assert!(
+            in_time.is_ok(),
+            "{what:?}: {:?}, not {expected:?}",
+            self.remaining(policies).await
+        );
+    }
+}
+
+/// A request of so many bytes, of which it says nothing and which are read, and a response.
+async fn transfer(
+    bench: &Bench,
+    policies: &[QuotaPolicy],
+    sent: usize,
+    response: String,
+) -> RateLimitBody<Full<Bytes>> {
+    let builder = RateLimitLayer::builder(Arc::clone(&bench.store))
+        .scope(bench.scope)
+        .key(key::from_fn(|_| Some(PartitionKey::new("user", "alice"))))
+        .deadline(Duration::from_secs(60));
+    let add = |builder: RateLimitLayerBuilder, policy: &QuotaPolicy| builder.policy(policy.clone());
+    let limits = policies.iter().fold(builder, add).build().unwrap();
+    let handler = service_fn(move |request: Request<RequestContentBody<Full<Bytes>>>| {
+        let response = Full::from(response.clone());
+        async {
+            request.into_body().collect().await.unwrap();
+            Ok::<_, Infallible>(Response::new(response))
+        }
+    });
+    let service = ServiceBuilder::new()
+        .layer(RequestContentLayer::new())
+        .layer(limits)
+        .service(handler);
+    let response = service
+        .oneshot(Request::new(Full::from("x".repeat(sent))))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    response.into_body()
 }
 
 macro_rules! on_every_store {
@@ -285,6 +338,40 @@ on_every_store! {
         assert_eq!(bench.remaining(&[DAY]).await, [0]);
         bench.clock.advance(Duration::from_secs(864));
         assert_eq!(bench.remaining(&[DAY]).await, [1]);
+    }
+
+    /// All later entries would have to be written anew.
+    async fn a_log_gives_back_what_fewer_than_a_thousand_requests_have_come_behind(bench) {
+        let log = [QuotaPolicy::per_hour("log", 5_000).with_algorithm(Algorithm::SlidingWindowLog)];
+        for (others, comes_back) in [(999, 3), (1_000, 0)] {
+            let first = bench.acquire(&log, 3).await;
+            join_all((0..others).map(|_| bench.acquire(&log, 1))).await;
+            bench.store.settle(Settlement::unused(&first)).await.unwrap();
+            assert_eq!(bench.remaining(&log).await, [5_000 - 3 - others + comes_back], "{others} others");
+            bench.store.reset(bench.plan(&log, "alice", 1)).await.unwrap();
+        }
+    }
+
+    /// A12: through the layer, whatever the store and the algorithm. What is read is what is charged in the end.
+    async fn bytes_are_charged_as_they_become_known(bench) {
+        let algorithms = [
+            Algorithm::TokenBucket,
+            Algorithm::StrictTokenBucket,
+            Algorithm::FixedWindow,
+            Algorithm::SlidingWindowCounter,
+            Algorithm::SlidingWindowLog,
+            Algorithm::LeakyBucketQueue { max_waiting: 9_999 },
+        ];
+        for algorithm in algorithms {
+            let bytes = QuotaPolicy::per_day("bytes", 10_000).with_content_bytes(Content::Both).with_algorithm(algorithm);
+            let policies = [bytes, QuotaPolicy::concurrent("slots", 3)];
+            let full = bench.remaining(&policies).await[0];
+            let body = transfer(&bench, &policies, 8, "x".repeat(300)).await;
+            bench.assert_left_soon(&policies, &[full - 308, 2], algorithm).await;
+            drop(body.collect().await.unwrap());
+            bench.assert_left_soon(&policies, &[full - 308, 3], algorithm).await;
+            bench.store.reset(bench.plan(&policies, "alice", 1)).await.unwrap();
+        }
     }
 
     /// For support staff.
