@@ -105,17 +105,21 @@ impl Rule {
         }
     }
 
-    /// The reading after a charge that was admitted.
+    /// The reading after a charge that was made: one that was known late may have met the bound.
     pub(crate) fn charged(&self, reading: &[u64], charge: u64) -> Readings {
+        let up_to = |bound: u64, used: u64| used.saturating_add(charge).min(bound);
+        let one = |used: u64| Readings::from_buf_and_len([used, 0, 0, 0], 1);
         match self {
-            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => {
-                Readings::from_buf_and_len([reading[0] + charge, 0, 0, 0], 1)
+            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => one(up_to(bucket.bound, reading[0])),
+            Self::FixedWindow(window) => one(up_to(window.bound, reading[0])),
+            Self::Concurrency(_) => one(reading[0] + charge),
+            Self::SlidingCounter(counter) => {
+                Readings::from_buf_and_len([reading[0], up_to(counter.bound, reading[1]), 0, 0], 2)
             }
-            Self::SlidingCounter(_) => Readings::from_buf_and_len([reading[0], reading[1] + charge, 0, 0], 2),
             Self::SlidingLog(log) => {
                 let before = LogReading::from_numbers(reading);
                 let charged = LogReading {
-                    used: before.used + charge,
+                    used: up_to(log.bound, before.used),
                     oldest_leaves: match before.oldest_leaves {
                         0 if charge > 0 => log.window_micros,
                         oldest_leaves => oldest_leaves,

@@ -5,7 +5,7 @@ use std::future::ready;
 use http::StatusCode;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{ActualCost, Decision, Outcome};
+use tower_quota::{ActualCost, Algorithm, Decision, Outcome};
 
 use super::*;
 
@@ -104,6 +104,37 @@ async fn a_handler_says_what_its_work_has_cost_and_later_requests_pay_it_off() {
     assert_eq!(scene.left().await, [1]);
 }
 
+/// However a policy counts, and however much it was: what is told is what is kept.
+#[tokio::test]
+async fn what_a_client_is_told_of_an_enormous_cost_is_what_the_store_says_afterwards() {
+    let algorithms = [
+        Algorithm::TokenBucket,
+        Algorithm::StrictTokenBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::LeakyBucketMeter,
+        Algorithm::LeakyBucketQueue { max_waiting: 9 },
+    ];
+    let costs = [150, 300_000_000, 1 << 53, u64::MAX];
+    for (algorithm, cost) in algorithms
+        .into_iter()
+        .flat_map(|algorithm| costs.map(|cost| (algorithm, cost)))
+    {
+        let scene = Scene::new([QuotaPolicy::per_day("day", 100).with_algorithm(algorithm)]);
+        let layer = scene.builder().actual_cost(move |_| Some(cost)).build().unwrap();
+        let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+        let told = response.extensions().get::<Decision>().unwrap();
+        let kept = scene.store.acquire(plan(&scene.policies, 1)).await.unwrap();
+        let numbers = |decision: &Decision| {
+            let numbers = decision
+                .allowances()
+                .map(|allowance| (allowance.remaining(), allowance.reset()));
+            numbers.collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(told), numbers(&kept), "{algorithm:?}, {cost}");
+    }
+}
+
 #[tokio::test]
 async fn a_cost_of_nothing_may_become_one_afterwards() {
     let scene = Scene::new([HOUR]);
@@ -137,7 +168,7 @@ async fn what_an_inner_layer_refuses_costs_nothing_in_the_outer_one() {
 
 #[tokio::test]
 async fn what_was_charged_a_window_ago_does_not_come_back() {
-    let scene = Scene::new([QuotaPolicy::per_hour("hour", 100).with_algorithm(tower_quota::Algorithm::FixedWindow)]);
+    let scene = Scene::new([QuotaPolicy::per_hour("hour", 100).with_algorithm(Algorithm::FixedWindow)]);
     let layer = scene.builder().cost(5).actual_cost(|_| Some(0)).build().unwrap();
     let clock = scene.clock.clone();
     let slow = service_fn(move |_: Request<TextBody>| {
