@@ -16,23 +16,23 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 
 /// How time is counted: what a policy lets pass when, and what it has to remember for that.
 ///
-/// *q* is the quota and *w* the window. "Most" is the most units that pass in any stretch of time as long as the window;
-/// costs that become known late, and what is given back, come on top. Bytes are those of Redis for one caller with
-/// one such policy, its key included.
+/// *q* is the quota and *w* the window. "Most" is the most units that pass in any stretch of time as long as the window,
+/// from its first microsecond up to the one before that at which the next stretch begins; costs that become known late,
+/// and what is given back, come on top. Bytes are those of Redis for one caller with one such policy, its key included.
 ///
 /// | algorithm | most in a window | bytes | take it when |
 /// |---|---|---|---|
-/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* | 104 to 120 | in doubt: bursts pass, and the rate holds over time |
+/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* − 1 | 104 to 120 | in doubt: bursts pass, and the rate holds over time |
 /// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 to 120 | *q* per window is a promise, and memory matters |
 /// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a border | 104 | quotas begin anew at the full minute or at midnight (UTC) |
-/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q*, *q* for an even load | 104 | windows without the jump at the border |
+/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q* − 1, *q* for an even load | 104 | windows without the jump at the border |
 /// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 136, and 32 to 120 a request | *q* is small and has to be exact |
-/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* + 1 | 104 to 120 | requests must come evenly, and clients can pace themselves |
-/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* + 1 leave | 104 to 120 | requests must leave evenly, and may wait |
+/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 | requests must come evenly, and clients can pace themselves |
+/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* leave; where requests cost more than 1, one less than the dearest more | 104 to 120 | requests must leave evenly, and may wait |
 ///
-/// A policy that changes its algorithm starts with a full quota, unless it goes from one token bucket to the other or
-/// from one leaky bucket to the other, and so does one that changes the length of a fixed or sliding window. All other
-/// changes keep the used units.
+/// A policy keeps its used units when its quota, burst capacity or queue is changed, and a token or leaky bucket also when
+/// its window is. It starts with a full quota when its name, its unit or its algorithm is changed, or the length of a
+/// fixed or sliding window; the two token buckets count as one algorithm, and so do the two leaky buckets.
 ///
 /// ```
 /// use tower_quota::Algorithm;

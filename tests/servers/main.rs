@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod bodies;
+mod disconnects;
 mod grpc;
 mod handlers;
 mod hostile;
