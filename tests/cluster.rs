@@ -31,7 +31,7 @@ use tower_quota::{
 };
 
 use load::{HANG, Load, ask, assert_limit_holds, outcome, until, until_decided};
-use partition_steps::{Step, steps};
+use partition_steps::{Step, settlement, steps};
 use support::{Mode, Proxy, RedisCluster, RedisServer, shared_cluster, shared_server};
 
 const LIMIT: u64 = 5;
@@ -262,10 +262,10 @@ impl Bench {
         for step in steps {
             match step {
                 Step::Acquire { parts, cost } => open.extend(self.request(run, &parts, cost).await),
-                Step::Settle { which } if which < open.len() => {
+                Step::Settle { which, actual } if which < open.len() => {
                     let [memory, redis] = open.swap_remove(which);
-                    self.memory.settle(Settlement::unused(&memory)).await.unwrap();
-                    self.redis.settle(Settlement::unused(&redis)).await.unwrap();
+                    self.memory.settle(settlement(&memory, actual)).await.unwrap();
+                    self.redis.settle(settlement(&redis, actual)).await.unwrap();
                 }
                 Step::Settle { .. } => {}
                 Step::Wait { micros } => self.clock.advance(Duration::from_micros(micros)),

@@ -16,12 +16,12 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
-    RateLimitBody, RateLimitLayer, RedisStore, Scope, Settlement, Store,
+    RateLimitBody, RateLimitLayer, RedisStore, Scope, Store,
     clock::{Clock, Timestamp},
     key,
 };
 
-use partition_steps::{Step, steps};
+use partition_steps::{Step, settlement, steps};
 use support::RedisServer;
 
 /// Both stores on one clock, and the kinds of partitions, each with policies of its own.
@@ -103,11 +103,13 @@ async fn acquire(bench: &Bench, plan: &Plan) -> [Decision; 2] {
 /// One request: what is left before and after, asked of each partition by itself, says whether it had to pass and what
 /// it had to take.
 async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> Option<[Decision; 2]> {
-    let mut before = Vec::new();
+    let (mut before, mut is_overdrawn) = (Vec::new(), false);
     for part in parts {
         let [memory, redis] = acquire(bench, &bench.plan(run, &[*part], 0)).await;
         assert_eq!(left(&memory), left(&redis));
+        assert_eq!(memory.outcome(), redis.outcome());
         before.extend(left(&memory));
+        is_overdrawn |= memory.outcome() == Outcome::Refused;
     }
     let decisions = acquire(bench, &bench.plan(run, parts, cost)).await;
     assert_eq!(left(&decisions[0]), left(&decisions[1]));
@@ -115,7 +117,7 @@ async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> O
     let cost_of = |name: &str| if name.contains("slots") { cost.min(1) } else { cost };
     let fits = before
         .iter()
-        .all(|(name, left, is_shadow)| *is_shadow || *left >= cost_of(name));
+        .all(|(name, left, is_shadow)| !is_overdrawn && (*is_shadow || *left >= cost_of(name)));
     let expected: Vec<_> = before
         .into_iter()
         .map(|(name, left, is_shadow)| {
@@ -143,10 +145,10 @@ async fn run(bench: &Bench, run: u64, steps: Vec<Step>) {
     for step in steps {
         match step {
             Step::Acquire { parts, cost } => open.extend(request(bench, run, &parts, cost).await),
-            Step::Settle { which } if which < open.len() => {
+            Step::Settle { which, actual } if which < open.len() => {
                 let decisions = open.swap_remove(which);
                 for (store, decision) in bench.stores.iter().zip(&decisions) {
-                    store.settle(Settlement::unused(decision)).await.unwrap();
+                    store.settle(settlement(decision, actual)).await.unwrap();
                 }
             }
             Step::Settle { .. } => {}

@@ -178,6 +178,41 @@ async fn both_directions_count_together() {
     );
 }
 
+/// A request body is over when it has ended or failed, however long it is kept: nothing is held open for it.
+async fn assert_over_when_read<B>(body: B, frames: usize, counts: u64)
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+{
+    let scene = Scene::new([
+        QuotaPolicy::per_hour("bytes", 10_000).with_content_bytes(Content::Request),
+        QuotaPolicy::concurrent("slots", 1),
+    ]);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let service = service_fn(move |request: Request<tower_quota::RequestContentBody<B>>| {
+        sender.send(request.into_body()).unwrap();
+        async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
+    });
+    let layers = ServiceBuilder::new()
+        .layer(RequestContentLayer::new())
+        .layer(scene.layer());
+    drop(layers.service(service).oneshot(Request::new(body)).await.unwrap());
+    let mut kept = receiver.recv().unwrap();
+    for _ in 0..frames {
+        assert_eq!(scene.left().await, [9_999, 0]);
+        let _ = kept.frame().await;
+    }
+    assert_eq!(scene.left().await, [10_000 - counts, 1]);
+    drop(kept);
+    assert_eq!(scene.left().await, [10_000 - counts, 1]);
+}
+
+#[tokio::test]
+async fn a_request_body_is_over_with_its_last_frame_its_end_or_its_failure_however_long_it_is_kept() {
+    assert_over_when_read(TextBody::from("question"), 1, 8).await;
+    assert_over_when_read(Stream::of(2), 3, 2_000).await;
+    assert_over_when_read(Broken::default(), 2, 1_000).await;
+}
+
 /// A background task reads on after the response was sent.
 #[tokio::test]
 async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {

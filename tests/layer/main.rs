@@ -160,3 +160,22 @@ impl Body for Announced {
         SizeHint::with_exact(self.length)
     }
 }
+
+/// One frame, and then an error.
+#[derive(Debug, Default)]
+struct Broken {
+    frames: usize,
+}
+
+impl Body for Broken {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, &'static str>>> {
+        self.frames += 1;
+        Poll::Ready(Some(match self.frames {
+            1 => Ok(Frame::data(Bytes::from_static(&[0; 1_000]))),
+            _ => Err("broken"),
+        }))
+    }
+}

@@ -64,6 +64,31 @@ async fn a_slot_is_free_when_the_body_has_ended_also_before_it_is_dropped() {
     assert_eq!(scene.left().await[0], 2);
 }
 
+/// Servers do not ask a body for more that says that this was all.
+#[tokio::test]
+async fn a_slot_is_free_with_the_last_frame_of_a_body_that_knows_it_to_be_the_last() {
+    let scene = scene();
+    let response = scene.layer().layer(service_fn(hello)).oneshot(request()).await.unwrap();
+    let mut body = response.into_body();
+    assert_eq!(scene.left().await[0], 1);
+    assert!(body.frame().await.unwrap().is_ok());
+    assert_eq!(scene.left().await[0], 2);
+    drop(body);
+    assert_eq!(scene.left().await[0], 2);
+}
+
+#[tokio::test]
+async fn a_slot_is_free_when_the_body_fails_however_long_it_is_kept() {
+    let scene = scene();
+    let service = service_fn(async |_: Request<TextBody>| Ok::<_, Infallible>(Response::new(Broken::default())));
+    let response = scene.layer().layer(service).oneshot(request()).await.unwrap();
+    let mut body = response.into_body();
+    assert!(body.frame().await.unwrap().is_ok());
+    assert_eq!(scene.left().await[0], 1);
+    assert_eq!(body.frame().await.unwrap().unwrap_err(), "broken");
+    assert_eq!(scene.left().await[0], 2);
+}
+
 #[tokio::test]
 async fn a_slot_is_free_when_the_body_is_dropped_before_its_end() {
     let scene = scene();

@@ -3,6 +3,7 @@
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
 
 use proptest::{prelude::*, sample::subsequence};
+use tower_quota::{Decision, Settlement};
 
 /// Which partition of each kind a request is about.
 pub type Parts = Vec<(usize, u8)>;
@@ -13,13 +14,18 @@ pub enum Step {
         parts: Parts,
         cost: u64,
     },
-    /// Gives back what an earlier request has taken.
+    /// Gives back what an earlier request has taken, or says what it has cost.
     Settle {
         which: usize,
+        actual: Option<u64>,
     },
     Wait {
         micros: u64,
     },
+}
+
+pub fn settlement(decision: &Decision, actual: Option<u64>) -> Settlement {
+    actual.map_or_else(|| Settlement::unused(decision), |cost| Settlement::new(decision, cost))
 }
 
 /// Fewer than so many, each about any of four kinds of partitions in any order.
@@ -31,7 +37,7 @@ pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
         .prop_map(|(kinds, users)| kinds.into_iter().zip(users).collect());
     let step = prop_oneof![
         6 => (parts, 0..=4_u64).prop_map(|(parts, cost)| Step::Acquire { parts, cost }),
-        2 => (0..9_usize).prop_map(|which| Step::Settle { which }),
+        2 => (0..9_usize, proptest::option::of(0..=8_u64)).prop_map(|(which, actual)| Step::Settle { which, actual }),
         1 => (0..40_000_000_u64).prop_map(|micros| Step::Wait { micros }),
     ];
     proptest::collection::vec(step, 1..most)
