@@ -407,3 +407,90 @@ on_every_store! {
         assert_eq!(bench.store.acquire(plan).await.unwrap().outcome(), Outcome::Allowed);
     }
 }
+
+fn every_algorithm() -> Vec<QuotaPolicy> {
+    let algorithms = [
+        ("bucket", Algorithm::TokenBucket),
+        ("strict", Algorithm::StrictTokenBucket),
+        ("meter", Algorithm::LeakyBucketMeter),
+        ("queue", Algorithm::LeakyBucketQueue { max_waiting: 90 }),
+        ("window", Algorithm::FixedWindow),
+        ("counter", Algorithm::SlidingWindowCounter),
+        ("log", Algorithm::SlidingWindowLog),
+    ];
+    let policies = algorithms.map(|(name, algorithm)| QuotaPolicy::per_hour(name, 100).with_algorithm(algorithm));
+    policies
+        .into_iter()
+        .chain([QuotaPolicy::concurrent("slots", 9)])
+        .collect()
+}
+
+/// L14: nothing stays of a caller who does not come back, whatever has become of the charges.
+#[tokio::test]
+async fn every_key_expires_however_it_counts() {
+    let server = support::RedisServer::start();
+    let store = RedisStore::builder(server.url())
+        .lease_time(Duration::from_secs(60))
+        .build()
+        .unwrap();
+    let ways: [fn(&Decision) -> Option<Settlement>; 4] = [
+        |_| None,
+        |decision| Some(Settlement::new(decision, 50)),
+        |decision| Some(Settlement::new(decision, 0)),
+        |decision| Some(Settlement::unused(decision)),
+    ];
+    for (number, policy) in every_algorithm().into_iter().enumerate() {
+        let policies = CheckedPolicies::new([policy.clone()]).unwrap();
+        for (way, settlement) in ways.into_iter().enumerate() {
+            let caller = Scope::new("expiry").partition(&PartitionKey::new([number as u8], [way as u8]));
+            let plan = || Plan::new(policies.clone(), caller, 1);
+            let decision = store.acquire(plan()).await.unwrap();
+            assert_eq!(decision.outcome(), Outcome::Allowed);
+            store.acquire(plan()).await.unwrap();
+            if let Some(settlement) = settlement(&decision) {
+                store.settle(settlement).await.unwrap();
+            }
+            for key in server.command(&["KEYS", "*"]).lines() {
+                let life = server.command(&["PTTL", key]);
+                let life: i64 = life.trim().trim_start_matches(':').parse().unwrap();
+                // Twice a window at most, which is how long a counter or a debt may last.
+                assert!((1..=7_200_000).contains(&life), "{policy:?}, {way}: {life} ms");
+            }
+            server.command(&["FLUSHALL"]);
+        }
+    }
+}
+
+/// One entry for each request, whatever it costs, and none that does not count any more.
+#[tokio::test]
+async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
+    let server = support::RedisServer::start();
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let lease_time = Duration::from_secs(60);
+    let builder = RedisStore::builder(server.url()).lease_time(lease_time);
+    let store = builder.clock(clock.clone()).build().unwrap();
+    let policies = [
+        QuotaPolicy::per_second("log", 20).with_algorithm(Algorithm::SlidingWindowLog),
+        QuotaPolicy::concurrent("slots", 100_000),
+    ];
+    let policies = CheckedPolicies::new(policies).unwrap();
+    let alice = Scope::new("entries").partition(&PartitionKey::new("user", "alice"));
+    let entries = |kind: &str| {
+        let key = server.command(&["KEYS", &format!("*:{kind}:*")]);
+        let count = server.command(&["ZCARD", key.trim()]);
+        count.trim().trim_start_matches(':').parse::<u64>().unwrap()
+    };
+    for number in 0..300 {
+        let cost = if number % 10 == 0 { 5 } else { 1 };
+        let decision = store.acquire(Plan::new(policies.clone(), alice, cost)).await.unwrap();
+        assert_eq!(decision.outcome(), Outcome::Allowed, "{number}");
+        clock.advance(Duration::from_millis(100));
+    }
+    assert_eq!(entries("log"), 10);
+    // Who was killed long ago.
+    let slots = server.command(&["KEYS", "*:slots:*"]);
+    server.command(&["ZADD", slots.trim(), "1", "of another process"]);
+    let before = entries("slots");
+    store.acquire(Plan::new(policies, alice, 1)).await.unwrap();
+    assert_eq!(entries("slots"), before);
+}

@@ -291,11 +291,12 @@ for step = 1, steps do
               for index = 1, #later, 2 do
                 local its_number, its_total, its_cost = read(ENTRY, later[index])
                 if index == 1 then its_cost = its_cost - refund end
-                redis.call('ZREM', key, later[index])
+                -- The new one first: a key that is empty for a moment is gone, and its expiry with it.
                 if its_cost > 0 then
                   local renumbered = struct.pack(ENTRY, its_number, its_total - refund, its_cost)
                   redis.call('ZADD', key, later[index + 1], renumbered)
                 end
+                redis.call('ZREM', key, later[index])
               end
             end
             break
