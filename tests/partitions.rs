@@ -235,7 +235,7 @@ async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from
     let of = |policies: &[QuotaPolicy]| CheckedPolicies::new(policies.iter().cloned()).unwrap();
     let (second, hour) = (QuotaPolicy::per_second("second", 3), QuotaPolicy::per_hour("hour", 9));
     let alice = bench.partition(u64::MAX - 20, 0, 0);
-    let plan = Plan::new(of(&[second.clone()]), alice, 1).and(of(&[hour, second]), alice);
+    let plan = Plan::new(of(std::slice::from_ref(&second)), alice, 1).and(of(&[hour, second]), alice);
     for store in &bench.stores {
         for left_then in [2, 1, 0] {
             let decision = store.acquire(plan.clone()).await.unwrap();
