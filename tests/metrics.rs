@@ -1,6 +1,16 @@
 //! What is counted for operators, as Prometheus would read it.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(clippy::disallowed_methods, reason = "a cluster does not follow virtual time")]
+
+#[path = "support/load.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every program that includes this module uses a part of it"
+)]
+mod load;
+mod support;
 
 #[path = "../examples/metrics.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
@@ -24,6 +34,9 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     key,
 };
+
+use load::until;
+use support::RedisCluster;
 
 /// The lines of a page that say something about tower-quota, and are no comments.
 fn samples(page: &str) -> Vec<&str> {
@@ -185,7 +198,12 @@ async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
         let series = format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#);
         assert_eq!(value(&page, &series), 0.0);
     }
-    for name in ["connection_failures_total", "evictions_total", "unsettled_total"] {
+    for name in [
+        "connection_failures_total",
+        "evictions_total",
+        "lost_nodes",
+        "unsettled_total",
+    ] {
         assert_eq!(value(&page, &format!("tower_quota_{name}")), 0.0, "{name}");
     }
 }
@@ -447,6 +465,90 @@ async fn connections_to_redis_that_fail_are_counted() {
             r#"tower_quota_undecided_total{scope="test",reason="unreachable"}"#
         ),
         1.0
+    );
+}
+
+/// What a cluster that knows no node does with a request is counted until a node is found, or nobody wants to know.
+#[tokio::test]
+async fn a_cluster_of_which_no_node_is_known_is_one_lost_node_until_it_is_dropped() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let layer = |scope: &str| {
+        let store = RedisStore::cluster([format!("redis://{free}/")]).unwrap();
+        let builder = builder(store).scope(scope).deadline(Duration::from_secs(60));
+        builder.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
+    };
+    let lost = || value(&page.render(), "tower_quota_lost_nodes");
+    let layers = ["first", "second"].map(layer);
+    for (layer, expected) in layers.iter().zip([1.0, 2.0]) {
+        for _ in 0..20 {
+            assert_eq!(send(layer, request("alice")).await, 200);
+        }
+        assert_eq!(lost(), expected);
+    }
+    assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="first"}"#), 0.0);
+    drop(layers);
+    // The tasks that look for nodes end first.
+    until("nobody looks for nodes", async || lost() == 0.0).await;
+}
+
+/// Sends requests of many users, so that each node is asked about some of them, until so many nodes are lost.
+async fn send_until_lost(layer: &RateLimitLayer, page: &PrometheusHandle, nodes: u8) {
+    until("so many nodes are lost", async || {
+        for user in 0..20 {
+            send(layer, request(&user.to_string())).await;
+        }
+        value(&page.render(), "tower_quota_lost_nodes") == f64::from(nodes)
+    })
+    .await;
+}
+
+fn cluster_layer(cluster: &RedisCluster) -> RateLimitLayer {
+    let store = RedisStore::cluster(cluster.urls()).unwrap();
+    builder(store)
+        .denial_cache(0)
+        .policy(QuotaPolicy::per_day("day", 1_000_000))
+        .build()
+        .unwrap()
+}
+
+/// L9
+#[tokio::test]
+async fn nodes_of_a_cluster_that_do_not_answer_are_counted_until_they_do() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let cluster = RedisCluster::start(3, 0);
+    let layer = cluster_layer(&cluster);
+    send_until_lost(&layer, &page, 0).await;
+    for lost in [1, 2] {
+        cluster.nodes[usize::from(lost)].pause();
+        send_until_lost(&layer, &page, lost).await;
+    }
+    let text = page.render();
+    let lines = || samples(&text).into_iter().filter(|line| line.contains("lost_nodes"));
+    assert_eq!(lines().collect::<Vec<_>>(), ["tower_quota_lost_nodes 2"]);
+    assert_eq!(value(&text, r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+    for lost in [2, 1] {
+        cluster.nodes[usize::from(lost)].resume();
+        send_until_lost(&layer, &page, lost - 1).await;
+    }
+}
+
+/// L9: its circuit never closes, because nobody asks it any more.
+#[tokio::test]
+async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let cluster = RedisCluster::start(3, 1);
+    let layer = cluster_layer(&cluster);
+    send_until_lost(&layer, &page, 0).await;
+    cluster.nodes[0].kill();
+    send_until_lost(&layer, &page, 1).await;
+    send_until_lost(&layer, &page, 0).await;
+    assert_ne!(
+        cluster.nodes[3].command(&["ROLE"]).split_whitespace().next(),
+        Some("slave")
     );
 }
 

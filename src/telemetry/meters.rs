@@ -28,6 +28,7 @@ const DECISIONS: &str = "tower_quota_decisions_total";
 const DENIAL_CACHE_HITS: &str = "tower_quota_denial_cache_hits_total";
 const EVICTIONS: &str = "tower_quota_evictions_total";
 const FAILED: &str = "tower_quota_failed_total";
+const LOST_NODES: &str = "tower_quota_lost_nodes";
 const NEVER_FITS: &str = "tower_quota_never_fits_total";
 const QUEUE_WAIT: &str = "tower_quota_queue_wait_seconds";
 const SHADOW_REFUSALS: &str = "tower_quota_shadow_refusals_total";
@@ -60,8 +61,12 @@ const COUNTERS: [(&str, &str); 12] = [
     (UNSETTLED, "Changes of charges that were given up"),
 ];
 
-const GAUGES: [(&str, &str); 2] = [
+const GAUGES: [(&str, &str); 3] = [
     (CIRCUIT_OPEN, "Circuit breakers that are open"),
+    (
+        LOST_NODES,
+        "Nodes of Redis clusters that are not asked because they do not answer",
+    ),
     (
         SLOTS_HELD,
         "Requests that hold a slot of a limit of concurrent requests",
@@ -88,6 +93,7 @@ fn register() {
     for name in [CONNECTION_FAILURES, EVICTIONS, UNSETTLED] {
         counter!(name).increment(0);
     }
+    gauge!(LOST_NODES).increment(0.0);
 }
 
 /// One more of something that is rare and that no layer is known of.
@@ -98,6 +104,14 @@ fn count(name: &'static str) {
 #[cfg(feature = "redis")]
 pub(super) fn connection_failed() {
     count(CONNECTION_FAILURES);
+}
+
+/// Counted as long as what is returned.
+#[cfg(feature = "redis")]
+pub(super) fn node_lost() -> LostNode {
+    LostNode {
+        _one: One::more(gauge!(LOST_NODES)),
+    }
 }
 
 pub(super) fn evicted() {
@@ -292,7 +306,9 @@ impl StoreMeters {
     }
 
     pub(super) fn slots_held(&self, scope: &str) -> HeldSlots {
-        HeldSlots::new(self.handles(scope).slots_held.clone())
+        HeldSlots {
+            _one: One::more(self.handles(scope).slots_held.clone()),
+        }
     }
 }
 
@@ -317,21 +333,34 @@ impl Stopwatch {
     }
 }
 
-/// The slots of a request, until it is dropped.
+/// One more on a gauge, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct HeldSlots(Gauge);
+struct One(Gauge);
 
-impl HeldSlots {
-    fn new(gauge: Gauge) -> Self {
+impl One {
+    fn more(gauge: Gauge) -> Self {
         gauge.increment(1.0);
         Self(gauge)
     }
 }
 
-impl Drop for HeldSlots {
+impl Drop for One {
     fn drop(&mut self) {
         self.0.decrement(1.0);
     }
+}
+
+/// A request that holds slots, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct HeldSlots {
+    _one: One,
+}
+
+/// A node that is not asked, until it is dropped.
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+pub(crate) struct LostNode {
+    _one: One,
 }
 
 #[cfg(test)]

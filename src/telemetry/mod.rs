@@ -19,7 +19,8 @@
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; calls of cancelled requests and of the fallback are left out |
 //! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were refused without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would refuse them; the decisions have them, too |
-//! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one; those of a cluster's nodes are not among them |
+//! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one; on a Redis Cluster it stays closed, see the next line |
+//! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters that are not asked because their circuit is open, by each store of the process; one also while a store knows no node at all. Which ones it is says the event: addresses come and go, so they are no label |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
 //! | `tower_quota_queue_wait_seconds` | histogram | `scope` | for requests that are told to wait in a leaky bucket, how long; others are left out |
 //! | `tower_quota_shadow_refusals_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have refused; what is refused without asking the store is not held against shadows |
@@ -77,6 +78,7 @@
 //! | limits are not enforced | `sum by (scope) (rate(tower_quota_failed_total{mode="open"}[5m])) > 0` | requests pass uncounted | see to the store; a [`fallback`](crate::RateLimitLayerBuilder::fallback) would limit each instance meanwhile |
 //! | requests fail for want of a store | `sum by (scope) (rate(tower_quota_failed_total{mode="closed"}[5m])) > 0` | clients get a 503 | see to the store |
 //! | the store is away | `max by (scope) (tower_quota_circuit_open) > 0`, for 1 min | an instance has stopped asking the store, and a few requests a second try; without requests nobody does | is Redis up, is it reached from this instance? If all instances say so it is Redis, if one does it is the network |
+//! | a node of the cluster is away | `max(tower_quota_lost_nodes) > 0`, for 1 min | callers whose slots it has are not limited, all others are | is the node up, has its replica taken over? The event names it |
 //! | the store is slow | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025`, for 5 min | half of the deadline is used up | slow commands on the server, its CPU, the way to it, starved worker threads of the program |
 //! | the store refuses to work | `sum by (scope) (rate(tower_quota_undecided_total{reason="rejected"}[5m])) > 0` | a script error, a missing permission: the circuit stays closed, so no other alert need fire | the event has the server's words; compare the ACL with the commands that `RedisStoreBuilder::key_prefix` names |
 //! | callers are not told apart | `sum by (scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota | is authentication outside of the layer, and `ConnectInfo` there? |
@@ -148,6 +150,8 @@ use std::{
     time::Duration,
 };
 
+#[cfg(feature = "redis")]
+pub(crate) use self::meters::LostNode;
 pub(crate) use self::meters::{HeldSlots, Stopwatch};
 use self::meters::{LayerMeters, StoreMeters};
 use crate::{
@@ -173,10 +177,11 @@ pub(crate) fn connection_failed(error: &dyn Display) {
     event!(DEBUG, error = %error, "a connection to Redis failed");
 }
 
-/// A node of a Redis cluster is not asked any more, or none is known at all.
+/// A node of a Redis cluster is not asked any more, or none is known at all, for as long as what is returned.
 #[cfg(feature = "redis")]
-pub(crate) fn node_lost(address: &str, error: &dyn Display) {
+pub(crate) fn node_lost(address: &str, error: &dyn Display) -> LostNode {
     event!(ERROR, node = %address, error = %error, "a node of the cluster does not answer and is not asked any more");
+    meters::node_lost()
 }
 
 /// It is asked again, after so many calls that were not made.

@@ -7,6 +7,11 @@ use crate::{clock::Clock, decision::Decision, error::StoreErrorKind};
 #[cfg(feature = "redis")]
 pub(super) fn connection_failed() {}
 
+#[cfg(feature = "redis")]
+pub(super) fn node_lost() -> LostNode {
+    LostNode
+}
+
 pub(super) fn evicted() {}
 
 #[cfg(feature = "redis")]
@@ -62,3 +67,7 @@ impl Stopwatch {
 
 #[derive(Debug)]
 pub(crate) struct HeldSlots;
+
+#[cfg(feature = "redis")]
+#[derive(Debug)]
+pub(crate) struct LostNode;

@@ -22,7 +22,7 @@ use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::timeout};
 
 pub(super) use self::{node::Ready, slots::slot};
 use self::{
-    node::{Attempt, Node},
+    node::{Attempt, Node, NodeLog},
     slots::{Range, SlotMap},
 };
 use super::{
@@ -32,7 +32,7 @@ use super::{
     script::Call,
 };
 use crate::{
-    breaker::{Breaker, CircuitLog, jittered},
+    breaker::{Breaker, jittered},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     random, telemetry,
@@ -74,25 +74,12 @@ impl Schedule {
     const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 }
 
-#[derive(Debug)]
-struct DiscoveryLog;
-
-impl CircuitLog for DiscoveryLog {
-    fn opened(&self, error: &StoreError) {
-        telemetry::node_lost("any", error);
-    }
-
-    fn closed(&self, refused: u64) {
-        telemetry::node_back("any", refused);
-    }
-}
-
 impl Cluster {
     pub(super) fn new(settings: Settings) -> Arc<Self> {
         let cluster = Arc::new(Self {
             settings,
             map: ArcSwapOption::empty(),
-            discovery: Breaker::new(Clock::system(), Arc::new(DiscoveryLog)),
+            discovery: Breaker::new(Clock::system(), Arc::new(NodeLog::new("any"))),
             look: Mutex::default(),
             is_looking: AtomicBool::new(false),
             looked: watch::Sender::new(()),

@@ -1,6 +1,6 @@
 //! One node of a cluster: its connections, and whether it is asked at all.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ::redis::ConnectionInfo;
 
@@ -14,7 +14,7 @@ use crate::{
     breaker::{Admission, Breaker, CircuitLog},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
-    telemetry,
+    telemetry::{self, LostNode},
 };
 
 pub(super) struct Node {
@@ -28,7 +28,7 @@ impl Node {
     /// `like` says everything but the address.
     pub(super) fn new(like: &ConnectionInfo, host: String, port: u16, opener: &Opener, connections: u32) -> Self {
         let info = like.clone().set_addr(at(like.addr(), host.clone(), port));
-        let log = NodeLog(format!("{host}:{port}"));
+        let log = NodeLog::new(format!("{host}:{port}"));
         Self {
             host,
             port,
@@ -114,14 +114,33 @@ impl Drop for Attempt {
 
 /// Tells operators about the node of this address.
 #[derive(Debug)]
-struct NodeLog(String);
+pub(super) struct NodeLog {
+    address: String,
+    /// Kept while the circuit is open. A node that is dropped meanwhile, because the cluster has no use for it any more,
+    /// is not lost.
+    lost: Mutex<Option<LostNode>>,
+}
+
+impl NodeLog {
+    pub(super) fn new(address: impl Into<String>) -> Self {
+        Self {
+            address: address.into(),
+            lost: Mutex::default(),
+        }
+    }
+
+    fn set(&self, lost: Option<LostNode>) {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = lost;
+    }
+}
 
 impl CircuitLog for NodeLog {
     fn opened(&self, error: &StoreError) {
-        telemetry::node_lost(&self.0, error);
+        self.set(Some(telemetry::node_lost(&self.address, error)));
     }
 
     fn closed(&self, refused: u64) {
-        telemetry::node_back(&self.0, refused);
+        self.set(None);
+        telemetry::node_back(&self.address, refused);
     }
 }
