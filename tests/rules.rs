@@ -235,6 +235,44 @@ async fn shares_are_as_large_as_they_say_and_contain_each_other() {
     }
 }
 
+/// L30: which callers are among the first ten in a hundred is written down here, so that no process and no version of this
+/// crate may see it otherwise.
+#[tokio::test]
+async fn the_same_callers_are_on_the_same_side_in_every_process() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    layer.rules().try_on(10, rules([hour(1_000)])).unwrap();
+    let mut tried = Vec::new();
+    for user in 0..100 {
+        if send(&layer, &format!("user {user}")).await.contains("r=999") {
+            tried.push(user);
+        }
+    }
+    assert_eq!(tried, TRIED);
+}
+
+/// By the digest of the key and the scope, modulo 100.
+const TRIED: [u32; 13] = [2, 10, 11, 20, 23, 32, 34, 64, 67, 70, 81, 93, 95];
+
+/// Support sees what the caller sees.
+#[tokio::test]
+async fn support_staff_see_the_rules_that_are_tried_on_a_caller() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    layer.rules().try_on(50, rules([hour(1_000)])).unwrap();
+    let mut sides = [0; 2];
+    for user in 0..50 {
+        let user = format!("user {user}");
+        let told = send(&layer, &user).await;
+        let admin = layer.admin();
+        let seen = admin.peek(&PartitionKey::new("x-user-id", &user), None).await.unwrap();
+        let left = seen.unwrap().allowances().next().unwrap().remaining();
+        assert!(told.starts_with(&format!(r#""hour";r={left};"#)), "{told} {left}");
+        sides[usize::from(left > 10)] += 1;
+    }
+    assert!(sides.iter().all(|side| *side > 10), "{sides:?}");
+}
+
 /// Replaces rules until it is told to stop, and returns how often: always at least 10 000 units an hour and 5 000 a minute.
 fn replace_all_the_time(handle: &RulesHandle, is_over: &AtomicBool) -> u64 {
     let mut changes = 0;
@@ -598,37 +636,304 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
     assert_eq!(read, rules(expected));
 }
 
+/// A policy for all, as JSON, with these fields beside its name, quota and window; later ones stand for earlier ones.
+fn policy_json(fields: &[(&str, &str)]) -> String {
+    let mut all = vec![("name", r#""a""#), ("quota", "10"), ("window_seconds", "60")];
+    all.retain(|(name, _)| fields.iter().all(|(other, _)| name != other));
+    let fields = all.iter().chain(fields).filter(|(_, value)| !value.is_empty());
+    let fields: Vec<String> = fields.map(|(name, value)| format!("{name:?}: {value}")).collect();
+    format!(r#"{{"policies": [{{{}}}]}}"#, fields.join(", "))
+}
+
+/// What is wrong in single fields of a policy, and what the error says: field, value and bound.
+fn mistakes_of_policies() -> Vec<(String, &'static str)> {
+    let units = "expected a whole number in 1..=999999999999999";
+    let mut mistakes = Vec::new();
+    let mut add = |field: &str, value: &str, message: &'static str| {
+        mistakes.push((policy_json(&[(field, value)]), message));
+    };
+    add("quota", "", "missing field `quota`");
+    add("quota", "0", r#"policy "a": quota 0 is outside 1..=999999999999999"#);
+    add(
+        "quota",
+        "-1",
+        "quota: invalid value: integer `-1`, expected a whole number in 1..=999999999999999",
+    );
+    add(
+        "quota",
+        "1.5",
+        "quota: invalid type: floating point `1.5`, expected a whole number in 1..=",
+    );
+    add(
+        "quota",
+        r#""10""#,
+        r#"quota: invalid type: string "10", expected a whole number in 1..="#,
+    );
+    add(
+        "quota",
+        "null",
+        "quota: invalid type: null, expected a whole number in 1..=",
+    );
+    add(
+        "quota",
+        "[1]",
+        "quota: invalid type: sequence, expected a whole number in 1..=",
+    );
+    add(
+        "quota",
+        "1000000000000000",
+        "quota 1000000000000000 is outside 1..=999999999999999",
+    );
+    add("quota", "18446744073709551616", units);
+    add("window_seconds", "", r#"policy "a": `window_seconds` is missing"#);
+    add(
+        "window_seconds",
+        "0",
+        r#"policy "a": window 0ns is not a whole number of seconds in 1..=1000000000"#,
+    );
+    add(
+        "window_seconds",
+        "-5",
+        "window_seconds: invalid value: integer `-5`, expected a whole number in 1..=1000000000",
+    );
+    add(
+        "window_seconds",
+        "0.5",
+        "window_seconds: invalid type: floating point `0.5`, expected a whole number in",
+    );
+    add(
+        "window_seconds",
+        "1000000001",
+        "window 1000000001s is not a whole number of seconds in 1..=1000000000",
+    );
+    add("window_seconds", "18446744073709551615", "in 1..=1000000000");
+    add("name", r#""""#, r#"policy "": the name is empty"#);
+    add("name", r#""ü""#, "the name holds 'ü'; only printable ASCII can be sent");
+    add("name", "5", "name: invalid type: integer `5`, expected a string");
+    add("burst_capacity", "0", "burst capacity 0 is outside 1..=999999999999999");
+    add(
+        "burst_capacity",
+        "-1",
+        "burst_capacity: invalid value: integer `-1`, expected a whole number in 1..=",
+    );
+    add(
+        "algorithm",
+        r#""magic""#,
+        "algorithm: unknown variant `magic`, expected one of `fixed_window`",
+    );
+    add("algorithm", "7", "algorithm: expected value");
+    add(
+        "algorithm",
+        r#"{"leaky_bucket_queue": {"max_waiting": -1}}"#,
+        "algorithm: max_waiting: invalid value: integer `-1`, expected a whole number in 1..=999999999999999",
+    );
+    add(
+        "algorithm",
+        r#"{"leaky_bucket_queue": {"max_waiting": 0}}"#,
+        "max_waiting 0 is outside 1..=",
+    );
+    add(
+        "unit",
+        r#""bananas""#,
+        "unit: unknown variant `bananas`, expected one of `concurrent_requests`",
+    );
+    add(
+        "unit",
+        r#""concurrent_requests""#,
+        r#"policy "a": concurrent requests have no `window_seconds`"#,
+    );
+    add("unit_block", "0", r#"policy "a": unit block 0 is outside 1..=10"#);
+    add("unit_block", "11", r#"policy "a": unit block 11 is outside 1..=10"#);
+    add(
+        "unit_block",
+        "-3",
+        "unit_block: invalid value: integer `-3`, expected a whole number in 1..=",
+    );
+    add(
+        "key",
+        r#""planet""#,
+        r#"policy "a": the layer has no key named "planet""#,
+    );
+    add("key", "5", "key: invalid type: integer `5`, expected a string");
+    add(
+        "hidden",
+        r#""yes""#,
+        r#"hidden: invalid type: string "yes", expected a boolean"#,
+    );
+    add("shadow", "1", "shadow: invalid type: integer `1`, expected a boolean");
+    add(
+        "partition_key",
+        r#""no""#,
+        r#"partition_key: invalid type: string "no", expected a boolean"#,
+    );
+    add("extensions", "[]", "extensions: invalid type: sequence, expected a map");
+    add(
+        "extensions",
+        r#"{"acme-x": -1}"#,
+        "extensions: invalid value: integer `-1`, expected a boolean, a text or a",
+    );
+    add(
+        "extensions",
+        r#"{"acme-x": 1.5}"#,
+        "a whole number in 0..=999999999999999",
+    );
+    add(
+        "extensions",
+        r#"{"acme-x": 1000000000000000}"#,
+        r#"policy "a": extension "acme-x": extension parameter: it is 1000000000000000, outside 0..=999999999999999"#,
+    );
+    add(
+        "extensions",
+        r#"{"acme-x": "ü"}"#,
+        r#"policy "a": extension "acme-x": "#,
+    );
+    add(
+        "quotas",
+        "1",
+        "unknown field `quotas`, expected one of `name`, `quota`, `window_seconds`",
+    );
+    mistakes
+}
+
+/// What is wrong with the set, and what the error says.
+fn mistakes_of_sets() -> Vec<(String, &'static str)> {
+    let a = r#"{"name": "a", "quota": 10, "window_seconds": 60}"#;
+    let many: Vec<String> = (0..17)
+        .map(|number| a.replace("\"a\"", &format!("\"{number}\"")))
+        .collect();
+    let owned = |(text, message): (&str, &'static str)| (text.to_owned(), message);
+    let mut mistakes: Vec<_> = [
+        ("", "EOF while parsing a value"),
+        ("{}", "tiers: there is none; at least one is needed"),
+        (
+            "null",
+            "invalid type: null, expected rules: a map with `policies` or `tiers`",
+        ),
+        (r#"{"policies": {}}"#, "invalid type: map, expected a sequence"),
+        (
+            r#"{"policies": [1]}"#,
+            "invalid type: integer `1`, expected a policy: a map with `name` and `quota`",
+        ),
+        (
+            r#"{"polices": []}"#,
+            "unknown field `polices`, expected `policies` or `tiers`",
+        ),
+        (r#"{"policies": [], "policies": []}"#, "duplicate field `policies`"),
+        (
+            r#"{"policies": [{"name": "a", "quota": 1, "quota": 2}]}"#,
+            "duplicate field `quota`",
+        ),
+        (
+            r#"{"tiers": [{"name": "free"}]}"#,
+            r#"tier "free": it needs either `policies` or `unlimited = true`"#,
+        ),
+        (
+            r#"{"tiers": [{"name": "free", "policies": []}]}"#,
+            r#"tier "free": policies: their number 0 is outside 1..=16"#,
+        ),
+        (
+            r#"{"tiers": [{"name": "", "unlimited": true}]}"#,
+            r#"tier "": the name is empty"#,
+        ),
+        (r#"{"tiers": [{"unlimited": true}]}"#, "missing field `name`"),
+        (
+            r#"{"tiers": [{"name": "free", "unlimited": "x"}]}"#,
+            r#"unlimited: invalid type: string "x", expected a boolean"#,
+        ),
+        (
+            r#"{"tiers": [{"name": "free", "unlimited": true}, {"name": "free", "unlimited": true}]}"#,
+            r#"tier "free": the name is used twice; names must be unique"#,
+        ),
+    ]
+    .into_iter()
+    .map(owned)
+    .collect();
+    mistakes.push((
+        format!(r#"{{"policies": [{a}, {a}]}}"#),
+        r#"policy "a": the name is used twice; names must be unique"#,
+    ));
+    mistakes.push((
+        format!(r#"{{"policies": [{}]}}"#, many.join(", ")),
+        "policies: their number 17 is outside 1..=16",
+    ));
+    mistakes.push((
+        format!(r#"{{"policies": [{a}], "tiers": [{{"name": "free", "policies": [{a}]}}]}}"#),
+        "policies: both `policy` and `tiers` are set",
+    ));
+    mistakes.push((
+        format!(r#"{{"tiers": [{{"name": "free", "policies": [{a}], "unlimited": true}}]}}"#),
+        r#"tier "free": it needs either `policies` or `unlimited = true`"#,
+    ));
+    mistakes.push((
+        format!(
+            r#"{{"tiers": [{{"name": "free", "policies": [{}]}}]}}"#,
+            a.replace("10", "0")
+        ),
+        r#"tier "free": policy "a": quota 0 is outside 1..=999999999999999"#,
+    ));
+    mistakes
+}
+
+#[tokio::test]
+async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rules_stay() {
+    let scene = Scene::new();
+    let tiers = Tiers::by(|_| None).tier("free", [hour(1_000)]);
+    let layer = scene.builder().tiers(tiers).build().unwrap();
+    let (handle, before) = (layer.rules(), layer.rules().current());
+    for (number, (text, expected)) in (1..).zip(mistakes_of_policies().into_iter().chain(mistakes_of_sets())) {
+        let error = match serde_json::from_str::<Rules>(&text) {
+            Ok(rules) => handle.replace(rules).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let error = error.expect_err(&text);
+        assert!(error.contains(expected), "{text}: {error}");
+        assert_eq!(handle.current(), before, "{text}");
+        let left = format!(r#""hour";r={};"#, 1_000 - number);
+        assert!(send(&layer, "alice").await.starts_with(&left), "{text}");
+    }
+}
+
+/// Formats whose numbers are all signed, as those of TOML are.
 #[test]
-fn mistakes_in_what_is_read_are_named() {
-    let error = |text: &str| serde_json::from_str::<Rules>(text).unwrap_err().to_string();
-    for (text, expected) in [
-        (
-            r#"{"policies": [{"name": "a", "quota": 1}]}"#,
-            r#"policy "a": `window_seconds` is missing"#,
-        ),
-        (
-            r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1, "unit": "concurrent_requests"}]}"#,
-            r#"policy "a": concurrent requests have no `window_seconds`"#,
-        ),
-        (
-            r#"{"policies": [{"name": "a", "window_seconds": 1}]}"#,
-            "missing field `quota`",
-        ),
-        (
-            r#"{"policies": [{"name": "a", "quota": -1, "window_seconds": 1}]}"#,
-            "expected u64",
-        ),
-        (r#"{"polices": []}"#, "unknown field `polices`"),
-        (
-            r#"{"tiers": [{"name": "a"}]}"#,
-            r#"tier "a": it needs either `policies` or `unlimited = true`"#,
-        ),
-        (
-            r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1, "extensions": {"acme-x": "ü"}}]}"#,
-            "extension parameter",
-        ),
-    ] {
-        assert!(error(text).contains(expected), "{text}: {}", error(text));
+fn numbers_that_a_format_takes_for_signed_ones_are_read() {
+    use serde::de::{Deserialize, value};
+    let fields = [("quota", 10_i64), ("window_seconds", 60)].map(|(name, number)| (name, Part::Number(number)));
+    let fields = [("name", Part::Text("a"))].into_iter().chain(fields);
+    let map = value::MapDeserializer::<_, value::Error>::new(fields);
+    assert_eq!(QuotaPolicy::deserialize(map).unwrap(), QuotaPolicy::per_minute("a", 10));
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Number(i64),
+    Text(&'static str),
+}
+
+impl<'de> serde::de::IntoDeserializer<'de> for Part {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> serde::Deserializer<'de> for Part {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: serde::de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self {
+            Self::Number(number) => visitor.visit_i64(number),
+            Self::Text(text) => visitor.visit_str(text),
+        }
+    }
+
+    fn deserialize_option<V: serde::de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        visitor.visit_some(self)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq
+        tuple tuple_struct map struct enum identifier ignored_any
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     error::{ConfigError, StoreError},
     partition::ToPartitionKey,
     plan::Plan,
-    policy::PolicySet,
+    policy::{Policies, PolicySet},
 };
 
 /// Looks at what callers of a layer have left, gives it back, and grants more: see
@@ -60,6 +60,8 @@ impl AdminHandle {
     /// What a caller has left, without a charge, by the policies of a tier that count by the layer's main key; of the
     /// first tier, if there is none of this name.
     ///
+    /// While new rules are [tried](crate::RulesHandle::try_on), they are those by which this caller is limited.
+    ///
     /// `None` if no policy limits the caller. The decision's outcome says whether any policy is overdrawn.
     ///
     /// ```
@@ -106,7 +108,7 @@ impl AdminHandle {
     }
 
     /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key); `None` also if the
-    /// layer has no such key.
+    /// layer has no such key. Rules that are tried do not count here: on whom they are is known by the main key.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -259,12 +261,13 @@ impl AdminHandle {
         who: Who,
         tier: Option<&str>,
     ) -> Result<Option<Decision>, StoreError> {
-        let set = self.0.policies.of_tier(tier).map(|set| {
-            let active = self.0.policies.active();
-            self.0
-                .policies
-                .granted(&active, set, who.partition, || self.0.guard.now())
-        });
+        let set = {
+            let (policies, active) = (&self.0.policies, self.0.policies.active());
+            // Whoever is known by another key only is not among those on whom rules are tried.
+            let caller = key.is_none().then_some(who.partition);
+            let set = Policies::of_tier(&active, tier, caller);
+            set.map(|set| policies.granted(&active, set, who.partition, || self.0.guard.now()))
+        };
         match set.and_then(|set| plan(&set, key, &who)) {
             Some(plan) => self.0.guard.store().peek(plan).await.map(Some),
             None => Ok(None),

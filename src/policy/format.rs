@@ -1,13 +1,16 @@
 //! Rules as any serde format has them. What is out of its range is found where rules take effect.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, time::Duration};
 
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error, Unexpected, Visitor},
+};
 
 use super::Rules;
 use crate::{
     fields::ExtensionValue,
-    quota::{Algorithm, Content, QuotaPolicy},
+    quota::{Algorithm, Content, MAX_QUOTA, MAX_WINDOW, QuotaPolicy},
 };
 
 impl<'de> Deserialize<'de> for QuotaPolicy {
@@ -46,7 +49,7 @@ impl<'de> Deserialize<'de> for Rules {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "rules: a map with `policies` or `tiers`")]
 struct RulesForm {
     #[serde(default)]
     policies: Vec<QuotaPolicy>,
@@ -55,34 +58,76 @@ struct RulesForm {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a tier: a map with `name`")]
 struct TierForm {
+    #[serde(deserialize_with = "field::name")]
     name: String,
     policies: Option<Vec<QuotaPolicy>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "field::unlimited")]
     unlimited: bool,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a policy: a map with `name` and `quota`")]
 struct PolicyForm {
+    #[serde(deserialize_with = "field::name")]
     name: String,
-    quota: u64,
-    window_seconds: Option<u64>,
-    burst_capacity: Option<u64>,
-    #[serde(default)]
+    #[serde(deserialize_with = "field::quota")]
+    quota: Whole<MAX_QUOTA>,
+    #[serde(default, deserialize_with = "field::window_seconds")]
+    window_seconds: Option<Whole<MAX_WINDOW>>,
+    #[serde(default, deserialize_with = "field::burst_capacity")]
+    burst_capacity: Option<Whole<MAX_QUOTA>>,
+    #[serde(default, deserialize_with = "field::algorithm")]
     algorithm: AlgorithmForm,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "field::unit")]
     unit: UnitForm,
+    #[serde(default, deserialize_with = "field::key")]
     key: Option<String>,
-    unit_block: Option<u64>,
+    #[serde(default, deserialize_with = "field::unit_block")]
+    unit_block: Option<Whole<MAX_QUOTA>>,
+    #[serde(default, deserialize_with = "field::hidden")]
     hidden: Option<bool>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "field::shadow")]
     shadow: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "field::partition_key")]
     partition_key: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "field::extensions")]
     extensions: BTreeMap<String, ExtensionForm>,
+}
+
+/// Readers of fields whose errors name the field: those of serde do not.
+mod field {
+    use super::{
+        AlgorithmForm, BTreeMap, Deserialize, Deserializer, Error, ExtensionForm, MAX_QUOTA, MAX_WINDOW, UnitForm,
+        Whole,
+    };
+
+    macro_rules! fields {
+        ($($field:ident: $type:ty,)*) => {
+            $(pub(super) fn $field<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+                let name = |error| D::Error::custom(format_args!("{}: {error}", stringify!($field)));
+                Deserialize::deserialize(deserializer).map_err(name)
+            })*
+        };
+    }
+
+    fields! {
+        algorithm: AlgorithmForm,
+        burst_capacity: Option<Whole<MAX_QUOTA>>,
+        extensions: BTreeMap<String, ExtensionForm>,
+        hidden: Option<bool>,
+        key: Option<String>,
+        max_waiting: Whole<MAX_QUOTA>,
+        name: String,
+        partition_key: bool,
+        quota: Whole<MAX_QUOTA>,
+        shadow: bool,
+        unit: UnitForm,
+        unit_block: Option<Whole<MAX_QUOTA>>,
+        unlimited: bool,
+        window_seconds: Option<Whole<MAX_WINDOW>>,
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -91,7 +136,8 @@ enum AlgorithmForm {
     FixedWindow,
     LeakyBucketMeter,
     LeakyBucketQueue {
-        max_waiting: u64,
+        #[serde(deserialize_with = "field::max_waiting")]
+        max_waiting: Whole<MAX_QUOTA>,
     },
     SlidingWindowCounter,
     SlidingWindowLog,
@@ -111,23 +157,83 @@ enum UnitForm {
     ResponseContentBytes,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
+/// A number of which so many are the most. What is no whole number is told so here, with the bounds; what is out of them
+/// is told where rules take effect, with the policy.
+struct Whole<const MOST: u64>(u64);
+
+impl<'de, const MOST: u64> Deserialize<'de> for Whole<MOST> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_u64(WholeVisitor::<MOST>)
+    }
+}
+
+struct WholeVisitor<const MOST: u64>;
+
+impl<const MOST: u64> Visitor<'_> for WholeVisitor<MOST> {
+    type Value = Whole<MOST>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number in 1..={MOST}")
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        let number = u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self));
+        number.map(Whole)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Whole(number))
+    }
+}
+
 enum ExtensionForm {
     Boolean(bool),
     Integer(u64),
     Text(String),
 }
 
+impl<'de> Deserialize<'de> for ExtensionForm {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ExtensionVisitor)
+    }
+}
+
+struct ExtensionVisitor;
+
+impl Visitor<'_> for ExtensionVisitor {
+    type Value = ExtensionForm;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a boolean, a text or a whole number in 0..={MAX_QUOTA}")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+        Ok(ExtensionForm::Boolean(value))
+    }
+
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+        let number = u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self));
+        number.map(ExtensionForm::Integer)
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(ExtensionForm::Integer(number))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(ExtensionForm::Text(text.to_owned()))
+    }
+}
+
 impl PolicyForm {
     fn into_policy(self) -> Result<QuotaPolicy, String> {
         let mut policy = match (&self.unit, self.window_seconds) {
-            (UnitForm::ConcurrentRequests, None) => QuotaPolicy::concurrent("", self.quota).with_name(self.name),
+            (UnitForm::ConcurrentRequests, None) => QuotaPolicy::concurrent("", self.quota.0).with_name(self.name),
             (UnitForm::ConcurrentRequests, Some(_)) => {
                 return Err("concurrent requests have no `window_seconds`".to_owned());
             }
             (_, None) => return Err("`window_seconds` is missing".to_owned()),
-            (_, Some(seconds)) => QuotaPolicy::new(self.name, self.quota, std::time::Duration::from_secs(seconds)),
+            (_, Some(Whole(seconds))) => QuotaPolicy::new(self.name, self.quota.0, Duration::from_secs(seconds)),
         };
         policy = match self.unit {
             UnitForm::ConcurrentRequests | UnitForm::Requests => policy,
@@ -136,13 +242,13 @@ impl PolicyForm {
             UnitForm::ResponseContentBytes => policy.with_content_bytes(Content::Response),
         };
         policy = policy.with_algorithm(self.algorithm.into());
-        if let Some(capacity) = self.burst_capacity {
+        if let Some(Whole(capacity)) = self.burst_capacity {
             policy = policy.with_burst_capacity(capacity);
         }
         if let Some(key) = self.key {
             policy = policy.counted_by(key);
         }
-        if let Some(units) = self.unit_block {
+        if let Some(Whole(units)) = self.unit_block {
             policy = policy.with_unit_block(units);
         }
         if self.shadow {
@@ -157,7 +263,10 @@ impl PolicyForm {
             policy = policy.with_partition_key();
         }
         for (name, value) in self.extensions {
-            policy = policy.with_extension(name, value.into_value()?);
+            let value = value
+                .into_value()
+                .map_err(|problem| format!("extension {name:?}: {problem}"))?;
+            policy = policy.with_extension(name, value);
         }
         Ok(policy)
     }
@@ -178,7 +287,9 @@ impl From<AlgorithmForm> for Algorithm {
         match form {
             AlgorithmForm::FixedWindow => Self::FixedWindow,
             AlgorithmForm::LeakyBucketMeter => Self::LeakyBucketMeter,
-            AlgorithmForm::LeakyBucketQueue { max_waiting } => Self::LeakyBucketQueue { max_waiting },
+            AlgorithmForm::LeakyBucketQueue {
+                max_waiting: Whole(max_waiting),
+            } => Self::LeakyBucketQueue { max_waiting },
             AlgorithmForm::SlidingWindowCounter => Self::SlidingWindowCounter,
             AlgorithmForm::SlidingWindowLog => Self::SlidingWindowLog,
             AlgorithmForm::StrictTokenBucket => Self::StrictTokenBucket,

@@ -268,13 +268,21 @@ impl Policies {
         until: Timestamp,
         now: Timestamp,
     ) -> Result<(), ConfigError> {
-        let with_grant = |active: &Active| (*active.grants).clone().with(partition, units, until, now);
-        with_grant(&self.active.load())?;
-        self.active.rcu(|active| Active {
-            grants: with_grant(active).map_or_else(|_| Arc::clone(&active.grants), Arc::new),
-            ..(**active).clone()
+        let mut result = Ok(());
+        self.active.rcu(|active| {
+            let grants = (*active.grants).clone().with(partition, units, until, now);
+            let (grants, given) = match grants {
+                Ok(grants) => (Arc::new(grants), Ok(())),
+                Err(error) => (Arc::clone(&active.grants), Err(error)),
+            };
+            // What the last attempt says is what holds.
+            result = given;
+            Active {
+                grants,
+                ..(**active).clone()
+            }
         });
-        Ok(())
+        result
     }
 
     /// What holds now. Whoever has begun with it goes on with it.
@@ -284,9 +292,7 @@ impl Policies {
 
     /// The policies for a request; `partition` matters while new rules are tried.
     pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
-        let candidate = active.candidate.as_ref().filter(|candidate| candidate.takes(partition));
-        let sets = candidate.map_or(&active.current, |candidate| &candidate.sets);
-        match &sets.checked {
+        match &active.sets(partition).checked {
             CheckedSets::Same(set) => Selection {
                 tier: None,
                 set: Some(Arc::clone(set)),
@@ -311,8 +317,12 @@ impl Policies {
     }
 
     /// The policies of a tier, or of the first one; `None` if it is not limited.
-    pub(crate) fn of_tier(&self, name: Option<&str>) -> Option<Arc<PolicySet>> {
-        match &self.active.load().current.checked {
+    pub(crate) fn of_tier(
+        active: &Active,
+        name: Option<&str>,
+        partition: Option<PartitionId>,
+    ) -> Option<Arc<PolicySet>> {
+        match &active.sets(partition).checked {
             CheckedSets::Same(set) => Some(Arc::clone(set)),
             CheckedSets::ByTier(tiers) => {
                 let named = tiers.iter().find(|(tier, _)| Some(&**tier) == name);
@@ -344,6 +354,12 @@ impl Active {
     /// Whether requests are limited at all.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
+    }
+
+    /// The rules for a caller: those that are tried, for a part of them.
+    fn sets(&self, partition: Option<PartitionId>) -> &Sets {
+        let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
+        candidate.map_or(&self.current, |candidate| &candidate.sets)
     }
 
     /// Whether it matters to the rules who the caller is.
@@ -384,6 +400,12 @@ fn by_tier(
     keys: &[String],
     fields: &ResponseFields,
 ) -> Result<Vec<CheckedTier>, ConfigError> {
+    if tiers.iter().any(|(name, _)| name.is_empty()) {
+        return Err(ConfigError::new(
+            ConfigErrorKind::Policies,
+            "tier \"\": the name is empty",
+        ));
+    }
     let mut names = HashSet::new();
     if let Some((name, _)) = tiers.iter().find(|(name, _)| !names.insert(name)) {
         let message = format!("tier {name:?}: the name is used twice; names must be unique");
@@ -402,5 +424,46 @@ fn by_tier(
 impl fmt::Debug for Policies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.active.load().current.rules.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::partition::{PartitionKey, Scope};
+
+    fn candidate(percent: u8) -> Candidate {
+        let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 1));
+        let sets = Sets::new(rules, false, &[], &ResponseFields::default());
+        Candidate {
+            percent,
+            sets: Arc::new(sets.unwrap()),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// L30: 100 000 keys of any kind, and one percent more or less.
+        #[test]
+        fn a_share_is_as_large_as_it_says_for_any_scope_and_any_kind_of_keys(
+            scope in ".{1,20}",
+            kind in ".{0,20}",
+            first in any::<u32>(),
+            percent in prop_oneof![Just(10_u8), 0..=100_u8],
+        ) {
+            let (scope, candidate) = (Scope::new(&scope), candidate(percent));
+            let members = (0..100_000_u64).filter(|number| {
+                let key = PartitionKey::new(&kind, (u64::from(first) + number).to_be_bytes());
+                candidate.takes(Some(scope.partition(&key)))
+            });
+            let share = members.count() as f64 / 1_000.0;
+            prop_assert!((share - f64::from(percent)).abs() <= 1.0, "{share} of {percent}");
+            prop_assert!(percent > 0 || share == 0.0);
+            prop_assert!(percent < 100 || share == 100.0);
+            prop_assert!(!candidate.takes(None), "nobody knows who it is");
+        }
     }
 }

@@ -95,8 +95,10 @@ impl Rules {
 ///
 /// New rules hold for all services of the layer at once, from the next request on; a request under way goes on with the
 /// rules that it began with. Nothing that was counted is lost: a policy keeps its used units by its name, unit and
-/// algorithm when its numbers change, also while some instances have the old rules and others the new ones. Rules that
-/// are not sound are refused, and the old ones stay.
+/// algorithm when its numbers change, also while some instances have the old rules and others the new ones. Only where
+/// units are counted in windows, by [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding ones, is another length
+/// of the window another policy, which begins with a full quota. Rules that are not sound are refused, and the old ones
+/// stay.
 ///
 /// It changes the rules of this process only: give every instance the same ones.
 ///
