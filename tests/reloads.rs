@@ -1,0 +1,381 @@
+//! Rules that are replaced every 50 ms under load: nobody is refused whom both the old and the new rules let pass, and
+//! what was used stays counted, also while other instances keep the old rules.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+#![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
+
+#[path = "support/load.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every program that includes this module uses a part of it"
+)]
+mod load;
+mod support;
+
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::{task::JoinSet, time::sleep};
+use tower_quota::{
+    AcquireFuture, Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    RedisStore, Rules, RulesHandle, Scope, Settlement, Store, StoreFuture,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+use load::{ask, outcome, until};
+use support::shared_server;
+
+const RELOADS: u64 = 600;
+const PAUSE: Duration = Duration::from_millis(50);
+const USER: &str = "alice";
+
+/// So long that no unit comes back and no window ends while a test runs.
+const AGE: Duration = Duration::from_secs(1_000_000_000);
+
+fn counted(name: &str, quota: u64, algorithm: Algorithm) -> QuotaPolicy {
+    QuotaPolicy::new(name.to_owned(), quota, AGE).with_algorithm(algorithm)
+}
+
+fn rules(policies: impl IntoIterator<Item = QuotaPolicy>) -> Rules {
+    policies.into_iter().fold(Rules::new(), Rules::policy)
+}
+
+/// What rules number n say.
+type PoliciesOf = fn(u64) -> Vec<QuotaPolicy>;
+
+/// Quotas that rise over time, in steps up and down, and always below what is asked for.
+mod greedy {
+    use super::{Algorithm, QuotaPolicy, counted};
+
+    pub(super) fn quota(number: u64) -> u64 {
+        100 + 2 * number + 20 * (number % 2)
+    }
+
+    /// Two of them refuse; the others come and go.
+    pub(super) fn policies(number: u64) -> Vec<QuotaPolicy> {
+        let window = counted("window", quota(number), Algorithm::FixedWindow);
+        let bucket = counted("bucket", quota(number) + number % 3, Algorithm::TokenBucket);
+        let guest = counted("guest", 5_000 + number % 7, Algorithm::StrictTokenBucket);
+        let counter = counted("counter", 5_000 + number % 7, Algorithm::SlidingWindowCounter);
+        let log = counted("log", 5_000 + number % 7, Algorithm::SlidingWindowLog);
+        match number % 3 {
+            0 => vec![bucket, window],
+            1 => vec![counter, window, log, bucket, guest],
+            _ => vec![window, guest, bucket],
+        }
+    }
+}
+
+/// Quotas that nobody ever uses up.
+fn ample(number: u64) -> Vec<QuotaPolicy> {
+    vec![
+        counted("window", 1_000_000 + number % 5, Algorithm::FixedWindow),
+        QuotaPolicy::concurrent("slots", 1_000 + number % 3),
+    ]
+}
+
+fn blocks(number: u64) -> Vec<QuotaPolicy> {
+    let window = counted("window", 1_000_000 + number % 5, Algorithm::FixedWindow);
+    vec![window.with_unit_block(10 + number % 4)]
+}
+
+/// One process: its own store, its own memory of refusals, its own blocks.
+struct Instance {
+    layer: RateLimitLayer,
+    /// The rules that may have come into force so far, and those that have certainly.
+    announced: AtomicU64,
+    applied: AtomicU64,
+}
+
+impl Instance {
+    fn new(scope: &str, policies: PoliciesOf, number: u64) -> Self {
+        let layer = RateLimitLayer::builder(RedisStore::new(shared_server().url()).unwrap())
+            .scope(scope)
+            .key(key::header("x-user-id"))
+            .rules(rules(policies(number)))
+            // A busy machine must not look like a store that is away.
+            .deadline(Duration::from_secs(30));
+        Self {
+            layer: layer.build().unwrap(),
+            announced: AtomicU64::new(number),
+            applied: AtomicU64::new(number),
+        }
+    }
+
+    fn replace(&self, handle: &RulesHandle, policies: PoliciesOf, number: u64) {
+        self.announced.store(number, SeqCst);
+        handle.replace(rules(policies(number))).unwrap();
+        self.applied.store(number, SeqCst);
+    }
+}
+
+/// Several instances on one Redis, of which the first keeps the rules that it was started with.
+struct Service {
+    scope: String,
+    policies: PoliciesOf,
+    instances: Vec<Instance>,
+    begun: AtomicU64,
+    refused: AtomicU64,
+    /// How many requests each policy has let through.
+    charged: Mutex<BTreeMap<String, u64>>,
+    /// The lowest quota by which a request may have been refused under any of these rules.
+    lowest: fn(RangeInclusive<u64>) -> u64,
+    is_over: AtomicBool,
+}
+
+impl Service {
+    fn start(name: &str, policies: PoliciesOf, lowest: fn(RangeInclusive<u64>) -> u64) -> Arc<Self> {
+        let scope = format!("reloads {name}");
+        // The oldest have the rules of the middle: at first more than the others allow, later less.
+        let instances = [RELOADS / 2, 0, 0].map(|number| Instance::new(&scope, policies, number));
+        Arc::new(Self {
+            scope,
+            policies,
+            instances: instances.into(),
+            begun: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            charged: Mutex::default(),
+            lowest,
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// One request. Whoever is refused has met a quota that others may have used up.
+    async fn request(&self, instance: &Instance) -> bool {
+        let first = instance.applied.load(SeqCst);
+        self.begun.fetch_add(1, SeqCst);
+        let decision = ask(&instance.layer, USER).await;
+        // In this order, so that too many are taken for others that may have been charged, never too few.
+        let refused = self.refused.load(SeqCst);
+        let others = self.begun.load(SeqCst) - 1 - refused;
+        let last = instance.announced.load(SeqCst);
+        match decision.outcome() {
+            Outcome::Allowed => {
+                let mut charged = self.charged.lock().unwrap();
+                for allowance in decision.allowances() {
+                    *charged.entry(allowance.policy().name().to_owned()).or_default() += 1;
+                }
+                true
+            }
+            Outcome::Refused => {
+                let lowest = (self.lowest)(first..=last);
+                assert!(
+                    others >= lowest,
+                    "{}: refused by rules {first} to {last}, which let {lowest} pass, after at most {others}",
+                    self.scope
+                );
+                self.refused.fetch_add(1, SeqCst);
+                false
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    /// Requests without end to one of the instances.
+    async fn send(self: Arc<Self>, instance: usize) {
+        while !self.is_over.load(SeqCst) {
+            self.request(&self.instances[instance]).await;
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// New rules every 50 ms, which the last instance has one step later.
+    async fn reload(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PAUSE);
+        let handles: Vec<_> = self.instances.iter().map(|instance| instance.layer.rules()).collect();
+        for number in 1..=RELOADS {
+            ticks.tick().await;
+            self.instances[1].replace(&handles[1], self.policies, number);
+            self.instances[2].replace(&handles[2], self.policies, number - 1);
+        }
+        self.is_over.store(true, SeqCst);
+    }
+
+    /// Runs to the end, and returns how many requests were let through.
+    async fn run(self: &Arc<Self>) -> u64 {
+        let mut tasks = JoinSet::new();
+        for instance in [0, 1, 1, 2, 2] {
+            tasks.spawn(Arc::clone(self).send(instance));
+        }
+        tasks.spawn(Arc::clone(self).reload());
+        tasks.join_all().await;
+        self.begun.load(SeqCst) - self.refused.load(SeqCst)
+    }
+
+    /// What Redis has counted, as a store sees it that has nothing to do with the layers.
+    async fn used(&self) -> BTreeMap<String, u64> {
+        let store = RedisStore::new(shared_server().url()).unwrap();
+        let policies = CheckedPolicies::new((self.policies)(RELOADS + 1)).unwrap();
+        let user = Scope::new(&self.scope).partition(&PartitionKey::new("x-user-id", USER));
+        let decision = store.peek(Plan::new(policies, user, 1)).await.unwrap();
+        let used = decision.allowances().map(|allowance| {
+            let policy = allowance.policy();
+            (
+                policy.name().to_owned(),
+                policy.burst_capacity() - allowance.remaining(),
+            )
+        });
+        used.collect()
+    }
+}
+
+/// Every quota is met over and over: each refusal is remembered, and must be forgotten with the rules it belongs to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn for_30_seconds_nobody_is_refused_whom_old_and_new_rules_let_pass_and_no_counter_is_lost() {
+    let lowest = |numbers: RangeInclusive<u64>| numbers.map(greedy::quota).min().unwrap();
+    let never = |_: RangeInclusive<u64>| 1_000_000;
+    let greedy = Service::start("greedy", greedy::policies, lowest);
+    let ample = Service::start("ample", self::ample, never);
+    let blocks = Service::start("blocks", self::blocks, never);
+    let (allowed, passed, from_blocks) = tokio::join!(greedy.run(), ample.run(), blocks.run());
+
+    assert!(greedy.refused.load(SeqCst) > RELOADS, "quotas were met again and again");
+    let mut allowed = allowed;
+    let number = RELOADS + 1;
+    let last = &greedy.instances[1];
+    last.replace(&last.layer.rules(), greedy.policies, number);
+    while greedy.request(last).await {
+        allowed += 1;
+    }
+    assert_eq!(
+        allowed,
+        greedy::quota(number),
+        "all that the last rules let pass, and no more"
+    );
+    assert_eq!(greedy.used().await, *greedy.charged.lock().unwrap());
+    assert_eq!(greedy.charged.lock().unwrap().len(), 5);
+
+    assert!(passed > RELOADS && from_blocks > RELOADS, "{passed} {from_blocks}");
+    let expected = [("slots".to_owned(), 0), ("window".to_owned(), passed)].into();
+    until("all slots are given back", async || ample.used().await == expected).await;
+    // What a block has left is given back within a second.
+    let expected = [("window".to_owned(), from_blocks)].into();
+    until("all blocks are given back", async || blocks.used().await == expected).await;
+}
+
+/// A memory store that has to be waited for, so that its refusals are remembered.
+#[derive(Debug)]
+struct Waited(MemoryStore);
+
+impl Store for Waited {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let store = self.0.clone();
+        AcquireFuture::boxed(async move {
+            tokio::task::yield_now().await;
+            store.acquire(plan).await
+        })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
+    }
+}
+
+/// Low rates and higher ones, some of them twice in a row.
+fn rates(number: u64) -> Vec<QuotaPolicy> {
+    let quota = [20, 60, 61, 200, 200, 90, 20][(number % 7) as usize];
+    let second = QuotaPolicy::per_second("second", quota);
+    let window = QuotaPolicy::per_second("window", quota + 5).with_algorithm(Algorithm::FixedWindow);
+    let counter = QuotaPolicy::per_second("counter", quota + 9).with_algorithm(Algorithm::SlidingWindowCounter);
+    match number % 2 {
+        0 => vec![second, window],
+        _ => vec![counter, second],
+    }
+}
+
+/// Two instances in virtual time, of which one has new rules every 50 ms. The store is asked before each request whether
+/// the rules let it pass: those that hold, those before them.
+struct Rehearsal {
+    clock: Clock,
+    store: MemoryStore,
+    /// The instance with the old rules, and the one with the new ones.
+    layers: [RateLimitLayer; 2],
+    /// Since when both rules let a request pass, whenever they were asked.
+    both_since: Option<Timestamp>,
+    /// How many requests have passed, were refused by both rules, and were refused by one of them.
+    seen: [u64; 3],
+}
+
+impl Rehearsal {
+    /// What comes back by itself is seen so late after a refusal.
+    const HOLD: Duration = Duration::from_millis(40);
+    const STEP: Duration = Duration::from_millis(5);
+
+    fn new() -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let layer = |_| {
+            let layer = RateLimitLayer::builder(Waited(store.clone()))
+                .scope("rehearsal")
+                .key(key::header("x-user-id"))
+                .rules(rules(rates(0)))
+                .clock(clock.clone());
+            layer.build().unwrap()
+        };
+        Self {
+            layers: [0, 1].map(layer),
+            clock,
+            store,
+            both_since: None,
+            seen: [0; 3],
+        }
+    }
+
+    async fn lets_pass(&self, number: u64) -> bool {
+        let user = Scope::new("rehearsal").partition(&PartitionKey::new("x-user-id", USER));
+        let policies = CheckedPolicies::new(rates(number)).unwrap();
+        let decision = self.store.peek(Plan::new(policies, user, 1)).await.unwrap();
+        decision.allowances().all(|allowance| allowance.remaining() > 0)
+    }
+
+    /// A request to the instance with rules of this number, which were put in the place of those before.
+    async fn request(&mut self, number: u64) {
+        let (old, new) = (self.lets_pass(number - 1).await, self.lets_pass(number).await);
+        let now = self.clock.now();
+        self.both_since = (old && new).then(|| self.both_since.unwrap_or(now));
+        let is_allowed = outcome(&self.layers[1], USER).await == Outcome::Allowed;
+        assert!(new || !is_allowed, "rules {number} had nothing left");
+        let since = self.both_since.filter(|_| !is_allowed);
+        assert!(
+            since.is_none_or(|since| now < since.saturating_add(Self::HOLD)),
+            "rules {number} and those before let it pass since {since:?}, and it was refused at {now:?}"
+        );
+        self.seen[if is_allowed { 0 } else { 1 + usize::from(old || new) }] += 1;
+    }
+
+    /// 50 ms.
+    async fn turn(&mut self, number: u64) {
+        self.layers[1].rules().replace(rules(rates(number))).unwrap();
+        for step in 0..10 {
+            for _ in 0..1 + (number + step) % 3 {
+                self.request(number).await;
+            }
+            if step % 4 == 0 {
+                outcome(&self.layers[0], USER).await;
+            }
+            self.clock.advance(Self::STEP);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_30_seconds_of_virtual_time_no_request_is_refused_that_old_and_new_rules_let_pass() {
+    let mut rehearsal = Rehearsal::new();
+    for number in 1..=RELOADS {
+        rehearsal.turn(number).await;
+    }
+    assert!(rehearsal.seen.iter().all(|seen| *seen > 100), "{:?}", rehearsal.seen);
+}
