@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 use std::{
+    collections::HashSet,
     convert::Infallible,
     net::{IpAddr, SocketAddr},
     sync::{
@@ -635,7 +636,132 @@ fn apply(rules: &mut AccessRules, change: &Change) -> Result<(), ConfigError> {
     }
 }
 
+/// What a layer may be told to exempt, and what requests are like.
+#[derive(Clone, Debug)]
+enum Exempt {
+    And(Box<(Exempt, Exempt)>),
+    Key(u8),
+    Method(Method),
+    Network(IpAddr, u8),
+    Path(&'static str),
+    PathPrefix(&'static str),
+    When(u8),
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    method: Method,
+    path: &'static str,
+    peer: Option<IpAddr>,
+    user: Option<u8>,
+    flag: u8,
+}
+
+const PATHS: [&str; 8] = ["/", "/a", "/a/", "/a/b", "/a/b/c", "/ab", "/b", "/A"];
+
+fn methods() -> impl Strategy<Value = Method> {
+    prop::sample::select(vec![Method::GET, Method::POST, Method::HEAD])
+}
+
+fn exempts() -> impl Strategy<Value = Exempt> {
+    let one = prop_oneof![
+        (0_u8..3).prop_map(Exempt::Key),
+        methods().prop_map(Exempt::Method),
+        (addresses(), 0_u8..=32).prop_map(|(address, length)| Exempt::Network(address.to_canonical(), length)),
+        prop::sample::select(&PATHS).prop_map(Exempt::Path),
+        prop::sample::select(&PATHS).prop_map(Exempt::PathPrefix),
+        (0_u8..3).prop_map(Exempt::When),
+    ];
+    one.prop_recursive(2, 4, 2, |one| {
+        (one.clone(), one).prop_map(|both| Exempt::And(Box::new(both)))
+    })
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let peer = prop::option::of(addresses());
+    let path = prop::sample::select(&PATHS);
+    (methods(), path, peer, prop::option::of(0_u8..3), 0_u8..3).prop_map(|(method, path, peer, user, flag)| Asked {
+        method,
+        path,
+        peer,
+        user,
+        flag,
+    })
+}
+
+impl Exempt {
+    fn build(&self) -> Exemption {
+        match self.clone() {
+            Self::And(both) => both.0.build().and(both.1.build()),
+            Self::Key(key) => Exemption::key(user(&key.to_string())),
+            Self::Method(method) => Exemption::method(method),
+            Self::Network(address, length) => Exemption::network(key::client_ip(), [format!("{address}/{length}")]),
+            Self::Path(path) => Exemption::path(path),
+            Self::PathPrefix(path) => Exemption::path_prefix(path),
+            Self::When(flag) => Exemption::when(move |request| request.headers["x-flag"] == flag.to_string()),
+        }
+    }
+
+    /// Whether it applies, in other words than those of the crate.
+    fn applies(&self, asked: &Asked) -> bool {
+        let segments = |path: &'static str| path.trim_matches('/').split('/').filter(|segment| !segment.is_empty());
+        match self {
+            Self::And(both) => both.0.applies(asked) && both.1.applies(asked),
+            Self::Key(key) => asked.user == Some(*key),
+            Self::Method(method) => asked.method == *method,
+            Self::Network(address, length) => asked
+                .peer
+                .is_some_and(|peer| Oracle::holds(bits(*address), *length, bits(peer))),
+            Self::Path(path) => asked.path == *path,
+            Self::PathPrefix(path) => {
+                let prefix: Vec<_> = segments(path).collect();
+                segments(asked.path).take(prefix.len()).eq(prefix)
+            }
+            Self::When(flag) => asked.flag == *flag,
+        }
+    }
+}
+
+impl Asked {
+    fn request(&self) -> Request<()> {
+        let mut request = Request::builder().method(&self.method).uri(self.path);
+        if let Some(user) = self.user {
+            request = request.header("x-user-id", user.to_string());
+        }
+        if let Some(peer) = self.peer {
+            request = request.extension(PeerAddress(SocketAddr::new(peer, 50_000)));
+        }
+        request.header("x-flag", self.flag.to_string()).body(()).unwrap()
+    }
+}
+
 proptest! {
+    /// Whoever is exempt costs nothing, whatever was used; all others are counted and, with nothing left, refused.
+    #[test]
+    fn exempt_is_to_whom_all_of_any_exemption_applies_and_nobody_else(
+        exempts in prop::collection::vec(exempts(), 0..5),
+        requests in prop::collection::vec(asked(), 1..20),
+    ) {
+        let store = Counting::default();
+        let builder = exempts.iter().fold(store.builder(), |builder, exempt| builder.exempt(exempt.build()));
+        let layer = builder.build().unwrap();
+        let mut counted = HashSet::new();
+        for asked in &requests {
+            let before = store.asked();
+            let answer = tokio_test::block_on(send(&layer, asked.request()));
+            let expected = if exempts.iter().any(|exempt| exempt.applies(asked)) {
+                Outcome::Unlimited
+            } else if counted.insert(asked.user) {
+                Outcome::Allowed
+            } else {
+                Outcome::Refused
+            };
+            prop_assert_eq!(answer.outcome, expected, "{:?}", asked);
+            prop_assert_eq!(store.asked() > before, expected != Outcome::Unlimited);
+            prop_assert_eq!(answer.has_limits(), expected != Outcome::Unlimited);
+        }
+    }
+
     #[test]
     fn a_look_up_finds_what_walking_all_rules_finds(
         changes in prop::collection::vec(changes(), 0..40),
