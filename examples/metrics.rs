@@ -23,8 +23,10 @@ use tokio::net::TcpListener;
 use tower_quota::{ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, key};
 
 /// Borders of the buckets of every histogram, in seconds: around 1 ms for a store that is near, around the deadline of
-/// 50 ms, and beyond it for requests that wait for their turn.
-const BUCKETS: [f64; 10] = [0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0];
+/// 50 ms, and beyond it for requests that wait for their turn. No alert can fire above the last one.
+const BUCKETS: [f64; 13] = [
+    0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0, 2.5, 10.0, 60.0,
+];
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

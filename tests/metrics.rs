@@ -579,6 +579,39 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// A quantile is never above the last border of a bucket that is finite, whatever was measured.
+#[tokio::test(start_paused = true)]
+async fn alerts_on_quantiles_can_fire_with_the_buckets_of_the_example() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let queue = QuotaPolicy::per_minute("queue", 1).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 1 });
+    let layer = builder(MemoryStore::new()).policy(queue).build().unwrap();
+    for _ in 0..2 {
+        send(&layer, request("alice")).await;
+    }
+    let page = page.render();
+    let docs = include_str!("../src/telemetry/mod.rs");
+    let alerts = docs
+        .lines()
+        .filter_map(|line| line.split_once("histogram_quantile(0.99, "));
+    let mut count = 0;
+    for (_, alert) in alerts {
+        let name = names(alert).pop_first().unwrap();
+        let bound = alert.split_once(") > ").unwrap().1.split('`').next().unwrap();
+        let prefix = format!(r#"{name}_bucket{{scope="test",le=""#);
+        let borders = page
+            .lines()
+            .filter_map(|line| line.strip_prefix(&prefix)?.split('"').next());
+        let borders = borders
+            .filter_map(|border| border.parse().ok())
+            .filter(|border: &f64| border.is_finite());
+        let last = borders.fold(0.0, f64::max);
+        assert!(last > bound.parse().unwrap(), "{name}: {last} {bound}");
+        count += 1;
+    }
+    assert_eq!(count, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else() {
     let (recorder, page) = recorder();

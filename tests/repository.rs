@@ -6,7 +6,7 @@
 #[allow(dead_code, reason = "what an example prints is not looked at here")]
 mod algorithms;
 
-use std::{fs, path::Path};
+use std::{collections::BTreeSet, fs, path::Path};
 
 fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
@@ -42,6 +42,30 @@ fn the_readme_names_this_version_and_this_minimum_of_rust() {
         readme.contains(&format!("minimum supported Rust version is {rust}")),
         "{rust}"
     );
+}
+
+/// A user of the ACL who is given less than the scripts call is not limited, and one who is given more could do harm.
+#[test]
+fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_scripts() {
+    let scripts = ["quota", "renew"]
+        .map(|name| read(&format!("src/store/redis/{name}.lua")))
+        .concat();
+    let calls = scripts.split("redis.").skip(1);
+    let called = calls.filter_map(|call| call.strip_prefix("call('").or(call.strip_prefix("pcall('")));
+    let mut commands: BTreeSet<String> = called
+        .map(|call| call.split('\'').next().unwrap().to_lowercase())
+        .collect();
+    // How the scripts are called, and what a reset sends.
+    commands.extend(["eval", "evalsha", "unlink"].map(str::to_owned));
+    let guide = read("docs/PRODUCTION.md");
+    let (_, rule) = guide.split_once("ACL SETUSER ").unwrap();
+    let rule = rule.split("```").next().unwrap();
+    let given = rule.split_whitespace().filter_map(|word| word.strip_prefix('+'));
+    assert_eq!(given.map(str::to_owned).collect::<BTreeSet<_>>(), commands);
+    let named = read("src/store/redis/builder.rs");
+    for command in commands {
+        assert!(named.contains(&format!("`{}`", command.to_uppercase())), "{command}");
+    }
 }
 
 #[test]

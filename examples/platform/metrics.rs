@@ -5,8 +5,10 @@ use std::time::Duration;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// Borders of the buckets of every histogram, in seconds: around 1 ms for a store that is near, around the deadline of
-/// 50 ms, and beyond it.
-const BUCKETS: [f64; 10] = [0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0];
+/// 50 ms, and beyond it for requests that wait for their turn. No alert can fire above the last one.
+const BUCKETS: [f64; 13] = [
+    0.000_1, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0, 2.5, 10.0, 60.0,
+];
 
 /// Without buckets the page would show quantiles, which cannot be added up over instances.
 pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {

@@ -71,7 +71,8 @@
 //!
 //! # Alerts
 //!
-//! In the language of Prometheus; histograms have buckets (`set_buckets_for_metric`), and the deadline is 50 ms.
+//! In the language of Prometheus; histograms have buckets (`set_buckets_for_metric`), some of them above the bound of the
+//! alert, and the deadline is 50 ms.
 //!
 //! | alert | expression | what it means | what to do |
 //! |---|---|---|---|
