@@ -25,8 +25,8 @@ use std::{
 
 use tokio::{task::JoinSet, time::sleep};
 use tower_quota::{
-    AcquireFuture, Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
-    RedisStore, Rules, RulesHandle, Scope, Settlement, Store, StoreFuture,
+    Access, AccessList, AcquireFuture, Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan,
+    QuotaPolicy, RateLimitLayer, RedisStore, Rules, RulesHandle, Scope, Settlement, Store, StoreFuture,
     clock::{Clock, Timestamp},
     key,
 };
@@ -378,4 +378,54 @@ async fn in_30_seconds_of_virtual_time_no_request_is_refused_that_old_and_new_ru
         rehearsal.turn(number).await;
     }
     assert!(rehearsal.seen.iter().all(|seen| *seen > 100), "{:?}", rehearsal.seen);
+}
+
+/// A refusal is remembered, but only for the rules and the caller that it was about.
+#[tokio::test(start_paused = true)]
+async fn what_administrators_do_takes_effect_at_once_although_refusals_are_remembered() {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let hour = |quota| rules([QuotaPolicy::per_hour("hour", quota)]);
+    let access = AccessList::new(key::client_ip());
+    let layer = RateLimitLayer::builder(Waited(store))
+        .scope("administrators")
+        .key(key::header("x-user-id"))
+        .rules(hour(2))
+        .access_list(access.clone())
+        .clock(clock.clone());
+    let layer = layer.build().unwrap();
+    let (admin, handle, alice) = (layer.admin(), layer.rules(), PartitionKey::new("x-user-id", USER));
+    // As many as are said pass, and the next two do not, the second of them without a question.
+    let assert_passes = async |count: usize| {
+        for _ in 0..count {
+            assert_eq!(outcome(&layer, USER).await, Outcome::Allowed);
+        }
+        for _ in 0..2 {
+            assert_eq!(outcome(&layer, USER).await, Outcome::Refused);
+        }
+    };
+    assert_passes(2).await;
+    handle.replace(hour(3)).unwrap();
+    assert_passes(1).await;
+    admin.grant(&alice, 2, Duration::from_secs(60)).unwrap();
+    assert_passes(2).await;
+    admin.reset(&alice).await.unwrap();
+    assert_passes(5).await;
+    handle.try_on(100, hour(7)).unwrap();
+    assert_passes(4).await;
+    admin.reset(&alice).await.unwrap();
+    assert_passes(9).await;
+    let set = |entry| access.update(|rules| rules.set_key(alice.clone(), entry)).unwrap();
+    set(Access::Allow);
+    assert_eq!(ask(&layer, USER).await.outcome(), Outcome::Unlimited);
+    set(Access::Limit);
+    assert_passes(0).await;
+    handle.switch_off();
+    assert_eq!(ask(&layer, USER).await.outcome(), Outcome::Unlimited);
+    handle.switch_on();
+    assert_passes(0).await;
+    // The grant is over: nine are used, and seven are the quota.
+    clock.advance(Duration::from_secs(60));
+    handle.replace(hour(9)).unwrap();
+    assert_passes(0).await;
 }
