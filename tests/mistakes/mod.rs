@@ -1,0 +1,211 @@
+//! Rules with mistakes, and what is said about them.
+
+/// What is wrong in single fields of a policy: the field, its value, which is left out if it is empty, and what the error
+/// says of field, value and bound.
+pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
+    ("quota", "", "missing field `quota`"),
+    ("quota", "0", r#"policy "a": quota 0 is outside 1..=999999999999999"#),
+    (
+        "quota",
+        "-1",
+        "quota: invalid value: integer `-1`, expected a whole number in 1..=999999999999999",
+    ),
+    (
+        "quota",
+        "1.5",
+        "quota: invalid type: floating point `1.5`, expected a whole number in 1..=",
+    ),
+    (
+        "quota",
+        r#""10""#,
+        r#"quota: invalid type: string "10", expected a whole number in 1..="#,
+    ),
+    (
+        "quota",
+        "null",
+        "quota: invalid type: null, expected a whole number in 1..=",
+    ),
+    (
+        "quota",
+        "[1]",
+        "quota: invalid type: sequence, expected a whole number in 1..=",
+    ),
+    (
+        "quota",
+        "1000000000000000",
+        "quota 1000000000000000 is outside 1..=999999999999999",
+    ),
+    (
+        "quota",
+        "18446744073709551616",
+        "expected a whole number in 1..=999999999999999",
+    ),
+    ("window_seconds", "", r#"policy "a": `window_seconds` is missing"#),
+    (
+        "window_seconds",
+        "0",
+        r#"policy "a": window 0ns is not a whole number of seconds in 1..=1000000000"#,
+    ),
+    (
+        "window_seconds",
+        "-5",
+        "window_seconds: invalid value: integer `-5`, expected a whole number in 1..=1000000000",
+    ),
+    (
+        "window_seconds",
+        "0.5",
+        "window_seconds: invalid type: floating point `0.5`, expected a whole number in",
+    ),
+    (
+        "window_seconds",
+        "1000000001",
+        "window 1000000001s is not a whole number of seconds in 1..=1000000000",
+    ),
+    ("window_seconds", "18446744073709551615", "in 1..=1000000000"),
+    ("name", r#""""#, r#"policy "": the name is empty"#),
+    ("name", r#""ü""#, "the name holds 'ü'; only printable ASCII can be sent"),
+    ("name", "5", "name: invalid type: integer `5`, expected a string"),
+    ("burst_capacity", "0", "burst capacity 0 is outside 1..=999999999999999"),
+    (
+        "burst_capacity",
+        "-1",
+        "burst_capacity: invalid value: integer `-1`, expected a whole number in 1..=",
+    ),
+    (
+        "algorithm",
+        r#""magic""#,
+        "algorithm: unknown variant `magic`, expected one of `fixed_window`",
+    ),
+    ("algorithm", "7", "algorithm: expected value"),
+    (
+        "algorithm",
+        r#"{"leaky_bucket_queue": {"max_waiting": -1}}"#,
+        "algorithm: max_waiting: invalid value: integer `-1`, expected a whole number in 1..=999999999999999",
+    ),
+    (
+        "algorithm",
+        r#"{"leaky_bucket_queue": {"max_waiting": 0}}"#,
+        "max_waiting 0 is outside 1..=",
+    ),
+    (
+        "unit",
+        r#""bananas""#,
+        "unit: unknown variant `bananas`, expected one of `concurrent_requests`",
+    ),
+    (
+        "unit",
+        r#""concurrent_requests""#,
+        r#"policy "a": concurrent requests have no `window_seconds`"#,
+    ),
+    ("unit_block", "0", r#"policy "a": unit block 0 is outside 1..=10"#),
+    ("unit_block", "11", r#"policy "a": unit block 11 is outside 1..=10"#),
+    (
+        "unit_block",
+        "-3",
+        "unit_block: invalid value: integer `-3`, expected a whole number in 1..=",
+    ),
+    (
+        "key",
+        r#""planet""#,
+        r#"policy "a": the layer has no key named "planet""#,
+    ),
+    ("key", "5", "key: invalid type: integer `5`, expected a string"),
+    (
+        "hidden",
+        r#""yes""#,
+        r#"hidden: invalid type: string "yes", expected a boolean"#,
+    ),
+    ("shadow", "1", "shadow: invalid type: integer `1`, expected a boolean"),
+    (
+        "partition_key",
+        r#""no""#,
+        r#"partition_key: invalid type: string "no", expected a boolean"#,
+    ),
+    ("extensions", "[]", "extensions: invalid type: sequence, expected a map"),
+    (
+        "extensions",
+        r#"{"acme-x": -1}"#,
+        "extensions: invalid value: integer `-1`, expected a boolean, a text or a",
+    ),
+    (
+        "extensions",
+        r#"{"acme-x": 1.5}"#,
+        "a whole number in 0..=999999999999999",
+    ),
+    (
+        "extensions",
+        r#"{"acme-x": 1000000000000000}"#,
+        r#"policy "a": extension "acme-x": extension parameter: it is 1000000000000000, outside 0..=999999999999999"#,
+    ),
+    (
+        "extensions",
+        r#"{"acme-x": "ü"}"#,
+        r#"policy "a": extension "acme-x": "#,
+    ),
+    (
+        "quotas",
+        "1",
+        "unknown field `quotas`, expected one of `name`, `quota`, `window_seconds`",
+    ),
+];
+
+/// What is wrong with a set.
+pub(crate) const IN_SETS: &[(&str, &str)] = &[
+    ("", "EOF while parsing a value"),
+    ("{}", "tiers: there is none; at least one is needed"),
+    (
+        "null",
+        "invalid type: null, expected rules: a map with `policies` or `tiers`",
+    ),
+    (r#"{"policies": {}}"#, "invalid type: map, expected a sequence"),
+    (
+        r#"{"policies": [1]}"#,
+        "invalid type: integer `1`, expected a policy: a map with `name` and `quota`",
+    ),
+    (
+        r#"{"polices": []}"#,
+        "unknown field `polices`, expected `policies` or `tiers`",
+    ),
+    (r#"{"policies": [], "policies": []}"#, "duplicate field `policies`"),
+    (
+        r#"{"policies": [{"name": "a", "quota": 1, "quota": 2}]}"#,
+        "duplicate field `quota`",
+    ),
+    (
+        r#"{"tiers": [{"name": "free"}]}"#,
+        r#"tier "free": it needs either `policies` or `unlimited = true`"#,
+    ),
+    (
+        r#"{"tiers": [{"name": "free", "policies": []}]}"#,
+        r#"tier "free": policies: their number 0 is outside 1..=16"#,
+    ),
+    (
+        r#"{"tiers": [{"name": "", "unlimited": true}]}"#,
+        r#"tier "": the name is empty"#,
+    ),
+    (r#"{"tiers": [{"unlimited": true}]}"#, "missing field `name`"),
+    (
+        r#"{"tiers": [{"name": "free", "unlimited": "x"}]}"#,
+        r#"unlimited: invalid type: string "x", expected a boolean"#,
+    ),
+    (
+        r#"{"tiers": [{"name": "free", "unlimited": true}, {"name": "free", "unlimited": true}]}"#,
+        r#"tier "free": the name is used twice; names must be unique"#,
+    ),
+    (
+        r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1}, {"name": "a", "quota": 2, "window_seconds": 1}]}"#,
+        r#"policy "a": the name is used twice; names must be unique"#,
+    ),
+    (
+        r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1}], "tiers": [{"name": "free", "unlimited": true}]}"#,
+        "policies: both `policy` and `tiers` are set",
+    ),
+    (
+        r#"{"tiers": [{"name": "free", "policies": [], "unlimited": true}]}"#,
+        r#"tier "free": it needs either `policies` or `unlimited = true`"#,
+    ),
+    (
+        r#"{"tiers": [{"name": "free", "policies": [{"name": "a", "quota": 0, "window_seconds": 1}]}]}"#,
+        r#"tier "free": policy "a": quota 0 is outside 1..=999999999999999"#,
+    ),
+];
