@@ -26,7 +26,7 @@ use std::{
 use tokio::{task::JoinSet, time::sleep};
 use tower_quota::{
     Access, AccessList, AcquireFuture, Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan,
-    QuotaPolicy, RateLimitLayer, RedisStore, Rules, RulesHandle, Scope, Settlement, Store, StoreFuture,
+    QuotaPolicy, RateLimitLayer, RedisStore, Rules, RulesHandle, Scope, Settlement, Store, StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key,
 };
@@ -428,4 +428,39 @@ async fn what_administrators_do_takes_effect_at_once_although_refusals_are_remem
     clock.advance(Duration::from_secs(60));
     handle.replace(hour(9)).unwrap();
     assert_passes(0).await;
+}
+
+/// In Redis each log is a key of its own, which only the policies name that it is about.
+#[tokio::test]
+async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried() {
+    let store = RedisStore::new(shared_server().url()).unwrap();
+    let log = |name| QuotaPolicy::per_day(name, 50).with_algorithm(Algorithm::SlidingWindowLog);
+    let of = |names: [&'static str; 2]| {
+        let [first, second] = names.map(|name| [log(name)]);
+        Rules::new().tier("free", first).tier("premium", second)
+    };
+    let layer = RateLimitLayer::builder(store.clone())
+        .scope("resets")
+        .key(key::header("x-user-id"))
+        .tiers(Tiers::by(|_| Some("premium")))
+        .rules(of(["free log", "premium log"]))
+        .deadline(Duration::from_secs(30))
+        .build()
+        .unwrap();
+    let user = Scope::new("resets").partition(&PartitionKey::new("x-user-id", USER));
+    let left = async |name| {
+        let plan = Plan::new(CheckedPolicies::new([log(name)]).unwrap(), user, 1);
+        let decision = store.peek(plan).await.unwrap();
+        decision.allowances().next().unwrap().remaining()
+    };
+    ask(&layer, USER).await;
+    layer.rules().try_on(100, of(["other log", "tried log"])).unwrap();
+    ask(&layer, USER).await;
+    assert_eq!((left("premium log").await, left("tried log").await), (49, 49));
+    layer
+        .admin()
+        .reset(&PartitionKey::new("x-user-id", USER))
+        .await
+        .unwrap();
+    assert_eq!((left("premium log").await, left("tried log").await), (50, 50));
 }
