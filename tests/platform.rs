@@ -385,7 +385,8 @@ async fn without_the_token_there_are_no_administrators() {
                 None,
                 Some("Bearer "),
                 Some("Bearer guess"),
-                Some(&format!("bearer {TOKEN}x")),
+                Some(&format!("Bearer {TOKEN}x")),
+                Some(&format!("Bearer {}", &TOKEN[1..])),
             ] {
                 let mut request = platform.request(method.clone(), path);
                 if let Some(told) = told {

@@ -243,13 +243,19 @@ async fn all_conditions_of_an_exemption_have_to_apply_and_any_exemption_is_enoug
 }
 
 #[tokio::test]
-async fn exempt_requests_pass_whatever_the_hooks_say() {
+async fn exempt_requests_pass_and_the_hooks_are_not_asked() {
     let layer = Counting::default()
         .builder()
         .exempt(Exemption::path("/health"))
-        .abnormal_usage(|_| Some(AbnormalUsage::new()))
-        .capacity(|_| Capacity::Exhausted {
-            retry_after: Duration::from_secs(1),
+        .abnormal_usage(|request| {
+            assert_ne!(request.uri.path(), "/health");
+            Some(AbnormalUsage::new())
+        })
+        .capacity(|request| {
+            assert_ne!(request.uri.path(), "/health");
+            Capacity::Exhausted {
+                retry_after: Duration::from_secs(1),
+            }
         })
         .build()
         .unwrap();
