@@ -110,7 +110,9 @@ impl Rule {
         let up_to = |bound: u64, used: u64| used.saturating_add(charge).min(bound);
         let one = |used: u64| Readings::from_buf_and_len([used, 0, 0, 0], 1);
         match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => one(up_to(bucket.bound, reading[0])),
+            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => {
+                one(up_to(bucket.bound, reading[0]))
+            }
             Self::FixedWindow(window) => one(up_to(window.bound, reading[0])),
             Self::Concurrency(_) => one(reading[0] + charge),
             Self::SlidingCounter(counter) => {
