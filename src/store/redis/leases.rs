@@ -13,9 +13,11 @@ use crate::lease::LeaseId;
 pub(super) struct Leases(Mutex<HashMap<LeaseId, Keys>>);
 
 impl Leases {
-    /// These, too, if the lease holds others already.
+    /// These, too, if the lease holds others already. Who holds none, because shadows gave none, releases none either.
     pub(super) fn hold(&self, lease: LeaseId, keys: Keys) {
-        self.lock().entry(lease).or_default().extend(keys);
+        if !keys.is_empty() {
+            self.lock().entry(lease).or_default().extend(keys);
+        }
     }
 
     pub(super) fn release(&self, lease: LeaseId) {
@@ -35,5 +37,29 @@ impl Leases {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Keys>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_of_a_lease_is_what_is_released() {
+        let (leases, holder) = (Leases::default(), LeaseId::unique());
+        leases.hold(holder, Keys::from_iter([Key::from(b"slots".to_vec())]));
+        assert_eq!(leases.by_key().len(), 1);
+        leases.release(holder);
+        assert!(leases.lock().is_empty());
+    }
+
+    /// Beyond a shadow's limit, requests pass without a slot.
+    #[test]
+    fn nothing_is_kept_of_a_request_that_holds_no_slot() {
+        let leases = Leases::default();
+        for _ in 0..10 {
+            leases.hold(LeaseId::unique(), Keys::new());
+        }
+        assert!(leases.lock().is_empty());
     }
 }
