@@ -18,8 +18,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    CheckedPolicies, LegacyReset, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, ResponseFields, Scope, Store,
-    ToPartitionKey, key,
+    Algorithm, CheckedPolicies, LegacyReset, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Scope, Store, ToPartitionKey, key,
 };
 
 #[global_allocator]
@@ -88,11 +88,36 @@ fn bytes_per_partition() -> usize {
     (change.bytes_allocated - change.bytes_deallocated) / store.partitions()
 }
 
+/// Bytes that a decision allocates about two partitions, of which one has so many requests in its window and in progress.
+fn bytes_of_a_decision_about_two_partitions(requests: u64) -> usize {
+    let store = MemoryStore::new();
+    let user = CheckedPolicies::new([QuotaPolicy::per_day("user", 100_000)]).unwrap();
+    let all = CheckedPolicies::new([
+        QuotaPolicy::per_day("all", 10_000).with_algorithm(Algorithm::SlidingWindowLog),
+        QuotaPolicy::concurrent("slots", 10_000),
+    ])
+    .unwrap();
+    let id = |name: &str| Scope::new("allocations").partition(&name.to_partition_key());
+    let acquire = || {
+        let plan = Plan::new(user.clone(), id("alice"), 1).and(all.clone(), id("all"));
+        store.acquire(plan).now_or_never().unwrap().unwrap()
+    };
+    for _ in 0..requests {
+        assert_eq!(acquire().outcome(), Outcome::Allowed);
+    }
+    let region = Region::new(ALLOCATOR);
+    drop(acquire());
+    region.change().bytes_allocated
+}
+
 /// One test, because allocations of others would be counted.
 #[test]
 fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_none() {
     let bytes = bytes_per_partition();
     assert!((50..=150).contains(&bytes), "{bytes} bytes for each partition");
+
+    let bytes = bytes_of_a_decision_about_two_partitions(8_500);
+    assert!(bytes < 10_000, "{bytes} bytes for a decision");
 
     let without = allocations(ResponseFields::none());
     let cost = |fields| {

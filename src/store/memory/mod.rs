@@ -11,7 +11,7 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use self::{partition::PartitionState, shard::Shard};
+use self::shard::Shard;
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     algorithm::Readings,
@@ -125,7 +125,7 @@ impl Shards {
         &mut shards[position.expect("all of them are locked")].1
     }
 
-    /// Decides for several partitions at once: each is charged on a copy, and the copies count if all of them fit.
+    /// Decides for several partitions at once: all are asked, and charged if all of them fit.
     fn acquire_together(&self, plan: &Plan, lease: Option<LeaseId>) -> (Readings, Timestamp) {
         let mut indexes: Vec<usize> = plan.parts().map(|part| self.index(part.partition())).collect();
         // Whoever needs several locks takes them in this order, so that no two wait for each other.
@@ -137,23 +137,14 @@ impl Shards {
             .collect();
         let now = self.clock.now();
         let (mut readings, mut fits) = (Readings::new(), true);
-        let mut candidates: Vec<(PartitionId, PartitionState)> = Vec::new();
         for part in plan.parts() {
-            let partition = part.partition();
-            // Two parts may be about the same partition.
-            let position = candidates.iter().position(|(other, _)| *other == partition);
-            let mut state = match position {
-                Some(position) => candidates.swap_remove(position).1,
-                None => self.locked(&mut shards, partition).candidate(now, part),
-            };
-            let (own_readings, own_fits) = state.acquire(now, part, lease);
+            let (own_readings, own_fits) = self.locked(&mut shards, part.partition()).read(now, part);
             readings.extend(own_readings);
             fits &= own_fits;
-            candidates.push((partition, state));
         }
         if fits && plan.is_charged() {
-            for (partition, state) in candidates {
-                self.locked(&mut shards, partition).replace(now, partition, state);
+            for part in plan.parts() {
+                self.locked(&mut shards, part.partition()).acquire(now, part, lease);
             }
         }
         (readings, now)

@@ -60,8 +60,18 @@ impl PartitionState {
         }
     }
 
+    /// The same without charging anything.
+    pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> (Readings, bool) {
+        self.rebase_to(now);
+        if self.policies.is_same(plan.policies()) {
+            self.read_again(now, plan)
+        } else {
+            self.with_policies(now, plan.policies()).read_again(now, plan)
+        }
+    }
+
     /// A clock may have stepped back.
-    pub(super) fn rebase_to(&mut self, now: Timestamp) {
+    fn rebase_to(&mut self, now: Timestamp) {
         if now < self.at {
             self.rebase(now);
         }
@@ -69,6 +79,29 @@ impl PartitionState {
 
     /// The policies are those of the last charge, which is nearly always so.
     fn acquire_again(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> (Readings, bool) {
+        let (readings, fits) = self.read_again(now, plan);
+        if fits && plan.is_charged() {
+            let mut rest = &*readings;
+            for (charge, state) in plan.charges().zip(&mut self.states) {
+                let rule = charge.policy().rule();
+                let (reading, others) = rest.split_at(rule.width());
+                rest = others;
+                let is_taken = charge.is_taken(reading, now.as_micros());
+                state.charge(
+                    rule,
+                    now.as_micros(),
+                    reading,
+                    if is_taken { charge.weight() } else { 0 },
+                    lease,
+                );
+            }
+            self.at = now;
+        }
+        (readings, fits)
+    }
+
+    #[inline]
+    fn read_again(&self, now: Timestamp, plan: PartPlan<'_>) -> (Readings, bool) {
         let times = self.times(now);
         let (mut readings, mut fits) = (Readings::new(), true);
         for (charge, state) in plan.charges().zip(&self.states) {
@@ -77,23 +110,6 @@ impl PartitionState {
             let rule = charge.policy().rule();
             state.read(rule, times, weight, &mut readings);
             fits &= charge.is_shadow() || rule.admits(&readings[position..], times.now, weight);
-        }
-        if fits && plan.is_charged() {
-            let mut rest = &*readings;
-            for (charge, state) in plan.charges().zip(&mut self.states) {
-                let rule = charge.policy().rule();
-                let (reading, others) = rest.split_at(rule.width());
-                rest = others;
-                let is_taken = charge.is_taken(reading, times.now);
-                state.charge(
-                    rule,
-                    times.now,
-                    reading,
-                    if is_taken { charge.weight() } else { 0 },
-                    lease,
-                );
-            }
-            self.at = now;
         }
         (readings, fits)
     }

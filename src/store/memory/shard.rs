@@ -28,22 +28,11 @@ impl Shard {
         readings
     }
 
-    /// What a partition would be charged on, if all others of a plan are, too.
-    pub(super) fn candidate(&mut self, now: Timestamp, plan: PartPlan<'_>) -> PartitionState {
+    /// What was used before, and whether the plan fits, without charging it.
+    pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> (Readings, bool) {
         match self.0.get_mut(plan.partition()) {
-            Some(state) => {
-                state.rebase_to(now);
-                state.clone()
-            }
-            None => PartitionState::new(now, plan.policies()),
-        }
-    }
-
-    /// Puts a candidate in its place.
-    pub(super) fn replace(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
-        match self.0.get_mut(partition) {
-            Some(present) => *present = state,
-            None => self.keep(now, partition, state),
+            Some(state) => state.read(now, plan),
+            None => PartitionState::new(now, plan.policies()).read(now, plan),
         }
     }
 
