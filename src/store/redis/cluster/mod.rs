@@ -179,11 +179,13 @@ impl Cluster {
         let mut looked = self.looked.subscribe();
         loop {
             self.look_again();
+            // Asked first: a look that ends in between has left its map.
+            let is_looking = self.is_looking.load(Ordering::Acquire);
             if let Some(map) = self.map.load_full() {
                 attempt.end(None);
                 return Ok(map);
             }
-            if !self.is_looking.load(Ordering::Acquire) {
+            if !is_looking {
                 let none = || StoreError::new(StoreErrorKind::Unreachable, "no node of the cluster was reached");
                 let error = self.look().last_error.clone().unwrap_or_else(none);
                 attempt.end(Some(&error));
