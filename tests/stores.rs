@@ -494,3 +494,55 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     store.acquire(Plan::new(policies, alice, 1)).await.unwrap();
     assert_eq!(entries("slots"), before);
 }
+
+/// A service whose routes have policies of their own for the same callers.
+#[tokio::test]
+async fn a_caller_whom_many_policies_are_about_is_not_forgotten_by_all_of_them() {
+    let (memory, redis) = (Bench::memory("many policies"), Bench::redis("many policies"));
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    let policy = |number: u64| [QuotaPolicy::new(format!("route {number}"), 7_001 + number, DAY)];
+    for bench in [memory, redis] {
+        for number in 0..120 {
+            bench.acquire(&policy(number), 7_001 + number).await;
+            // Those of the last while are known, however many there were before.
+            for known in number.saturating_sub(70)..=number {
+                let left = bench.remaining(&policy(known)).await;
+                assert_eq!(left, [0], "{known} after {number}");
+            }
+        }
+    }
+}
+
+/// While a service is rolled out with another lease time.
+#[tokio::test]
+async fn an_instance_with_a_shorter_lease_time_does_not_end_the_leases_of_others() {
+    let server = support::RedisServer::start();
+    let store = |seconds| {
+        let builder = RedisStore::builder(server.url()).lease_time(Duration::from_secs(seconds));
+        builder.build().unwrap()
+    };
+    let [longer, shorter] = [600, 1].map(store);
+    let policies = CheckedPolicies::new([QuotaPolicy::concurrent("slots", 9)]).unwrap();
+    let alice = Scope::new("leases").partition(&PartitionKey::new("user", "alice"));
+    let plan = || Plan::new(policies.clone(), alice, 1);
+    longer.acquire(plan()).await.unwrap();
+    let second = shorter.acquire(plan()).await.unwrap();
+    let key = server.command(&["KEYS", "*:slots:*"]);
+    let assert_all_live_on = || {
+        let life = server.command(&["PTTL", key.trim()]);
+        let life: u64 = life.trim().trim_start_matches(':').parse().unwrap();
+        assert!((500_000..=600_000).contains(&life), "{life} ms");
+    };
+    assert_all_live_on();
+    let first_to_end = || server.command(&["ZRANGE", key.trim(), "0", "0", "WITHSCORES"]);
+    let before = first_to_end();
+    let renewed = async {
+        while first_to_end() == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), renewed).await.unwrap();
+    assert_all_live_on();
+    shorter.settle(Settlement::unused(&second)).await.unwrap();
+}

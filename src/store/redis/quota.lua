@@ -25,6 +25,10 @@
 -- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. There are no functions here, because
 -- making them at each call would take as long as all the rest.
 local HEADER, CHARGE, LARGEST = 8, 44, 2048
+-- A value that has as many, 26 bytes each at most, is still read.
+local MOST_LEVELS = math.floor((LARGEST - HEADER) / 26)
+-- In microseconds; no store gives longer ones.
+local LONGEST_LEASE = 86400000000
 local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 1, 2, 3, 4
 -- What a drain that is no drain stands for. Below these it is a sliding counter, whose tick is 3 less than its negative.
 local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY = -1, -2, -3
@@ -340,7 +344,7 @@ for step = 1, steps do
     if is_later then redis.call('SETRANGE', partition, 1, struct.pack('<I7', now)) end
   elseif fits and is_charged then
     -- Levels of policies that only another instance has are brought forward by their own rule, and kept until they are
-    -- empty.
+    -- empty. Those that were charged last come first, and where there are too many, the last ones are left out.
     if HEADER + known * size < last then
       local own = count
       for position = HEADER + 1, last, size do
@@ -365,7 +369,7 @@ for step = 1, steps do
             life = start + window - now
           end
         end
-        local is_kept = life > 0 and life < EXACT
+        local is_kept = life > 0 and life < EXACT and count < MOST_LEVELS
         for index = 1, own do is_kept = is_kept and levels[3 * index] ~= id end
         if is_kept then
           count = count + 1
@@ -419,7 +423,10 @@ for step = 1, steps do
       for _, slot in ipairs(slots) do
         redis.call('ZREMRANGEBYSCORE', slot[1], '-inf', now)
         redis.call('ZADD', slot[1], now + slot[2], lease)
-        redis.call('PEXPIRE', slot[1], ceil(slot[2] / 1000) + extra_life)
+        -- Leases of another instance may last longer than this one.
+        local life = tonumber(redis.call('ZRANGE', slot[1], -1, -1, 'WITHSCORES')[2]) - now
+        if life > LONGEST_LEASE then life = LONGEST_LEASE end
+        redis.call('PEXPIRE', slot[1], ceil(life / 1000) + extra_life)
       end
     end
   elseif is_later then

@@ -5,6 +5,8 @@
 -- ARGV[2]  the leases, sixteen bytes each
 -- ARGV[3]  the time in microseconds; tests only, else the server's
 local LEASE = 16
+-- In microseconds; no store gives longer ones.
+local LONGEST_LEASE = 86400000000
 local now, extra_life = tonumber(ARGV[3]), 3600000
 if not now then
   extra_life = 0
@@ -16,5 +18,8 @@ if type(redis.pcall('ZCARD', KEYS[1])) ~= 'number' then redis.call('DEL', KEYS[1
 for position = 1, #ARGV[2], LEASE do
   redis.call('ZADD', KEYS[1], ends, string.sub(ARGV[2], position, position + LEASE - 1))
 end
-redis.call('PEXPIRE', KEYS[1], math.ceil(ARGV[1] / 1000) + extra_life)
+-- Leases of another instance may last longer than these.
+local life = tonumber(redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]) - now
+if life > LONGEST_LEASE then life = LONGEST_LEASE end
+redis.call('PEXPIRE', KEYS[1], math.ceil(life / 1000) + extra_life)
 return 1
