@@ -509,6 +509,62 @@ async fn whatever_else_listens_at_the_address_no_request_is_lost() {
     }
 }
 
+/// A reply of the script, of so many numbers that it would not return.
+fn reply_of(numbers: usize, case: u64) -> &'static [u8] {
+    const NUMBERS: [u64; 5] = [0, 1, 1_700_000_000_000_000, (1 << 53) - 2, (1 << 53) - 1];
+    // A few of all combinations, always the same ones.
+    let chance = case.wrapping_mul(2_654_435_761);
+    let number = |place: usize| NUMBERS[(chance >> (4 * place)) as usize % NUMBERS.len()] as f64;
+    let bytes: Vec<u8> = (0..numbers).flat_map(|place| number(place).to_le_bytes()).collect();
+    [format!("${}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"]
+        .concat()
+        .leak()
+}
+
+#[tokio::test]
+async fn whatever_numbers_a_server_answers_a_decision_is_made_or_there_is_an_error() {
+    let month = Duration::from_secs(2_678_400);
+    let caller = Scope::new("numbers").partition(&PartitionKey::new("user", "alice"));
+    for (algorithm, width) in [
+        (Algorithm::TokenBucket, 1),
+        (Algorithm::StrictTokenBucket, 1),
+        (Algorithm::LeakyBucketQueue { max_waiting: 9 }, 1),
+        (Algorithm::FixedWindow, 1),
+        (Algorithm::SlidingWindowCounter, 2),
+        (Algorithm::SlidingWindowLog, 4),
+    ] {
+        let timed = QuotaPolicy::new("policy", 100, month).with_algorithm(algorithm);
+        let slots = QuotaPolicy::concurrent("slots", 9);
+        let policies = CheckedPolicies::new([timed.clone(), slots.clone()]).unwrap();
+        for case in 0..100 {
+            let store = RedisStore::new(impostor(reply_of(width + 2, case)).await).unwrap();
+            for cost in [0, 1, 100, u64::MAX] {
+                let Ok(decision) = store.acquire(Plan::new(policies.clone(), caller, cost)).await else {
+                    continue;
+                };
+                let _ = (decision.outcome(), decision.retry_after(), decision.delay());
+                for allowance in decision.allowances() {
+                    let _ = (allowance.remaining(), allowance.reset());
+                }
+                let _ = store.settle(Settlement::new(&decision, 7)).await;
+            }
+            // Also where it is written into fields, and what is remembered of it.
+            let layer = RateLimitLayer::builder(store)
+                .scope("numbers")
+                .key(key::extension::<u64>());
+            let layer = layer
+                .cost(2)
+                .policy(timed.clone())
+                .policy(slots.clone())
+                .build()
+                .unwrap();
+            for _ in 0..3 {
+                ask(&layer, 1).await;
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_layer_that_fails_closed_answers_503_while_redis_is_down() {
     let server = RedisServer::start();

@@ -69,7 +69,9 @@ impl SlidingCounter {
     /// What is used in ticks: the overlap shrinks by one each tick.
     pub(crate) fn weight(&self, windows: Windows, now: u64) -> u64 {
         let overlap = self.ticks() - now % self.window_micros / self.tick_micros;
-        windows.previous * overlap + windows.current * self.ticks()
+        // Windows that a store has read are within the bound; what else a server may answer, nobody knows.
+        let previous = windows.previous.saturating_mul(overlap);
+        previous.saturating_add(windows.current.saturating_mul(self.ticks()))
     }
 
     pub(crate) fn admits(&self, windows: Windows, now: u64, charge: u64) -> bool {
