@@ -208,8 +208,12 @@ enum Action {
     Acquire(Request),
     Peek,
     Reset,
-    /// Of the decisions that were not settled yet, so many since the newest.
-    Settle(usize, Actual),
+    /// Of the decisions that may still be settled, so many since the newest.
+    Settle {
+        which: usize,
+        actual: Actual,
+        is_last: bool,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -257,7 +261,8 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     let which = prop_oneof![3 => Just(0), 1 => 0..30_usize];
     let action = prop_oneof![
         30 => requests().prop_map(Action::Acquire),
-        15 => (which, actual).prop_map(|(which, actual)| Action::Settle(which, actual)),
+        15 => (which, actual, prop_oneof![3 => Just(true), 1 => Just(false)])
+            .prop_map(|(which, actual, is_last)| Action::Settle { which, actual, is_last }),
         3 => Just(Action::Peek),
         1 => Just(Action::Reset),
     ];
@@ -307,7 +312,7 @@ fn stores() -> (Clock, MemoryStore, RedisStore) {
     (clock, memory, redis)
 }
 
-/// One store next to its model, and the decisions of both that were not settled yet.
+/// One store next to its model, and the decisions of both that may still be settled.
 struct Pair {
     store: Box<dyn Store>,
     model: Option<Partition>,
@@ -342,8 +347,8 @@ impl Pair {
                 }
                 return Ok(None);
             }
-            Action::Settle(which, actual) => {
-                self.settle(which, actual, now).await;
+            Action::Settle { which, actual, is_last } => {
+                self.settle(which, actual, is_last, now).await;
                 return Ok(None);
             }
         };
@@ -369,11 +374,14 @@ impl Pair {
         Ok(Some(told))
     }
 
-    async fn settle(&mut self, which: usize, actual: Actual, now: i128) {
+    async fn settle(&mut self, which: usize, actual: Actual, is_last: bool, now: i128) {
         let Some(position) = self.open.len().checked_sub(which + 1) else {
             return;
         };
-        let (decision, receipt) = self.open.remove(position);
+        let (decision, receipt) = self.open[position].clone();
+        if is_last {
+            self.open.remove(position);
+        }
         let settlement = match actual {
             Actual::Cost(cost) => Settlement::new(&decision, cost),
             Actual::Unused => Settlement::unused(&decision),

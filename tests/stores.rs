@@ -495,6 +495,61 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     assert_eq!(entries("slots"), before);
 }
 
+/// Of all partitions of a plan, also where one of them refuses, and none is ever asked by itself. Not in a cluster, where
+/// each node has a clock of its own, and those behind the one that refuses are not asked.
+#[tokio::test]
+async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions() {
+    for bench in [Bench::memory("steps back"), Bench::redis("steps back")] {
+        for policy in every_algorithm() {
+            let Some(window) = policy.window() else { continue };
+            let policies = CheckedPolicies::new([policy.clone()]).unwrap();
+            let caller = |name: &str| Scope::new("steps back").partition(&PartitionKey::new(name, policy.name()));
+            let acquire = async |cost| {
+                let plan = Plan::new(policies.clone(), caller("alice"), cost);
+                let plan = plan.and(policies.clone(), caller("bob"));
+                bench.store.acquire(plan).await.unwrap().outcome()
+            };
+            let start = bench.clock.now();
+            while acquire(1).await == Outcome::Allowed {}
+            bench
+                .clock
+                .set(Timestamp::from_micros(start.as_micros() - 1_000_000_000_000));
+            assert_eq!(acquire(1).await, Outcome::Refused, "{policy:?}");
+            // Two windows after the step, nobody knows of what was before it.
+            bench.clock.advance(2 * window);
+            assert_eq!(acquire(1).await, Outcome::Allowed, "{policy:?}");
+            bench.clock.set(start);
+        }
+    }
+}
+
+/// However often those who charge it take turns.
+#[tokio::test]
+async fn a_key_holds_each_policy_once() {
+    let server = support::RedisServer::start();
+    let bench = Bench::on("once", RedisStore::builder(server.url()));
+    let timed: Vec<QuotaPolicy> = every_algorithm()
+        .into_iter()
+        .filter(|it| it.window().is_some())
+        .collect();
+    // A few bytes that say what it is, and 26 for each at most.
+    let most = 8 + 26 * timed.len();
+    for count in 1..timed.len() {
+        for round in 0..12 {
+            let (some, others) = timed.split_at(count);
+            bench.acquire(if round % 2 == 0 { some } else { others }, 1).await;
+            let key = server.command(&["KEYS", "*}"]);
+            let length: usize = server
+                .command(&["STRLEN", key.trim()])
+                .trim_start_matches(':')
+                .parse()
+                .unwrap();
+            assert!(length <= most, "{length} bytes for {count} and others after {round}");
+        }
+        server.command(&["FLUSHALL"]);
+    }
+}
+
 /// A service whose routes have policies of their own for the same callers.
 #[tokio::test]
 async fn a_caller_whom_many_policies_are_about_is_not_forgotten_by_all_of_them() {
