@@ -154,10 +154,14 @@ async fn a_store_made_while_nothing_runs_works_later_and_one_sentinel_that_answe
 
 /// Something that answers like a sentinel which has not heard of any fail-over.
 async fn stale_sentinel(port: u16) -> String {
+    let port = port.to_string();
+    sentinel_that_says(format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())).await
+}
+
+/// Something that gives this answer, whatever service it is asked for.
+async fn sentinel_that_says(address: String) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
-    let port = port.to_string();
-    let address = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let address = address.clone();
@@ -189,6 +193,37 @@ async fn a_replica_that_a_stale_sentinel_calls_the_primary_is_not_used() {
         assert_eq!(outcome(&alone, "alice").await, Outcome::FailedOpen);
     }
     let urls = std::iter::once(stale).chain(sentinels.urls());
+    let among_others = layer(RedisStore::sentinel(urls, Sentinels::SERVICE).unwrap());
+    until_decided(&among_others, "alice").await;
+    assert_limit_holds(&among_others, "bob", 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sentinels_that_talk_nonsense_or_know_nothing_lose_no_request_and_hide_no_others() {
+    let sentinels = tokio::task::spawn_blocking(Sentinels::start).await.unwrap();
+    let mut urls = Vec::new();
+    for nonsense in [
+        "*-1\r\n",
+        "$-1\r\n",
+        "*0\r\n",
+        "*1\r\n$9\r\n127.0.0.1\r\n",
+        "*2\r\n$9\r\n127.0.0.1\r\n$5\r\n99999\r\n",
+        "*2\r\n$9\r\n127.0.0.1\r\n$2\r\n-1\r\n",
+        "*2\r\n$2\r\n\u{7f}!\r\n:6379\r\n",
+        "*2\r\n$0\r\n\r\n$1\r\n0\r\n",
+        ":7\r\n",
+        "+OK\r\n",
+        "-IDONTKNOW never heard of it\r\n",
+        "HTTP/1.1 400 Bad Request\r\n\r\n",
+    ] {
+        let url = sentinel_that_says(nonsense.to_owned()).await;
+        let alone = layer(RedisStore::sentinel([&url], Sentinels::SERVICE).unwrap());
+        for _ in 0..3 {
+            assert_eq!(outcome(&alone, "alice").await, Outcome::FailedOpen, "{nonsense:?}");
+        }
+        urls.push(url);
+    }
+    urls.push(sentinels.urls().remove(0));
     let among_others = layer(RedisStore::sentinel(urls, Sentinels::SERVICE).unwrap());
     until_decided(&among_others, "alice").await;
     assert_limit_holds(&among_others, "bob", 5).await;
@@ -252,6 +287,13 @@ async fn sentinels_and_the_primary_have_passwords_of_their_own() {
         keyspace.contains("db3:keys=2") && !keyspace.contains("db0"),
         "{keyspace}"
     );
+    // Who may not ask for the role of a server uses it all the same.
+    sentinels.servers[0].command(&[
+        "ACL", "SETUSER", "roleless", "on", ">secret", "~quota:*", "+@all", "-role",
+    ]);
+    let roleless = build("asker:secret@", "redis://roleless:secret@primary/");
+    until_decided(&roleless, "alice").await;
+    assert_limit_holds(&roleless, "carol", 5).await;
     for wrong in [
         build("asker:wrong@", primary),
         build("", primary),
