@@ -16,7 +16,7 @@ mod partition_steps;
 mod support;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -528,6 +528,27 @@ async fn slots_that_are_moved_under_load_lose_no_request_and_admit_none_twice() 
     let (slot, owner) = last;
     move_slot(&cluster, slot, (owner + 1) % 3, owner);
     assert_eq!(outcome(&layer, users.last().unwrap()).await, Outcome::Refused);
+}
+
+/// A node that has given many slots away is not lost.
+#[tokio::test]
+async fn many_who_are_sent_elsewhere_at_once_say_nothing_against_the_node_that_sends_them() {
+    let cluster = RedisCluster::start(3, 0);
+    let store = RedisStore::cluster(cluster.urls()).unwrap();
+    let mut users = users_by_node(&cluster, "sent", "user", 13).swap_remove(0);
+    let (stays, policies) = (users.pop().unwrap(), [QuotaPolicy::per_hour("hour", 9)]);
+    let acquire = |user: &str| store.acquire(plan("sent", &policies, user, 1));
+    until("there is a map", || async { acquire(&stays).await.is_ok() }).await;
+    let slot = |user: &str| cluster.slot(&key_of(partition("sent", user)));
+    let slots: HashSet<u16> = users.iter().map(|user| slot(user)).collect();
+    assert!(slots.len() > 9 && !slots.contains(&slot(&stays)));
+    for slot in slots {
+        move_slot(&cluster, slot, 0, 1);
+    }
+    for decision in join_all(users.iter().map(|user| acquire(user))).await {
+        assert_eq!(decision.unwrap().outcome(), Outcome::Allowed);
+    }
+    assert_eq!(acquire(&stays).await.unwrap().outcome(), Outcome::Allowed);
 }
 
 /// Users of a node that is lost, and of the others.
