@@ -536,6 +536,11 @@ async fn whatever_numbers_a_server_answers_a_decision_is_made_or_there_is_an_err
         let timed = QuotaPolicy::new("policy", 100, month).with_algorithm(algorithm);
         let slots = QuotaPolicy::concurrent("slots", 9);
         let policies = CheckedPolicies::new([timed.clone(), slots.clone()]).unwrap();
+        for other_width in [width + 1, width + 3] {
+            let store = RedisStore::new(impostor(reply_of(other_width, 0)).await).unwrap();
+            let error = store.acquire(Plan::new(policies.clone(), caller, 1)).await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Rejected);
+        }
         for case in 0..100 {
             let store = RedisStore::new(impostor(reply_of(width + 2, case)).await).unwrap();
             for cost in [0, 1, 100, u64::MAX] {
