@@ -321,7 +321,8 @@ impl Limits {
             reader.count_for(&charge);
         }
         if follow_up.has_slots {
-            request.extensions.insert(SlotHandle::new(&charge));
+            let outer = request.extensions.remove();
+            request.extensions.insert(SlotHandle::new(&charge, outer));
         }
         Verdict {
             decision,

@@ -6,6 +6,7 @@ use std::{
 };
 
 use http::Method;
+use smallvec::SmallVec;
 
 use crate::{decision::Decision, guard::Guard, plan::Costs, settlement::Settlement, telemetry::HeldSlots};
 
@@ -136,7 +137,8 @@ impl fmt::Debug for OpenCharge {
 
 /// The slot that a request holds where a policy limits [concurrent requests](crate::QuotaPolicy::concurrent).
 ///
-/// The layer puts it into the extensions of the request. A slot becomes free when the response body has ended or was
+/// The layer puts it into the extensions of the request; of several layers around each other that limit concurrent
+/// requests, it has the slots of all. A slot becomes free when the response body has ended or was
 /// dropped, and, where a [`RequestContentLayer`](crate::RequestContentLayer) counts it, the request body too. After an
 /// upgrade (status 101, or `CONNECT`) the body ends at once, while the connection goes on: take the slot with
 /// [`hold`](Self::hold) and keep it for as long as the upgraded connection is used.
@@ -177,11 +179,15 @@ impl fmt::Debug for OpenCharge {
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
-pub struct SlotHandle(Weak<OpenCharge>);
+pub struct SlotHandle(SmallVec<[Weak<OpenCharge>; 1]>);
 
 impl SlotHandle {
-    pub(super) fn new(charge: &Arc<OpenCharge>) -> Self {
-        Self(Arc::downgrade(charge))
+    /// `outer` is what the layers around this one have left in the request. A request that goes round in circles does not
+    /// collect the slots of rounds that are over.
+    pub(super) fn new(charge: &Arc<OpenCharge>, outer: Option<Self>) -> Self {
+        let outer = outer.into_iter().flat_map(|outer| outer.0);
+        let open = outer.filter(|outer| outer.strong_count() > 0);
+        Self(open.chain([Arc::downgrade(charge)]).collect())
     }
 
     /// Holds the slot for as long as the returned value lives; `None` if the request is over already.
@@ -212,7 +218,8 @@ impl SlotHandle {
     /// # }).unwrap();
     /// ```
     pub fn hold(&self) -> Option<HeldSlot> {
-        self.0.upgrade().map(HeldSlot)
+        let held: SmallVec<_> = self.0.iter().filter_map(Weak::upgrade).collect();
+        (!held.is_empty()).then_some(HeldSlot(held))
     }
 }
 
@@ -253,7 +260,7 @@ impl SlotHandle {
 /// ```
 #[derive(Debug)]
 #[must_use = "the slot becomes free when this is dropped"]
-pub struct HeldSlot(#[allow(dead_code, reason = "it is held, not read")] Arc<OpenCharge>);
+pub struct HeldSlot(#[allow(dead_code, reason = "it is held, not read")] SmallVec<[Arc<OpenCharge>; 1]>);
 
 /// What a request has really cost, in the units of policies that count requests: a handler or a layer puts it into the
 /// extensions of its response, and the difference to what was charged before is charged or given back.
