@@ -451,3 +451,33 @@ fn jitter_only_adds() {
     scene.exchange(0, &["retry-after: 1000"]);
     assert_eq!(scene.wait(0).until(), at(600));
 }
+
+/// F4: a request that tried and was not sent has used nothing, so there is nothing to give back for it.
+#[test]
+fn however_many_that_try_are_not_sent_only_one_tries_at_a_time() {
+    let mut scene = Scene::new(Strategy::Wait);
+    scene.exchange(0, &[r#"ratelimit: "a";r=0;t=10"#]);
+    for _ in 0..3 {
+        let trial = scene.send(10);
+        scene.0.not_sent(trial);
+        assert_eq!(scene.left(10), [0]);
+    }
+    assert_eq!(scene.burst(10).len(), 1);
+}
+
+/// A mistake in a program, of which it may be told by wrong numbers, but not by a panic.
+#[test]
+fn a_dispatch_that_another_pacing_has_given_is_no_reason_to_panic() {
+    let (mut scene, mut other) = (Scene::new(Strategy::Wait), Scene::new(Strategy::Wait));
+    let dispatches = [other.send(0), other.send(0), other.send(0)];
+    for (dispatch, report) in dispatches.into_iter().zip(0..) {
+        match report {
+            0 => scene.answer(0, dispatch, &[r#"ratelimit: "a";r=3;t=10"#]),
+            1 => scene.0.not_sent(dispatch),
+            _ => scene.0.lost(dispatch),
+        }
+        assert_eq!(scene.0.in_flight(), 0);
+    }
+    let _own = scene.send(0);
+    assert_eq!(scene.0.in_flight(), 1);
+}

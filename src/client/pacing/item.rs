@@ -13,6 +13,8 @@ pub(super) struct Item {
     quota: u64,
     /// Requests that may still be sent before `until`. All that are on their way have been taken off.
     left: u64,
+    /// Requests for which nothing was left to take, since the limit was heard of.
+    without: u64,
     until: Timestamp,
     /// When pacing lets the next request go.
     next_at: Timestamp,
@@ -84,6 +86,7 @@ impl Item {
             unit: Unit::Requests,
             quota: 0,
             left: remaining.saturating_sub(answer.uncounted),
+            without: 0,
             until,
             next_at: now,
             forget_at: until,
@@ -121,6 +124,7 @@ impl Item {
         let memory = window.clamp(Self::SHORTEST_MEMORY, Self::LONGEST_MEMORY);
         self.forget_at = self.until.saturating_add(memory);
         self.heard_at = answer.last;
+        self.without = 0;
         self.lowest.hear(remaining, answer);
     }
 
@@ -138,14 +142,20 @@ impl Item {
             let interval = self.until.micros_since(now) / self.left;
             self.next_at = now.saturating_add(Duration::from_micros(interval));
         }
-        self.left = self.left.saturating_sub(1);
+        match self.left.checked_sub(1) {
+            Some(left) => self.left = left,
+            None => self.without += 1,
+        }
     }
 
     /// A request was not sent after all.
     pub(super) fn give_back(&mut self, number: u64) {
         // What the server has said since then did not have it taken off.
         if number > self.heard_at && self.counts_requests() {
-            self.left += 1;
+            match self.without.checked_sub(1) {
+                Some(without) => self.without = without,
+                None => self.left += 1,
+            }
         }
     }
 

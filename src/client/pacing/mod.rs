@@ -509,7 +509,8 @@ impl Pacing {
     }
 
     fn finish(&mut self, dispatch: &Dispatch) {
-        self.finished += 1;
+        // A dispatch of another pacing must not make more of them than were sent.
+        self.finished = self.last.min(self.finished + 1);
         self.finished_since += 1;
         if self.trial.as_ref().is_some_and(|trial| trial.number == dispatch.number) {
             self.trial = None;
@@ -524,7 +525,7 @@ impl Pacing {
             number: dispatch.number,
             last: self.last,
             in_flight: self.in_flight(),
-            uncounted: self.last - dispatch.finished_before - 1,
+            uncounted: self.last.saturating_sub(dispatch.finished_before + 1),
         };
         // Limits whose time is over and which the server does not repeat are no more.
         self.items
