@@ -173,8 +173,12 @@ impl TierCache {
                 look_up
             }
         };
-        if seen.age == Age::Ageing || !look_up.is_pending() {
+        if seen.age == Age::Ageing {
             return Found::Now(seen.tier);
+        }
+        // It may be over already, also if it has begun just now: another thread can be faster than this one.
+        if let Some(tier) = look_up.outcome(&seen.tier) {
+            return Found::Now(tier);
         }
         let deadline = shared.settings.deadline;
         Found::Later(Box::pin(look_up.wait(deadline, seen.tier, Arc::clone(shared))))

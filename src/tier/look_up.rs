@@ -30,9 +30,13 @@ impl LookUp {
         Self(Arc::new(watch::Sender::new(Progress::Pending)))
     }
 
-    /// Whether it is still worth waiting for.
-    pub(super) fn is_pending(&self) -> bool {
-        matches!(*self.0.borrow(), Progress::Pending)
+    /// What it has come to, or else what is `known` so far; nothing while it is worth waiting for.
+    pub(super) fn outcome(&self, known: &Option<ResolvedTier>) -> Option<Option<ResolvedTier>> {
+        match &*self.0.borrow() {
+            Progress::Answered(tier) => Some(tier.clone()),
+            Progress::Pending => None,
+            Progress::Unanswered => Some(known.clone()),
+        }
     }
 
     pub(super) fn publish(&self, answer: Option<Option<ResolvedTier>>) {

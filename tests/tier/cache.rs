@@ -314,3 +314,28 @@ async fn without_a_runtime_requests_go_on_without_a_tier() {
     let outside = std::thread::spawn(move || tokio_test::task::spawn(request(&layer, 1)).poll());
     assert_eq!(outside.join().unwrap(), std::task::Poll::Ready(None));
 }
+
+/// An answer that was there before the request could begin to wait for it went unheard.
+#[test]
+fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
+    const THREADS: u64 = 4;
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let layer = TierLayer::by_extension(|_: UserId| async { Ok::<_, Infallible>(Some("premium")) })
+        .deadline(60 * SECOND)
+        .look_up_timeout(60 * SECOND)
+        .build()
+        .unwrap();
+    std::thread::scope(|scope| {
+        for first in 0..THREADS {
+            let (layer, runtime) = (&layer, runtime.handle());
+            // The look-up of a thread that is none of the runtime's begins on another one at once.
+            scope.spawn(move || {
+                for user in (first..10_000).step_by(THREADS as usize) {
+                    let tier = runtime.block_on(request(layer, user));
+                    assert_eq!(tier.as_deref(), Some("premium"));
+                }
+            });
+        }
+    });
+}
