@@ -21,8 +21,9 @@ use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::limit::ConcurrencyLimit;
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
-    Settlement, Store, StoreError, StoreErrorKind, StoreFuture, key,
+    AcquireFuture, Algorithm, CheckedPolicies, Content, Decision, FailureMode, MemoryStore, Outcome, PartitionKey,
+    Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store, StoreError, StoreErrorKind,
+    StoreFuture, key,
 };
 use tower_test::mock;
 
@@ -384,5 +385,127 @@ async fn a_layer_that_fails_closed_answers_503_without_calling_the_inner_service
         let response = assert_ready_ok!(settle!(response));
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_pending!(handle.poll_request());
+    }
+}
+
+/// A store that is near and one that is far, for a layer with these policies.
+fn layers(policies: &[QuotaPolicy]) -> [(MemoryStore, RateLimitLayer); 2] {
+    stores().map(|timed| {
+        let store = timed.store.clone();
+        let builder = RateLimitLayer::builder(timed)
+            .scope("contract")
+            .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))));
+        let builder = policies.iter().cloned().fold(builder, RateLimitLayerBuilder::policy);
+        (store, builder.build().unwrap())
+    })
+}
+
+/// What each policy of such a layer has left.
+async fn left(store: &MemoryStore, policies: &[QuotaPolicy]) -> Vec<u64> {
+    let everyone = Scope::new("contract").partition(&PartitionKey::new("everyone", ""));
+    let policies = CheckedPolicies::new(policies.iter().cloned()).unwrap();
+    let decision = store.peek(Plan::new(policies, everyone, 1)).await.unwrap();
+    decision.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+/// Ten seconds between two requests, so that no unit comes back while a test runs.
+fn queue() -> QuotaPolicy {
+    QuotaPolicy::new("queue", 1, Duration::from_secs(10)).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 })
+}
+
+/// Whoever waits for a turn must not keep others from what a ready service stands for, wherever the store is.
+#[tokio::test(start_paused = true)]
+async fn a_request_in_a_queue_holds_no_service_that_is_ready() {
+    for (_, layer) in layers(&[queue()]) {
+        let (inner, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let limited = ConcurrencyLimit::new(inner, 1);
+        let mut service = mock::Spawn::new(layer.layer(limited.clone()));
+        let mut other = mock::Spawn::new(limited);
+        handle.allow(9);
+        assert_ready_ok!(service.poll_ready());
+        let mut first = task::spawn(service.call(request()));
+        assert_pending!(settle!(first));
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        answer.send_response(Response::default());
+        assert_ready_ok!(first.poll());
+        drop(first);
+
+        assert_ready_ok!(service.poll_ready());
+        let mut queued = task::spawn(service.call(request()));
+        assert_pending!(settle!(queued));
+        assert_ready_ok!(other.poll_ready(), "the place is free");
+        let mut others = task::spawn(other.call(request()));
+        assert_pending!(others.poll());
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_pending!(queued.poll());
+        answer.send_response(Response::default());
+        assert_ready_ok!(others.poll());
+        drop(others);
+
+        assert!(queued.is_woken());
+        assert_pending!(queued.poll());
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        answer.send_response(Response::default());
+        assert_ready_ok!(queued.poll());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_or_fails_in_a_queue_costs_nothing_wherever_the_store_is() {
+    let policies = [queue(), QuotaPolicy::per_day("daily", 9)];
+    for (store, layer) in layers(&policies) {
+        let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+        handle.allow(2);
+        let mut first = call(&mut service);
+        let answer = arrive(&mut first, &mut handle);
+        answer.send_response(Response::default());
+        assert_ready_ok!(first.poll());
+        let before = left(&store, &policies).await;
+
+        let mut given_up = call(&mut service);
+        assert_pending!(settle!(given_up));
+        assert_eq!(left(&store, &policies).await, [before[0] - 1, before[1] - 1]);
+        drop(given_up);
+        assert_eq!(left(&store, &policies).await, before);
+
+        handle.allow(1);
+        let mut failing = call(&mut service);
+        assert_pending!(settle!(failing));
+        handle.send_error("gone");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(assert_ready!(failing.poll()).unwrap_err().to_string(), "gone");
+        assert_eq!(left(&store, &policies).await, before);
+    }
+}
+
+/// The service was called: what it may have done is charged, also if nobody waits for its answer.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_passed_on_stays_charged_wherever_the_store_is() {
+    let policies = [
+        QuotaPolicy::per_day("daily", 9),
+        QuotaPolicy::per_day("bytes", 100).with_content_bytes(Content::Response),
+        QuotaPolicy::concurrent("slots", 5),
+    ];
+    for (store, layer) in layers(&policies) {
+        let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+        handle.allow(3);
+        let mut given_up = call(&mut service);
+        let _answer = arrive(&mut given_up, &mut handle);
+        drop(given_up);
+        assert_eq!(left(&store, &policies).await, [8, 99, 5]);
+
+        let mut failing = call(&mut service);
+        let answer = arrive(&mut failing, &mut handle);
+        answer.send_error("handler failed");
+        assert!(assert_ready!(failing.poll()).is_err());
+        assert_eq!(left(&store, &policies).await, [7, 98, 5]);
+
+        let mut served = call(&mut service);
+        let answer = arrive(&mut served, &mut handle);
+        answer.send_response(Response::new(Full::from("ten bytes!")));
+        let response = assert_ready_ok!(served.poll());
+        assert_eq!(body_of(response), "ten bytes!");
+        assert_eq!(left(&store, &policies).await, [6, 88, 5]);
     }
 }

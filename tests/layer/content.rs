@@ -280,3 +280,46 @@ async fn nobody_reads_more_than_the_debt_allows_by_going_away_before_the_end() {
         assert_eq!(scene.left().await, [0], "{what}");
     }
 }
+
+/// An upload that does not end is charged while it goes on, not only afterwards.
+#[tokio::test]
+async fn an_upload_is_charged_in_instalments_while_it_is_read() {
+    const MIB: u64 = 1 << 20;
+    let scene = scene(Content::Request, 10_000_000);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let service = service_fn(move |request: Request<tower_quota::RequestContentBody<Stream>>| {
+        sender.send(request.into_body()).unwrap();
+        async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
+    });
+    let layers = ServiceBuilder::new()
+        .layer(RequestContentLayer::new())
+        .layer(scene.layer());
+    let upload = Request::new(Stream::endless());
+    drop(layers.service(service).oneshot(upload).await.unwrap());
+    let mut body = receiver.recv().unwrap();
+    for read in (1..=5_000).map(|frames| frames * 1_000) {
+        body.frame().await.unwrap().unwrap();
+        let charged = 10_000_000 - scene.left().await[0];
+        assert!(charged + MIB >= read, "{charged} of {read} bytes are charged");
+    }
+    drop(body);
+    assert_eq!(scene.left().await, [5_000_000]);
+}
+
+/// A layer in between has read the body before anybody could count it: what was announced stays charged.
+#[tokio::test]
+async fn a_body_that_was_over_before_the_layer_saw_its_request_counts_as_announced() {
+    let scene = scene(Content::Request, 1_000);
+    let limited = scene.layer().layer(service_fn(hello));
+    let buffer = service_fn(move |request: Request<tower_quota::RequestContentBody<TextBody>>| {
+        let limited = limited.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            limited.oneshot(Request::from_parts(parts, Full::from(body))).await
+        }
+    });
+    let service = ServiceBuilder::new().layer(RequestContentLayer::new()).service(buffer);
+    service.oneshot(with_length("8")).await.unwrap();
+    assert_eq!(scene.left().await, [992]);
+}

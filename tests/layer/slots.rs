@@ -206,3 +206,23 @@ async fn an_upgraded_connection_holds_its_slots_of_all_layers_around_it() {
     drop(held);
     assert_eq!((inner.left().await[0], outer.left().await[0]), (2, 2));
 }
+
+/// A request that is answered from within by another one, which takes over what is attached to it.
+#[tokio::test]
+async fn a_request_that_goes_round_in_circles_collects_no_slots() {
+    let scene = scene();
+    let mut extensions = http::Extensions::new();
+    for _ in 0..3 {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let service = service_fn(move |request: Request<TextBody>| {
+            sender.send(request.extensions().clone()).unwrap();
+            hello(request)
+        });
+        let mut request = request();
+        *request.extensions_mut() = extensions;
+        drop(scene.layer().layer(service).oneshot(request).await.unwrap());
+        extensions = receiver.recv().unwrap();
+        let handle = extensions.get::<SlotHandle>().unwrap();
+        assert_eq!(format!("{handle:?}").matches("Weak").count(), 1, "{handle:?}");
+    }
+}
