@@ -10,13 +10,14 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    ActualCost, Algorithm, CheckedPolicies, Content, FailureMode, MemoryStore, Outcome, PartitionKey, Plan,
-    QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store, StoreErrorKind, key,
+    AbnormalUsage, ActualCost, Algorithm, CheckedPolicies, Content, Exemption, FailureMode, MemoryStore, Outcome,
+    PartitionKey, Plan, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
+    StoreErrorKind, key,
     test_util::{
         Answer, ScriptedStore, assert_allowed, assert_outcome, assert_refused, assert_refused_by, decision, remaining,
         retry_after,
@@ -291,4 +292,32 @@ async fn assertions_serve_with_every_store() {
         .unwrap();
     assert_allowed(&send(&layer).await);
     assert_refused_by(&send(&layer).await, "day");
+}
+
+/// An assertion that takes one for the other hides an outage, or a layer that counts nobody.
+#[tokio::test]
+async fn only_what_was_counted_is_allowed_and_only_a_quota_that_is_used_up_refuses() {
+    let store = ScriptedStore::new();
+    let day = QuotaPolicy::per_day("day", 24);
+    let builder = || builder(&store).policy(day.clone());
+    let exempt = builder().exempt(Exemption::method(Method::GET)).build().unwrap();
+    let abnormal = builder()
+        .abnormal_usage(|_| Some(AbnormalUsage::new()))
+        .build()
+        .unwrap();
+    let open = builder().build().unwrap();
+    let closed = builder().failure_mode(FailureMode::Closed).build().unwrap();
+    store.answer(Answer::Failed(StoreErrorKind::Unreachable));
+    for (layer, outcome) in [
+        (exempt, Outcome::Unlimited),
+        (abnormal, Outcome::Abnormal),
+        (open, Outcome::FailedOpen),
+        (closed, Outcome::FailedClosed),
+    ] {
+        let response = send(&layer).await;
+        assert_outcome(&response, outcome);
+        panic_of(|| assert_allowed(&response));
+        panic_of(|| assert_refused(&response));
+        panic_of(|| assert_refused_by(&response, "day"));
+    }
 }

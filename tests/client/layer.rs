@@ -195,7 +195,13 @@ async fn each_origin_is_for_itself() {
     for uri in same {
         throttled(client.clone().oneshot(get(uri)).await);
     }
-    let others = ["https://a.example/", "http://a.example:8080/", "http://b.example/", "/"];
+    let others = [
+        "https://a.example/",
+        "https://a.example:80/",
+        "http://a.example:8080/",
+        "http://b.example/",
+        "/",
+    ];
     for uri in others {
         client
             .clone()
@@ -314,6 +320,37 @@ async fn of_many_origins_with_news_those_are_kept_whose_news_last_longest() {
             assert!(layer.origins() <= 8);
         }
         throttled(client.oneshot(get(URI)).await);
+    }
+}
+
+/// A new queue in front of the same server would overtake the one that is there.
+#[tokio::test(start_paused = true)]
+async fn an_origin_where_requests_wait_or_are_on_their_way_is_not_forgotten_for_a_new_one() {
+    let server = service_fn(async |request: Request<String>| {
+        let response = Response::builder();
+        match request.uri().host().unwrap() {
+            "slow.example" => std::future::pending().await,
+            "a.example" => response.header("ratelimit", r#""a";r=0;t=10"#).body(()),
+            "news.example" => response.header("ratelimit", r#""a";r=5;t=600"#).body(()),
+            _ => response.body(()),
+        }
+    });
+    let layer = builder().max_origins(3).build().unwrap();
+    let client = layer.layer(server);
+    let mut on_its_way = task::spawn(client.clone().oneshot(get("http://slow.example/")));
+    assert_pending!(on_its_way.poll());
+    client.clone().oneshot(get(URI)).await.unwrap();
+    let mut waits = task::spawn(client.clone().oneshot(get(URI)));
+    assert_pending!(waits.poll());
+    client.clone().oneshot(get("http://news.example/")).await.unwrap();
+
+    for number in 0..20 {
+        let uri = format!("http://{number}.example/");
+        client.clone().oneshot(get(&uri)).await.unwrap();
+        assert_eq!(layer.origins(), 3);
+        assert_eq!(layer.known(&parts("http://slow.example/")).unwrap().in_flight(), 1);
+        assert_eq!(layer.known(&parts(URI)).unwrap().waiting(), 1);
+        assert!(layer.known(&parts("http://news.example/")).is_none());
     }
 }
 

@@ -465,6 +465,20 @@ fn however_many_that_try_are_not_sent_only_one_tries_at_a_time() {
     assert_eq!(scene.burst(10).len(), 1);
 }
 
+/// What was known before the server said how much there is has nothing to do with it.
+#[test]
+fn a_unit_comes_back_although_others_tried_in_vain_before_there_was_one() {
+    let mut scene = Scene::new(Strategy::Wait);
+    scene.exchange(0, &[r#"ratelimit: "a";r=0;t=10"#]);
+    let trial = scene.send(10);
+    scene.0.lost(trial);
+    scene.exchange(10, &[r#"ratelimit: "a";r=2;t=10"#]);
+    let unsent = scene.send(10);
+    assert_eq!(scene.left(10), [1]);
+    scene.0.not_sent(unsent);
+    assert_eq!(scene.left(10), [2]);
+}
+
 /// A mistake in a program, of which it may be told by wrong numbers, but not by a panic.
 #[test]
 fn a_dispatch_that_another_pacing_has_given_is_no_reason_to_panic() {

@@ -166,3 +166,36 @@ async fn a_crowd_that_is_refused_returns_one_by_one_until_one_passes() {
     expected.extend([13; 9]);
     assert_eq!(script.times(), expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_again_is_the_whole_request() {
+    #[derive(Clone)]
+    struct TraceId(u64);
+
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let server = service_fn(async |request: Request<String>| {
+        let (parts, body) = request.into_parts();
+        let trace = parts.extensions.get::<TraceId>().map(|trace| trace.0);
+        let seen = (parts.method, parts.uri, parts.version, parts.headers, trace, body);
+        sender.send(seen).unwrap();
+        Response::builder().status(429).header("retry-after", "1").body(())
+    });
+    let client = builder().retries(2, content_of).build().unwrap().layer(server);
+    let request = Request::put("http://a.example/path?query")
+        .version(http::Version::HTTP_2)
+        .header("x-many", "1")
+        .header("x-many", "2")
+        .extension(TraceId(7))
+        .body("content".to_owned())
+        .unwrap();
+    client.oneshot(request).await.unwrap();
+    let first = receiver.recv().unwrap();
+    assert_eq!(
+        (first.2, first.3.get_all("x-many").iter().count()),
+        (http::Version::HTTP_2, 2)
+    );
+    assert_eq!((first.4, first.5.as_str()), (Some(7), "content"));
+    for _ in 0..2 {
+        assert_eq!(receiver.recv().unwrap(), first);
+    }
+}

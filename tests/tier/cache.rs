@@ -339,3 +339,19 @@ fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
         }
     });
 }
+
+/// Its place is free before anybody hears of its answer, who may ask about the next user at once.
+#[test]
+fn a_look_up_that_has_answered_is_in_nobodys_way() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let layer = TierLayer::by_extension(|_: UserId| async { Ok::<_, Infallible>(Some("premium")) })
+        .deadline(60 * SECOND)
+        .look_up_timeout(60 * SECOND)
+        .max_look_ups(1)
+        .build()
+        .unwrap();
+    for user in 0..5_000 {
+        let tier = runtime.block_on(request(&layer, user));
+        assert_eq!(tier.as_deref(), Some("premium"));
+    }
+}

@@ -529,6 +529,25 @@ fn the_peer_is_taken_from_tonic_unless_it_does_not_know_it() {
     }
 }
 
+#[cfg(all(feature = "axum", feature = "tonic"))]
+#[test]
+fn where_several_say_who_the_peer_is_the_first_in_the_documented_order_counts() {
+    let mut request = request::<&str>(None, XForwardedFor, &[]);
+    let address = |text| SocketAddr::new(ip(text), 1);
+    let resolved = |request: &Parts| client_ip().resolve(request);
+    request.extensions.insert(tonic::transport::server::TcpConnectInfo {
+        local_addr: None,
+        remote_addr: Some(address("192.0.2.3")),
+    });
+    assert_eq!(resolved(&request), Some(ip("192.0.2.3")));
+    request
+        .extensions
+        .insert(axum::extract::ConnectInfo(address("192.0.2.2")));
+    assert_eq!(resolved(&request), Some(ip("192.0.2.2")));
+    request.extensions.insert(PeerAddress(address("192.0.2.1")));
+    assert_eq!(resolved(&request), Some(ip("192.0.2.1")));
+}
+
 /// Pieces that mean something in one of the two fields, separated by bars.
 const PIECES: &str = r#"for=|For=|host=|,|, |;|"|\|=| |:80|_a|unknown|10.0.0.2|192.0.2.66|fd00::2|[2001:db8::1]:80"#;
 

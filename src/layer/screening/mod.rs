@@ -75,7 +75,7 @@ impl Screening {
         }
         match self.capacity.as_ref().map(|capacity| capacity(request)) {
             None | Some(Capacity::Full) => Screened::Counted(100),
-            Some(Capacity::Reduced { percent }) => Screened::Counted(percent.clamp(1, 100)),
+            Some(Capacity::Reduced { percent }) => Screened::Counted(percent),
             Some(Capacity::Exhausted { retry_after }) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
         }
     }
