@@ -76,8 +76,10 @@ pub(super) struct Denials {
 
 struct Shard {
     partitions: BoundedMap<Records>,
-    /// Answers to what was asked before are not remembered.
-    forgotten_at: Option<Timestamp>,
+    /// When something was given back to a partition. Answers to what was asked before are not remembered. Partitions
+    /// share these moments by chance, and few of them: what others give back must not keep a key under attack from
+    /// being remembered.
+    forgotten_at: Box<[Option<Timestamp>]>,
 }
 
 /// What is remembered of one partition.
@@ -97,6 +99,10 @@ struct Found {
 }
 
 impl Denials {
+    /// How many moments are kept at which something was given back, a power of two: many more than there are
+    /// partitions to which something is given back while one answer is on its way.
+    const MOMENTS: usize = 1 << 12;
+
     /// A capacity of 0 remembers nothing.
     pub(super) fn new(capacity: usize) -> Self {
         // Few shards for a small cap: each shard has its part of the cap, and keys do not fall evenly into small parts.
@@ -107,7 +113,7 @@ impl Denials {
         let shard = |_| {
             Mutex::new(Shard {
                 partitions: BoundedMap::new(capacity / shards, || {}),
-                forgotten_at: None,
+                forgotten_at: vec![None; Self::MOMENTS / shards].into(),
             })
         };
         Self {
@@ -200,9 +206,14 @@ impl Denials {
         if records.is_empty() && self.len.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut shard = self.shard(partition);
+        let hash = self.hash(partition);
+        let mut shard = self.shard_of(hash);
         let before = shard.partitions.len();
-        shard.replace(partition, answers, records, asked_at, clock.now());
+        let is_forgotten = shard
+            .forgotten_at(hash)
+            .is_some_and(|forgotten_at| asked_at <= forgotten_at);
+        let new = if is_forgotten { Records::new() } else { records };
+        shard.replace(partition, answers, new, asked_at, clock.now());
         self.count(before, &shard);
     }
 
@@ -211,9 +222,11 @@ impl Denials {
         if !self.is_used.load(Ordering::SeqCst) {
             return;
         }
-        let mut shard = self.shard(partition);
+        let hash = self.hash(partition);
+        let mut shard = self.shard_of(hash);
         let before = shard.partitions.len();
-        shard.forgotten_at = shard.forgotten_at.max(Some(clock.now()));
+        let forgotten_at = shard.forgotten_at(hash);
+        *forgotten_at = (*forgotten_at).max(Some(clock.now()));
         shard.partitions.remove(partition);
         self.count(before, &shard);
     }
@@ -226,15 +239,28 @@ impl Denials {
         }
     }
 
-    /// By a hash with a random key, so that nobody can choose keys that meet in one shard.
     fn shard(&self, partition: PartitionId) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(partition);
+        self.shard_of(self.hash(partition))
+    }
+
+    /// With a random key, so that nobody can choose keys that meet in one shard.
+    fn hash(&self, partition: PartitionId) -> u64 {
+        self.hasher.hash_one(partition)
+    }
+
+    fn shard_of(&self, hash: u64) -> MutexGuard<'_, Shard> {
         let shard = &self.shards[(hash >> 32) as usize & (self.shards.len() - 1)];
         shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shard {
+    /// When something was given back to the partition of this hash, or to another one that shares the moment.
+    fn forgotten_at(&mut self, hash: u64) -> &mut Option<Timestamp> {
+        let moment = hash as usize & (self.forgotten_at.len() - 1);
+        &mut self.forgotten_at[moment]
+    }
+
     #[inline]
     fn look_up(&mut self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) {
         let Some(records) = self.partitions.get_mut(part.partition()) else {
@@ -295,8 +321,7 @@ impl Shard {
             records.retain(|record| !is_answered(record) && !record.is_over(now));
             is_empty = records.is_empty();
         }
-        let is_forgotten = self.forgotten_at.is_some_and(|forgotten_at| asked_at <= forgotten_at);
-        if new.is_empty() || is_forgotten {
+        if new.is_empty() {
             if is_empty {
                 self.partitions.remove(partition);
             }
