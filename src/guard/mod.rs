@@ -2,6 +2,7 @@
 //! and what happens when all of that fails.
 
 mod denials;
+mod trial;
 mod unit_leases;
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
@@ -197,7 +198,12 @@ impl Guard {
             Asked::Answered(Err(error)) => self.without_store(spare, &error),
             Asked::UnderWay(call) => {
                 let guard = Arc::clone(self);
-                let decision = async move { guard.wait(call, deadline, spare).await };
+                let Some(runtime) = trial::runtime(&call) else {
+                    let decision = async move { guard.conclude(guard.finish(call, deadline).await, spare).await };
+                    return Deciding::Waiting(Box::pin(self.log.waiting(decision)));
+                };
+                let answer = trial::begin(&runtime, self, call, deadline);
+                let decision = async move { guard.conclude(answer.await, spare).await };
                 Deciding::Waiting(Box::pin(self.log.waiting(decision)))
             }
         }
@@ -267,8 +273,8 @@ impl Guard {
         decision.holds_slots().then(|| self.log.slots_held())
     }
 
-    async fn wait(self: Arc<Self>, call: UnderWay, deadline: Duration, spare: Option<Plan>) -> Decision {
-        match self.finish(call, deadline).await {
+    async fn conclude(&self, result: Result<Decision, StoreError>, spare: Option<Plan>) -> Decision {
+        match result {
             Ok(decision) => decision,
             Err(error) => self.without_store(spare, &error).decided().await,
         }
@@ -321,6 +327,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Moody {
         is_away: AtomicBool,
+        is_slow: AtomicBool,
         calls: AtomicUsize,
         store: MemoryStore,
     }
@@ -330,6 +337,13 @@ mod tests {
             self.calls.fetch_add(1, Ordering::SeqCst);
             if self.is_away.load(Ordering::SeqCst) {
                 return AcquireFuture::boxed(std::future::pending());
+            }
+            if self.is_slow.load(Ordering::SeqCst) {
+                let decided = self.store.clone();
+                return AcquireFuture::boxed(async move {
+                    tokio::task::yield_now().await;
+                    decided.acquire(plan).await
+                });
             }
             self.store.acquire(plan)
         }
@@ -417,6 +431,44 @@ mod tests {
         for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
             assert_eq!(scene.decide().await, expected);
         }
+    }
+
+    /// Otherwise somebody who gives up all of its requests could keep the circuit open, and with it the layer.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_given_up_does_not_keep_the_circuit_open() {
+        let scene = Scene::new(FailureMode::Open, None);
+        scene.store.is_away.store(true, Ordering::SeqCst);
+        for _ in 0..5 {
+            scene.decide().await;
+        }
+        scene.store.is_away.store(false, Ordering::SeqCst);
+        scene.store.is_slow.store(true, Ordering::SeqCst);
+        scene.clock.advance(Duration::from_millis(100));
+        let mut given_up = Box::pin(scene.decide());
+        assert!(futures_util::poll!(&mut given_up).is_pending());
+        drop(given_up);
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
+            assert_eq!(scene.decide().await, expected, "what was given up is not charged");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_not_polled_any_more_does_not_keep_the_circuit_open() {
+        let scene = Scene::new(FailureMode::Open, None);
+        scene.store.is_away.store(true, Ordering::SeqCst);
+        for _ in 0..5 {
+            scene.decide().await;
+        }
+        scene.clock.advance(Duration::from_millis(100));
+        let mut left_alone = Box::pin(scene.decide());
+        assert!(futures_util::poll!(&mut left_alone).is_pending());
+        let _ = tokio::time::timeout(Duration::from_millis(51), std::future::pending::<()>()).await;
+        scene.store.is_away.store(false, Ordering::SeqCst);
+        scene.clock.advance(Duration::from_millis(500));
+        assert_eq!(scene.decide().await, Outcome::Allowed);
     }
 
     #[tokio::test(start_paused = true)]
