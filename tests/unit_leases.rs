@@ -50,6 +50,8 @@ enum Timing {
 struct Probe<S> {
     store: Arc<S>,
     timing: Mutex<Timing>,
+    /// If set, resets are made when there is a permit.
+    reset: Mutex<Option<Arc<Semaphore>>>,
     calls: AtomicUsize,
     settlements: AtomicUsize,
 }
@@ -59,6 +61,7 @@ impl<S: Store> Probe<S> {
         Arc::new(Self {
             store: Arc::new(store),
             timing: Mutex::new(timing),
+            reset: Mutex::default(),
             calls: AtomicUsize::default(),
             settlements: AtomicUsize::default(),
         })
@@ -107,7 +110,14 @@ impl<S: Store> Store for Probe<S> {
     }
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.store.reset(plan)
+        let store = Arc::clone(&self.store);
+        match self.reset.lock().unwrap().clone() {
+            Some(permits) => StoreFuture::boxed(async move {
+                permits.acquire_owned().await.unwrap().forget();
+                store.reset(plan).await
+            }),
+            None => store.reset(plan),
+        }
     }
 
     fn peek(&self, plan: Plan) -> AcquireFuture {
@@ -464,6 +474,29 @@ async fn a_block_that_is_under_way_during_a_reset_is_not_spent() {
     assert_eq!(scene.store.settlements(), 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_block_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() {
+    let scene = Scene::new(Timing::Later);
+    let (layer, other) = (scene.layer([daily(1_000, 100)]), scene.layer([daily(1_000, 100)]));
+    assert_eq!(allowed(&layer, 70).await, 70);
+    let permits = Arc::new(Semaphore::new(0));
+    *scene.store.reset.lock().unwrap() = Some(Arc::clone(&permits));
+    let reset = tokio::spawn({
+        let admin = layer.admin();
+        async move { admin.reset("alice").await }
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(allowed(&layer, 70).await, 70);
+    permits.add_permits(1);
+    reset.await.unwrap().unwrap();
+
+    // What is spent from now on is charged, and what is given back was charged.
+    let spent = allowed(&layer, 20).await + allowed(&other, 50).await;
+    drop(layer);
+    scene.advance(GIVEN_BACK).await;
+    assert_eq!(left(&other).await, 1_000 - spent as u64);
+}
+
 /// A layer that takes its next block of 16 units when there is a permit.
 async fn waiting_scene() -> (Scene, RateLimitLayer, Arc<Semaphore>) {
     let scene = Scene::new(Timing::AtOnce);
@@ -613,6 +646,22 @@ async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
     assert_eq!(fallback.calls(), 20);
     let shown = remaining(&send(&layer, 1).await);
     assert_eq!(shown, 1_000 - 21);
+}
+
+/// Whoever names a cost that cannot be does not have everybody ask the store again.
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alone() {
+    for cost in [2_000, 990] {
+        let scene = Scene::new(Timing::Later);
+        let layer = scene.layer([daily(1_000, 100)]);
+        assert_eq!(allowed(&layer, 130).await, 130);
+        let (before, calls) = (left(&layer).await, scene.store.calls());
+        assert!(before < 870, "a part of a block is held");
+        assert_eq!(send(&layer, cost).await.outcome(), Outcome::Refused);
+        assert_eq!((left(&layer).await, scene.store.settlements()), (before, 0), "{cost}");
+        assert_eq!(scene.store.calls(), calls + 1, "{cost}");
+        assert_eq!(allowed(&layer, 870).await, 870);
+    }
 }
 
 #[test]

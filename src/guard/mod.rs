@@ -260,8 +260,9 @@ impl Guard {
     /// Forgets what a plan's partitions have used, also if the store has forgotten a part of it only, and what of it this
     /// instance has taken in advance.
     pub(crate) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
-        self.unit_leases.forget(plan.partition());
+        let resetting = self.unit_leases.reset(plan.partition());
         let reset = self.store.reset(plan.clone()).await;
+        drop(resetting);
         for part in plan.parts() {
             self.denials.forget(part.partition(), &self.clock);
         }

@@ -58,6 +58,8 @@ struct Holdings {
     settling: Settling,
     clock: Clock,
     next_id: AtomicU64,
+    /// Partitions that are being reset.
+    resets: Mutex<Vec<PartitionId>>,
     /// The task that gives back.
     task: Mutex<Option<AbortHandle>>,
 }
@@ -101,7 +103,8 @@ async fn decide_by_store(guard: Arc<Guard>, plan: Plan, terms: BlockTerms) -> De
     }
 }
 
-/// Has the store decide one request. Before it is refused, a rest that was too small for it goes back.
+/// Has the store decide one request. Before it is refused, a rest that was too small for it goes back, if both together
+/// may be enough.
 async fn alone(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
     let holdings = &guard.unit_leases.0;
     let decision = ask(guard, plan.clone(), deadline).await;
@@ -111,7 +114,7 @@ async fn alone(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
     if let Some(decision) = holdings.spend(&plan) {
         return decision;
     }
-    let Some(mut rest) = holdings.take_rest(&plan) else {
+    let Some(mut rest) = holdings.take_rest(&plan, &decision) else {
         return decision;
     };
     match timeout_at(deadline, rest.give_back()).await {
@@ -141,6 +144,16 @@ async fn ask(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
     decision
 }
 
+/// Whether a request that was refused may pass once so many units are given back.
+fn may_suffice(units: u64, refusal: &Decision) -> bool {
+    let mut violated = refusal.violated();
+    violated.all(|allowance| {
+        // Nobody remembers what is left, only whether the request ever passes.
+        let may_be_enough = || allowance.remaining().saturating_add(units) >= allowance.cost();
+        allowance.retry_after().is_some() && (refusal.is_remembered() || may_be_enough())
+    })
+}
+
 fn too_late() -> StoreError {
     StoreError::new(StoreErrorKind::TimedOut, "no units were there within the deadline")
 }
@@ -153,14 +166,38 @@ impl UnitLeases {
             settling,
             clock,
             next_id: AtomicU64::new(0),
+            resets: Mutex::default(),
             task: Mutex::default(),
         }))
     }
 
-    /// Nothing that is held of a partition is spent or given back any more: it is reset.
-    pub(super) fn forget(&self, partition: PartitionId) {
+    /// Nothing that is held of a partition is spent or given back any more, and nothing is taken in advance until it is
+    /// reset: nobody would know whether that has forgotten it.
+    pub(super) fn reset(&self, partition: PartitionId) -> Resetting {
+        lock(&self.0.resets).push(partition);
+        let resetting = Resetting {
+            partition,
+            holdings: Arc::clone(&self.0),
+        };
         if let Some(holding) = self.0.shard(partition).get_mut(partition) {
             holding.forget();
+        }
+        resetting
+    }
+}
+
+/// A partition that is being reset, until this is dropped.
+#[must_use = "the reset is over when this is dropped"]
+pub(super) struct Resetting {
+    partition: PartitionId,
+    holdings: Arc<Holdings>,
+}
+
+impl Drop for Resetting {
+    fn drop(&mut self) {
+        let mut resets = lock(&self.holdings.resets);
+        if let Some(own) = resets.iter().position(|partition| *partition == self.partition) {
+            resets.swap_remove(own);
         }
     }
 }
@@ -211,6 +248,9 @@ impl Holdings {
         _older = (!holding.is_about(part.policies()))
             .then(|| std::mem::replace(holding, Holding::new(part.policies().clone())));
         _over = holding.take_over(now);
+        if lock(&self.resets).contains(&partition) {
+            return Step::Alone;
+        }
         holding.step(plan, terms, now, id).map_take(|units| Take {
             id,
             plan: plan.costing(units),
@@ -221,15 +261,18 @@ impl Holdings {
         })
     }
 
-    /// What is left of a block and is too little for a request.
-    fn take_rest(&self, plan: &Plan) -> Option<Box<Block>> {
+    /// What is left of a block, is too little for a request, and may be enough with what the store had left when it refused
+    /// that.
+    fn take_rest(&self, plan: &Plan, refusal: &Decision) -> Option<Box<Block>> {
         let part = plan.only_part()?;
         let mut shard = self.shard(part.partition());
         let holding = shard.get_mut(part.partition())?;
         if !holding.is_about(part.policies()) {
             return None;
         }
-        holding.block.take()
+        holding
+            .block
+            .take_if(|block| block.rest() > 0 && may_suffice(block.rest(), refusal))
     }
 
     /// Sees to it that somebody gives back what is not spent in time.
