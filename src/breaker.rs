@@ -41,6 +41,8 @@ struct Circuit {
     failures: AtomicU32,
     /// How often the store was found unreachable by a call that began after the time before.
     losses: AtomicU32,
+    /// How often the circuit has opened.
+    openings: AtomicU32,
     /// Calls that found the circuit open.
     refused: AtomicU64,
     trial: Mutex<Trial>,
@@ -59,8 +61,8 @@ struct Trial {
 /// How a call may go on.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// The circuit is closed, and this many losses were known when the call began.
-    Closed { losses: u32 },
+    /// The circuit is closed, and this many losses and openings were known when the call began.
+    Closed { losses: u32, openings: u32 },
     /// The circuit is half-open, and this call is the one that tries.
     HalfOpen(TrialGuard),
     /// The circuit is open.
@@ -77,6 +79,7 @@ impl Breaker {
             is_open: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             losses: AtomicU32::new(0),
+            openings: AtomicU32::new(0),
             refused: AtomicU64::new(0),
             trial: Mutex::default(),
             clock,
@@ -116,8 +119,10 @@ impl Breaker {
         let failure = error.filter(|error| error.opens_circuit());
         match (admission, failure) {
             (Admission::Closed { .. }, None) => self.0.succeeded(),
-            (Admission::Closed { losses }, Some(error)) => {
-                if self.0.is_news(losses, error) {
+            (Admission::Closed { losses, openings }, Some(error)) => {
+                // What was under way when the circuit opened says nothing about the time since.
+                let is_of_now = openings == self.0.openings.load(Ordering::Relaxed);
+                if is_of_now && self.0.is_news(losses, error) {
                     self.0.failed(error);
                 }
             }
@@ -136,6 +141,7 @@ impl Circuit {
     fn closed(&self) -> Admission {
         Admission::Closed {
             losses: self.losses.load(Ordering::Relaxed),
+            openings: self.openings.load(Ordering::Relaxed),
         }
     }
 
@@ -166,6 +172,7 @@ impl Circuit {
         if !self.is_open.load(Ordering::Acquire) {
             trial.pause = Breaker::FIRST_PAUSE;
             trial.at = self.clock.now().saturating_add(jittered(trial.pause));
+            self.openings.fetch_add(1, Ordering::Relaxed);
             self.is_open.store(true, Ordering::Release);
             self.log.opened(error);
         }
@@ -296,6 +303,26 @@ mod tests {
         let under_way: Vec<_> = (0..Breaker::FAILURES).map(|_| breaker.admit()).collect();
         for admission in under_way {
             breaker.record(admission, Some(&failure()));
+        }
+        assert!(matches!(breaker.admit(), Admission::Refused));
+    }
+
+    /// With a deadline that is longer than the pause, calls that went to a store that was away end when it is back.
+    #[test]
+    fn what_was_under_way_when_the_circuit_opened_does_not_open_it_again() {
+        let (clock, breaker) = manual();
+        let mut under_way: Vec<_> = (0..3 * Breaker::FAILURES).map(|_| breaker.admit()).collect();
+        for admission in under_way.drain(..Breaker::FAILURES as usize) {
+            breaker.record(admission, Some(&failure()));
+        }
+        clock.advance(Breaker::FIRST_PAUSE);
+        breaker.record(breaker.admit(), None);
+        for admission in under_way {
+            breaker.record(admission, Some(&failure()));
+        }
+        assert!(matches!(breaker.admit(), Admission::Closed { .. }));
+        for _ in 0..Breaker::FAILURES {
+            breaker.record(breaker.admit(), Some(&failure()));
         }
         assert!(matches!(breaker.admit(), Admission::Refused));
     }
