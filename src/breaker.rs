@@ -339,6 +339,17 @@ mod tests {
     }
 
     #[test]
+    fn failures_from_before_a_try_that_succeeded_are_forgotten() {
+        let (clock, breaker) = opened();
+        clock.advance(Breaker::FIRST_PAUSE);
+        breaker.record(breaker.admit(), None);
+        for _ in 1..Breaker::FAILURES {
+            breaker.record(breaker.admit(), Some(&failure()));
+            assert!(matches!(breaker.admit(), Admission::Closed { .. }));
+        }
+    }
+
+    #[test]
     fn a_failed_try_doubles_the_pause_up_to_its_bound() {
         let (clock, breaker) = opened();
         let mut pause = Breaker::FIRST_PAUSE;

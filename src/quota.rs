@@ -457,7 +457,7 @@ impl QuotaPolicy {
     ///   each caller. Keep that far below the quota; a tenth is a good choice. What an instance holds when it is killed is
     ///   used up, as is a block whose fetching was not answered in time.
     /// - **What is shown** is what the store had left when the block was taken, less what this instance has charged since.
-    /// - **While a quota is used up**, each request asks the store for itself again, also those that are refused.
+    /// - **While a quota is used up**, each request is charged or refused for itself again, as without the setting.
     /// - **While the store is away**, what is held is still spent; then it is up to the
     ///   [`FailureMode`](crate::FailureMode).
     /// - **A [reset](crate::AdminHandle::reset)** forgets what this instance holds. What others hold is spent or given back

@@ -9,7 +9,7 @@ use std::{
     convert::Infallible,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -53,6 +53,8 @@ struct Probe<S> {
     /// If set, resets are made when there is a permit.
     reset: Mutex<Option<Arc<Semaphore>>>,
     calls: AtomicUsize,
+    /// For how many units it was asked last.
+    asked: AtomicU64,
     settlements: AtomicUsize,
 }
 
@@ -63,6 +65,7 @@ impl<S: Store> Probe<S> {
             timing: Mutex::new(timing),
             reset: Mutex::default(),
             calls: AtomicUsize::default(),
+            asked: AtomicU64::default(),
             settlements: AtomicUsize::default(),
         })
     }
@@ -75,6 +78,10 @@ impl<S: Store> Probe<S> {
         self.calls.load(Ordering::SeqCst)
     }
 
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+
     fn settlements(&self) -> usize {
         self.settlements.load(Ordering::SeqCst)
     }
@@ -83,6 +90,8 @@ impl<S: Store> Probe<S> {
 impl<S: Store> Store for Probe<S> {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         self.calls.fetch_add(1, Ordering::SeqCst);
+        let units = plan.charges().next().unwrap().cost();
+        self.asked.store(units, Ordering::SeqCst);
         let store = Arc::clone(&self.store);
         match self.timing.lock().unwrap().clone() {
             Timing::AtOnce => store.acquire(plan),
@@ -437,6 +446,15 @@ async fn new_rules_are_not_served_from_old_blocks() {
     assert_eq!(allowed(&layer, 70).await, 10);
     scene.advance(GIVEN_BACK).await;
     assert_eq!(left(&layer).await, 0);
+
+    let hourly = QuotaPolicy::per_hour("hourly", 50).with_unit_block(10);
+    layer
+        .rules()
+        .replace(Rules::new().policy(daily(200, 100)).policy(hourly.clone()))
+        .unwrap();
+    assert_eq!(allowed(&layer, 30).await, 30);
+    layer.rules().replace(Rules::new().policy(hourly)).unwrap();
+    assert_eq!(allowed(&layer, 30).await, 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -492,9 +510,12 @@ async fn a_block_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() 
 
     // What is spent from now on is charged, and what is given back was charged.
     let spent = allowed(&layer, 20).await + allowed(&other, 50).await;
+    let calls = scene.store.calls();
+    assert_eq!(allowed(&layer, 200).await, 200);
+    assert!(scene.store.calls() < calls + 10, "it takes blocks again");
     drop(layer);
     scene.advance(GIVEN_BACK).await;
-    assert_eq!(left(&other).await, 1_000 - spent as u64);
+    assert_eq!(left(&other).await, 1_000 - spent as u64 - 200);
 }
 
 /// A layer that takes its next block of 16 units when there is a permit.
@@ -657,11 +678,85 @@ async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alon
         assert_eq!(allowed(&layer, 130).await, 130);
         let (before, calls) = (left(&layer).await, scene.store.calls());
         assert!(before < 870, "a part of a block is held");
-        assert_eq!(send(&layer, cost).await.outcome(), Outcome::Refused);
+        for _ in 0..5 {
+            assert_eq!(send(&layer, cost).await.outcome(), Outcome::Refused);
+        }
         assert_eq!((left(&layer).await, scene.store.settlements()), (before, 0), "{cost}");
         assert_eq!(scene.store.calls(), calls + 1, "{cost}");
-        assert_eq!(allowed(&layer, 870).await, 870);
+        // What is remembered says nothing about what is left: the next call takes a block again.
+        while scene.store.calls() == calls + 1 {
+            assert_eq!(outcome(&layer).await, Outcome::Allowed);
+        }
+        assert_eq!(scene.store.asked(), 100);
+        scene.advance(GIVEN_BACK).await;
+        let left = left(&layer).await;
+        assert_eq!(allowed(&layer, 1_000).await as u64, left);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_once_the_block_is_used_up_asks_once() {
+    let scene = Scene::new(Timing::AtOnce);
+    let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
+    assert_eq!(allowed(&layer, 31).await, 31);
+    assert_eq!(send(&other, 1_000 - 31).await.outcome(), Outcome::Allowed);
+    // The next block is refused to it, and the one after that is none any more.
+    assert_eq!(outcome(&layer).await, Outcome::Refused);
+    let calls = scene.store.calls();
+    assert_eq!(outcome(&layer).await, Outcome::Refused);
+    assert_eq!((scene.store.calls(), scene.store.settlements()), (calls + 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_and_what_the_store_has_left_are_enough_together_also_when_a_block_is_refused() {
+    let scene = Scene::new(Timing::AtOnce);
+    let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
+    // Blocks of 1, 2, 4, 8 and 16, and 13 of another 16.
+    assert_eq!(allowed(&layer, 31 + 13).await, 44);
+    assert_eq!(send(&other, 1_000 - 47 - 3).await.outcome(), Outcome::Allowed);
+    let calls = scene.store.calls();
+    assert_eq!(send(&layer, 5).await.outcome(), Outcome::Allowed);
+    assert_eq!(
+        scene.store.calls(),
+        calls + 3,
+        "a block, alone, and alone with the rest"
+    );
+    assert_eq!(allowed(&layer, 5).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_counts_towards_the_block_that_may_be_held() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 16)]);
+    assert_eq!(allowed(&layer, 31 + 13).await, 44);
+    assert_eq!(send(&layer, 5).await.outcome(), Outcome::Allowed);
+    assert_eq!(scene.store.asked(), 16 - 3);
+}
+
+/// What a bucket has filled up with by itself is not given back again, and nothing else is held back.
+#[tokio::test(start_paused = true)]
+async fn what_a_bucket_is_given_back_late_is_what_was_not_spent() {
+    let scene = Scene::new(Timing::AtOnce);
+    let policy = QuotaPolicy::per_second("p", 100).with_burst_capacity(60);
+    let layer = scene.layer([policy.with_unit_block(20)]);
+    // Blocks of 1, 2 and 4, and one of another 8.
+    assert_eq!(allowed(&layer, 8).await, 8);
+    assert_eq!((scene.store.asked(), left(&layer).await), (8, 45));
+    // Ten units later, of which two were not needed.
+    scene.advance(Duration::from_millis(100)).await;
+    assert_eq!((scene.store.settlements(), left(&layer).await), (1, 60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_clock_was_set_back_what_is_held_is_given_back() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 100)]);
+    scene.advance(Duration::from_secs(10)).await;
+    assert_eq!(allowed(&layer, 70).await, 70);
+    assert!(left(&layer).await < 930);
+    scene.clock.set(START);
+    scene.advance(Duration::from_secs(5)).await;
+    assert_eq!(left(&layer).await, 930);
 }
 
 #[test]

@@ -347,6 +347,136 @@ fn a_flood_of_keys_never_exceeds_the_capacity() {
     }
 }
 
+/// A memory of refusals, and who may be asked about them, at one moment.
+struct Memory {
+    clock: Clock,
+    store: MemoryStore,
+    denials: Arc<Denials>,
+}
+
+impl Memory {
+    fn new() -> Self {
+        let clock = Clock::manual(World::START);
+        let memory = Self {
+            store: MemoryStore::on(clock.clone()),
+            denials: Arc::new(Denials::new(8)),
+            clock,
+        };
+        memory.denials.asked(&memory.clock);
+        memory
+    }
+
+    fn ask(&self, plan: &Plan) -> Decision {
+        self.store.acquire(plan.clone()).now_or_never().unwrap().unwrap()
+    }
+
+    /// Has the store refuse a plan, which is remembered.
+    fn refuse(&self, plan: &Plan) {
+        while self.ask(plan).outcome() == Outcome::Allowed {}
+        self.denials.learn(&self.ask(plan), self.clock.now(), &self.clock);
+        assert!(self.remembers(plan));
+    }
+
+    fn remembers(&self, plan: &Plan) -> bool {
+        self.denials.refuse(plan, &self.clock).is_some()
+    }
+}
+
+fn user(name: &str) -> PartitionId {
+    Scope::new("world").partition(&PartitionKey::new("user", name))
+}
+
+#[test]
+fn an_answer_that_was_overtaken_takes_nothing_from_what_is_known() {
+    let memory = Memory::new();
+    let plan = Plan::new(checked([QuotaPolicy::per_day("day", 5)]), alice(), 1);
+    let (asked_at, overtaken) = (memory.clock.now(), memory.ask(&plan));
+    memory.clock.advance(Duration::from_micros(1));
+    memory.refuse(&plan);
+    memory.denials.learn(&overtaken, asked_at, &memory.clock);
+    assert!(memory.remembers(&plan));
+}
+
+#[test]
+fn what_was_asked_up_to_the_moment_of_a_refund_is_not_remembered() {
+    let memory = Memory::new();
+    let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
+    memory.refuse(&plan);
+    memory.denials.forget(alice(), &memory.clock);
+    let refused = memory.ask(&plan);
+    memory.denials.learn(&refused, memory.clock.now(), &memory.clock);
+    assert!(!memory.remembers(&plan));
+    memory.clock.advance(Duration::from_micros(1));
+    memory.denials.learn(&refused, memory.clock.now(), &memory.clock);
+    assert!(memory.remembers(&plan));
+}
+
+#[test]
+fn a_refund_to_several_is_seen_by_all_of_them() {
+    let memory = Memory::new();
+    let policies = checked([QuotaPolicy::per_day("day", 2)]);
+    let both = Plan::new(policies.clone(), alice(), 1).and(policies.clone(), user("bob"));
+    let charged = memory.ask(&both);
+    let own = [alice(), user("bob")].map(|user| Plan::new(policies.clone(), user, 1));
+    own.iter().for_each(|plan| memory.refuse(plan));
+    let settling = Settling::new(
+        Arc::new(memory.store.clone()),
+        Arc::clone(&memory.denials),
+        memory.clock.clone(),
+    );
+    drop(settling.settle(Settlement::unused(&charged)));
+    assert!(own.iter().all(|plan| !memory.remembers(plan)));
+}
+
+/// Rules that change all the time, for a caller in many tiers, say.
+#[test]
+fn of_one_partition_no_more_is_remembered_than_a_layer_has_policies() {
+    let memory = Memory::new();
+    for number in 1..=40 {
+        let plan = Plan::new(checked([QuotaPolicy::per_day("day", number)]), alice(), 41);
+        memory
+            .denials
+            .learn(&memory.ask(&plan), memory.clock.now(), &memory.clock);
+    }
+    let remembered = |memory: &Memory| {
+        let mut shard = memory.denials.shard(alice());
+        shard.partitions.get_mut(alice()).map_or(0, |records| records.len())
+    };
+    assert_eq!(remembered(&memory), MAX_POLICIES);
+    // What is over makes room.
+    memory.clock.advance(record::LIFE);
+    memory.refuse(&Plan::new(checked([QuotaPolicy::per_day("other", 1)]), alice(), 1));
+    assert_eq!(remembered(&memory), 1);
+}
+
+#[test]
+fn after_a_clock_was_set_back_nothing_is_remembered_from_the_time_to_come() {
+    let memory = Memory::new();
+    let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
+    memory.refuse(&plan);
+    memory.clock.set(Timestamp::from_micros(World::START.as_micros() - 1));
+    assert!(!memory.remembers(&plan));
+}
+
+/// L15
+#[test]
+fn when_a_refusal_is_nearly_a_second_old_one_request_asks_and_the_others_do_not_wait_for_it() {
+    let mut world = World::new(1, Duration::from_micros(500), 64);
+    let _context = world.runtime.enter();
+    let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
+    world.instances[0].decide(plan.clone());
+    for _ in 0..2 {
+        world.clock.advance(Duration::from_micros(500));
+        world.instances[0].answers = world.instances[0].answers();
+    }
+    let before = world.instances[0].calls();
+    world.clock.advance(Duration::from_millis(900));
+    let asked = (0..100)
+        .filter(|_| world.instances[0].decide(plan.clone()).is_none())
+        .count();
+    assert_eq!((asked, world.instances[0].calls() - before), (1, 1));
+}
+
 /// The documentation of the setting says 5 MB for 16 384 partitions.
 #[test]
 fn a_partition_takes_less_than_300_bytes() {

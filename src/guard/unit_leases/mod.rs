@@ -42,7 +42,7 @@ use super::{Asked, Deciding, Guard, Settling};
 use crate::{
     bounded_map::BoundedMap,
     clock::{Clock, Timestamp},
-    decision::{Decision, Outcome},
+    decision::{Allowance, Decision, Outcome},
     error::{StoreError, StoreErrorKind},
     partition::PartitionId,
     plan::Plan,
@@ -144,14 +144,11 @@ async fn ask(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
     decision
 }
 
-/// Whether a request that was refused may pass once so many units are given back.
+/// Whether a request that the store has refused may pass once so many units are given back. Where a refusal is remembered,
+/// that was looked at when the store gave it.
 fn may_suffice(units: u64, refusal: &Decision) -> bool {
-    let mut violated = refusal.violated();
-    violated.all(|allowance| {
-        // Nobody remembers what is left, only whether the request ever passes.
-        let may_be_enough = || allowance.remaining().saturating_add(units) >= allowance.cost();
-        allowance.retry_after().is_some() && (refusal.is_remembered() || may_be_enough())
-    })
+    let may_be_enough = |allowance: Allowance<'_>| allowance.remaining().saturating_add(units) >= allowance.cost();
+    !refusal.is_remembered() && refusal.violated().all(may_be_enough)
 }
 
 fn too_late() -> StoreError {
