@@ -448,12 +448,13 @@ async fn new_rules_are_not_served_from_old_blocks() {
     assert_eq!(left(&layer).await, 0);
 
     let hourly = QuotaPolicy::per_hour("hourly", 50).with_unit_block(10);
+    layer.rules().replace(Rules::new().policy(hourly.clone())).unwrap();
+    assert_eq!(allowed(&layer, 30).await, 30);
+    assert!(left(&layer).await < 20, "a part of a block is held");
     layer
         .rules()
-        .replace(Rules::new().policy(daily(200, 100)).policy(hourly.clone()))
+        .replace(Rules::new().policy(hourly).policy(daily(200, 100)))
         .unwrap();
-    assert_eq!(allowed(&layer, 30).await, 30);
-    layer.rules().replace(Rules::new().policy(hourly)).unwrap();
     assert_eq!(allowed(&layer, 30).await, 20);
 }
 

@@ -144,11 +144,11 @@ async fn ask(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
     decision
 }
 
-/// Whether a request that the store has refused may pass once so many units are given back. Where a refusal is remembered,
-/// that was looked at when the store gave it.
+/// Whether a request that was refused may pass once so many units are given back. Where the refusal is remembered, nothing is
+/// known to be left: that was looked at when the store gave it.
 fn may_suffice(units: u64, refusal: &Decision) -> bool {
     let may_be_enough = |allowance: Allowance<'_>| allowance.remaining().saturating_add(units) >= allowance.cost();
-    !refusal.is_remembered() && refusal.violated().all(may_be_enough)
+    refusal.violated().all(may_be_enough)
 }
 
 fn too_late() -> StoreError {
@@ -267,9 +267,7 @@ impl Holdings {
         if !holding.is_about(part.policies()) {
             return None;
         }
-        holding
-            .block
-            .take_if(|block| block.rest() > 0 && may_suffice(block.rest(), refusal))
+        holding.block.take_if(|block| may_suffice(block.rest(), refusal))
     }
 
     /// Sees to it that somebody gives back what is not spent in time.
