@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
 
+mod later_store;
 #[path = "support/load.rs"]
 #[allow(
     dead_code,
@@ -25,12 +26,13 @@ use std::{
 
 use tokio::{task::JoinSet, time::sleep};
 use tower_quota::{
-    Access, AccessList, AcquireFuture, Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan,
-    QuotaPolicy, RateLimitLayer, RedisStore, Rules, RulesHandle, Scope, Settlement, Store, StoreFuture, Tiers,
+    Access, AccessList, Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy,
+    RateLimitLayer, RedisStore, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key,
 };
 
+use later_store::LaterStore;
 use load::{ask, outcome, until};
 use support::shared_server;
 
@@ -262,28 +264,6 @@ async fn for_30_seconds_nobody_is_refused_whom_old_and_new_rules_let_pass_and_no
     until("all blocks are given back", async || blocks.used().await == expected).await;
 }
 
-/// A memory store that has to be waited for, so that its refusals are remembered.
-#[derive(Debug)]
-struct Waited(MemoryStore);
-
-impl Store for Waited {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let store = self.0.clone();
-        AcquireFuture::boxed(async move {
-            tokio::task::yield_now().await;
-            store.acquire(plan).await
-        })
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
-    }
-}
-
 /// Low rates and higher ones, some of them twice in a row.
 fn rates(number: u64) -> Vec<QuotaPolicy> {
     let quota = [20, 60, 61, 200, 200, 90, 20][(number % 7) as usize];
@@ -318,7 +298,7 @@ impl Rehearsal {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let layer = |_| {
-            let layer = RateLimitLayer::builder(Waited(store.clone()))
+            let layer = RateLimitLayer::builder(LaterStore(store.clone()))
                 .scope("rehearsal")
                 .key(key::header("x-user-id"))
                 .rules(rules(rates(0)))
@@ -387,7 +367,7 @@ async fn what_administrators_do_takes_effect_at_once_although_refusals_are_remem
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let hour = |quota| rules([QuotaPolicy::per_hour("hour", quota)]);
     let access = AccessList::new(key::client_ip());
-    let layer = RateLimitLayer::builder(Waited(store))
+    let layer = RateLimitLayer::builder(LaterStore(store))
         .scope("administrators")
         .key(key::header("x-user-id"))
         .rules(hour(2))

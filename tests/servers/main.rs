@@ -11,6 +11,8 @@ mod grpc;
 mod handlers;
 mod hostile;
 mod hyper_server;
+#[path = "../later_store/mod.rs"]
+mod later_store;
 mod order;
 mod routers;
 mod stacks;
@@ -35,10 +37,11 @@ use tokio::{
 };
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_quota::{
-    AcquireFuture, MemoryStore, NoKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Settlement, Store,
-    StoreFuture,
+    MemoryStore, NoKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
     key::{self, KeyExtractor, PeerAddress},
 };
+
+use self::later_store::LaterStore;
 
 /// So many requests a day for each user id, or for each address if there is none; 403 if there is neither.
 fn limits(store: impl Store, scope: &str, quota: u64) -> RateLimitLayer {
@@ -54,28 +57,6 @@ fn limits_by(key: impl KeyExtractor, store: impl Store, scope: &str, quota: u64)
         .policy(QuotaPolicy::per_day("day", quota))
         // A machine that is busy with other tests must not make requests pass uncounted.
         .deadline(Duration::from_secs(60))
-}
-
-/// A store that has to be waited for, as one across a network.
-#[derive(Clone, Debug, Default)]
-struct LaterStore(MemoryStore);
-
-impl Store for LaterStore {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let store = self.0.clone();
-        AcquireFuture::boxed(async move {
-            tokio::task::yield_now().await;
-            store.acquire(plan).await
-        })
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
-    }
 }
 
 /// One layer for each way that a decision can go: known at once, and waited for.
