@@ -56,6 +56,8 @@ struct Trial {
     at: Timestamp,
     pause: Duration,
     is_running: bool,
+    /// Until then, the one that is running is waited for.
+    ends: Timestamp,
 }
 
 /// How a call may go on.
@@ -73,6 +75,8 @@ impl Breaker {
     const FAILURES: u32 = 5;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+    /// A trial that takes longer does not keep another one from trying: perhaps nobody polls it any more.
+    const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitLog>) -> Self {
         Self(Arc::new(Circuit {
@@ -97,11 +101,13 @@ impl Breaker {
         if !circuit.is_open.load(Ordering::Acquire) {
             return circuit.closed();
         }
-        if trial.is_running || circuit.clock.now() < trial.at {
+        let now = circuit.clock.now();
+        if now < if trial.is_running { trial.ends } else { trial.at } {
             circuit.refused.fetch_add(1, Ordering::Relaxed);
             return Admission::Refused;
         }
         trial.is_running = true;
+        trial.ends = now.saturating_add(Self::LONGEST_TRIAL);
         Admission::HalfOpen(TrialGuard(Arc::clone(circuit)))
     }
 
@@ -183,8 +189,10 @@ impl Circuit {
         let mut trial = self.trial();
         trial.is_running = false;
         self.failures.store(0, Ordering::Relaxed);
-        self.is_open.store(false, Ordering::Release);
-        self.log.closed(self.refused.swap(0, Ordering::Relaxed));
+        // Another trial may have closed it meanwhile.
+        if self.is_open.swap(false, Ordering::AcqRel) {
+            self.log.closed(self.refused.swap(0, Ordering::Relaxed));
+        }
     }
 
     // ## Half-open => Open

@@ -9,6 +9,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use self::{
     denials::{Denials, Settling},
+    trial::Trial,
     unit_leases::UnitLeases,
 };
 use crate::{
@@ -198,12 +199,12 @@ impl Guard {
             Asked::Answered(Err(error)) => self.without_store(spare, &error),
             Asked::UnderWay(call) => {
                 let guard = Arc::clone(self);
-                let Some(runtime) = trial::runtime(&call) else {
-                    let decision = async move { guard.conclude(guard.finish(call, deadline).await, spare).await };
+                if trial::is_trial(&call) {
+                    let trial = Trial::new(self, call, deadline);
+                    let decision = async move { guard.conclude(trial.await, spare).await };
                     return Deciding::Waiting(Box::pin(self.log.waiting(decision)));
-                };
-                let answer = trial::begin(&runtime, self, call, deadline);
-                let decision = async move { guard.conclude(answer.await, spare).await };
+                }
+                let decision = async move { guard.conclude(guard.finish(call, deadline).await, spare).await };
                 Deciding::Waiting(Box::pin(self.log.waiting(decision)))
             }
         }
@@ -466,9 +467,12 @@ mod tests {
         scene.clock.advance(Duration::from_millis(100));
         let mut left_alone = Box::pin(scene.decide());
         assert!(futures_util::poll!(&mut left_alone).is_pending());
-        let _ = tokio::time::timeout(Duration::from_millis(51), std::future::pending::<()>()).await;
         scene.store.is_away.store(false, Ordering::SeqCst);
-        scene.clock.advance(Duration::from_millis(500));
+        scene.clock.advance(Duration::from_millis(999));
+        assert_eq!(scene.decide().await, Outcome::FailedOpen);
+        scene.clock.advance(Duration::from_millis(1));
+        assert_eq!(scene.decide().await, Outcome::Allowed);
+        drop(left_alone);
         assert_eq!(scene.decide().await, Outcome::Allowed);
     }
 

@@ -1,71 +1,69 @@
-//! The call by which an open circuit tries the store, apart from the request that makes it.
+//! The call by which an open circuit tries the store.
 //!
-//! All others wait for its end. So it must not depend on whether its own request is given up, which may be what somebody
-//! wants who lives well without limits, nor on whether anybody polls that any more.
+//! All others wait for its end. So it goes on when its own request is given up, which may be what somebody wants who
+//! lives well without limits.
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
 
 use tokio::runtime::Handle;
 
 use super::{Guard, UnderWay};
-use crate::{
-    breaker::Admission,
-    decision::Decision,
-    error::{StoreError, StoreErrorKind},
-    settlement::Settlement,
-};
+use crate::{breaker::Admission, decision::Decision, error::StoreError, settlement::Settlement};
 
 type Answer = Result<Decision, StoreError>;
 
-/// Where a call goes on apart from its request: nowhere if it is no trial.
-pub(super) fn runtime(call: &UnderWay) -> Option<Handle> {
-    match call.admission {
-        Admission::HalfOpen(_) => Handle::try_current().ok(),
-        Admission::Closed { .. } | Admission::Refused => None,
-    }
-}
-
-/// Has a task finish a call.
-pub(super) fn begin(
-    runtime: &Handle,
-    guard: &Arc<Guard>,
-    call: UnderWay,
-    deadline: Duration,
-) -> impl Future<Output = Answer> + Send + use<> {
-    let guard = Arc::clone(guard);
-    let trial = runtime.spawn(async move {
-        let answer = guard.finish(call, deadline).await;
-        Unclaimed {
-            guard,
-            answer: Some(answer),
-        }
-    });
-    async move { trial.await.ok().and_then(Unclaimed::claim).unwrap_or_else(given_up) }
-}
-
-fn given_up() -> Answer {
-    Err(StoreError::new(
-        StoreErrorKind::Unavailable,
-        "the runtime of the call has ended",
-    ))
-}
-
-/// An answer for a request that may have been given up: what it has charged, and the slots that it holds, go back then.
-struct Unclaimed {
+/// A call that goes on in a task when it is dropped: what it charges, and the slots that it takes, go back then.
+pub(super) struct Trial {
     guard: Arc<Guard>,
-    answer: Option<Answer>,
+    /// None once it is answered.
+    answer: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
 }
 
-impl Unclaimed {
-    fn claim(mut self) -> Option<Answer> {
-        self.answer.take()
+/// Whether a call is the one that tries.
+pub(super) fn is_trial(call: &UnderWay) -> bool {
+    matches!(call.admission, Admission::HalfOpen(_))
+}
+
+impl Trial {
+    pub(super) fn new(guard: &Arc<Guard>, call: UnderWay, deadline: Duration) -> Self {
+        let asking = Arc::clone(guard);
+        Self {
+            guard: Arc::clone(guard),
+            answer: Some(Box::pin(async move { asking.finish(call, deadline).await })),
+        }
     }
 }
 
-impl Drop for Unclaimed {
+impl Future for Trial {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        let Some(answer) = &mut self.answer else {
+            return Poll::Pending;
+        };
+        let answer = ready!(answer.as_mut().poll(cx));
+        self.answer = None;
+        Poll::Ready(answer)
+    }
+}
+
+impl Drop for Trial {
     fn drop(&mut self) {
-        if let Some(Ok(decision)) = &self.answer {
-            self.guard.settle(decision, Settlement::unused(decision));
+        if let Some(answer) = self.answer.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let guard = Arc::clone(&self.guard);
+            drop(runtime.spawn(async move {
+                if let Ok(decision) = answer.await {
+                    guard.settle(&decision, Settlement::unused(&decision));
+                }
+            }));
         }
     }
 }
