@@ -249,6 +249,23 @@ async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from
     }
 }
 
+/// What a partition keeps is brought to the policies of each part in turn, and a log whose entries are all out of the
+/// window may be dropped by that.
+#[tokio::test]
+async fn a_charge_is_given_back_to_a_log_that_was_empty_when_two_parts_of_a_plan_shared_its_partition() {
+    let bench = Bench::new();
+    let run = u64::MAX - 30;
+    let log = bench.plan(run, &[(1, 0)], 1);
+    acquire(&bench, &log).await;
+    bench.clock.advance(Duration::from_secs(60));
+    let decisions = acquire(&bench, &bench.plan(run, &[(2, 0), (1, 0)], 2)).await;
+    for (store, decision) in bench.stores.iter().zip(&decisions) {
+        store.settle(settlement(decision, None)).await.unwrap();
+        let left = left(&store.peek(log.clone()).await.unwrap());
+        assert_eq!(left[0].1, 9);
+    }
+}
+
 #[tokio::test]
 async fn a_reset_forgets_all_partitions_of_a_plan() {
     let bench = Bench::new();

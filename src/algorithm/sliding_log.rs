@@ -28,7 +28,8 @@ pub(crate) struct LogReading {
     pub(crate) wait: u64,
     /// Microseconds until the oldest entry is out of the window; 0 if there is none.
     pub(crate) oldest_leaves: u64,
-    /// The number of the newest entry.
+    /// The number of the newest entry; 0 if there is none. What is out of the window does not count: a store may have
+    /// dropped it between this reading and its charge, or not.
     pub(crate) sequence: u64,
 }
 
@@ -102,13 +103,9 @@ impl Log {
     }
 
     pub(crate) fn read(&self, rule: &SlidingLog, now: u64, charge: u64) -> LogReading {
-        let sequence = self.0.back().map_or(0, |newest| newest.sequence);
         let first = self.first_counted(rule, now);
         let (Some(oldest), Some(newest)) = (self.0.get(first), self.0.back()) else {
-            return LogReading {
-                sequence,
-                ..LogReading::default()
-            };
+            return LogReading::default();
         };
         let before = oldest.total - oldest.cost;
         let used = newest.total - before;
@@ -125,7 +122,7 @@ impl Log {
             used,
             wait,
             oldest_leaves: leaves(oldest),
-            sequence,
+            sequence: newest.sequence,
         }
     }
 
@@ -135,8 +132,8 @@ impl Log {
 
     /// Adds an entry and lets go of those that are out of the window.
     pub(crate) fn add(&mut self, rule: &SlidingLog, now: u64, cost: u64) {
-        let (sequence, total) = self.0.back().map_or((0, 0), |newest| (newest.sequence, newest.total));
         self.0.drain(..self.first_counted(rule, now));
+        let (sequence, total) = self.0.back().map_or((0, 0), |newest| (newest.sequence, newest.total));
         self.0.push_back(Entry {
             at: now,
             sequence: sequence + 1,

@@ -71,8 +71,8 @@ impl Counter for SlidingLog {
     }
 
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {
-        let serial = self.entries.last().map_or(0, |newest| newest.serial) + 1;
         self.entries = self.counted(now).copied().collect();
+        let serial = self.entries.last().map_or(0, |newest| newest.serial) + 1;
         self.entries.push(Entry {
             at: now,
             serial,

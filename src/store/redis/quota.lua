@@ -255,7 +255,8 @@ for step = 1, steps do
       local amount, wait, oldest_leaves, sequence, total, before = 0, 0, 0, 0, 0, 0
       local oldest = redis.call(
         'ZRANGEBYSCORE', key, string.format('(%.0f', now - weight), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-      if newest[1] then sequence, total = read(ENTRY, newest[1]) end
+      -- Numbers begin anew where all that is left is out of the window.
+      if oldest[1] then sequence, total = read(ENTRY, newest[1]) end
       if oldest[1] and #oldest[1] == ENTRY_SIZE then
         local _, oldest_total, oldest_cost = read(ENTRY, oldest[1])
         before = oldest_total - oldest_cost
