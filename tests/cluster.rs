@@ -656,6 +656,29 @@ async fn a_node_that_hangs_or_is_killed_holds_nobody_and_limits_hold_after_its_r
     }
 }
 
+/// L9: whoever gives up all of its requests could live without limits if that looked like a node that does not answer.
+#[tokio::test]
+async fn requests_that_are_given_up_say_nothing_against_the_node_that_has_not_answered_them_yet() {
+    let cluster = RedisCluster::start(3, 0);
+    let layer = layer(&cluster);
+    let users = users_by_node(&cluster, "cluster", "user", 1).concat();
+    for user in &users {
+        until_decided(&layer, user).await;
+    }
+    let before = connections(&cluster);
+    for round in 0..10 {
+        cluster.nodes[0].pause();
+        for _ in 0..10 {
+            let given_up = timeout(Duration::from_millis(2), ask(&layer, &users[0])).await;
+            assert!(given_up.is_err());
+        }
+        cluster.nodes[0].resume();
+        assert_ne!(outcome(&layer, &users[0]).await, Outcome::FailedOpen, "round {round}");
+    }
+    // One to each node asks for this.
+    assert_eq!(connections(&cluster), before + 3, "no connection was given up");
+}
+
 /// Connections that the nodes have accepted so far.
 fn connections(cluster: &RedisCluster) -> usize {
     let accepted = cluster.nodes.iter().map(|node| {

@@ -576,6 +576,21 @@ async fn when_who_takes_a_block_is_given_up_the_others_have_it_all_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_that_asks_for_itself_and_is_given_up_is_not_charged() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 16)]);
+    let permits = Arc::new(Semaphore::new(0));
+    scene.store.set(Timing::Held(Arc::clone(&permits)));
+    let mut request = Box::pin(outcome(&layer));
+    assert!(futures_util::poll!(&mut request).is_pending());
+    drop(request);
+    permits.add_permits(1);
+    pass(Duration::from_millis(1)).await;
+    assert_eq!((scene.store.calls(), scene.store.settlements()), (1, 1));
+    assert_eq!(left(&layer).await, 1_000);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_block_for_which_nobody_waits_any_more_is_not_lost() {
     let (scene, layer, permits) = waiting_scene().await;
     let mut request = Box::pin(outcome(&layer));

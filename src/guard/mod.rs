@@ -2,14 +2,14 @@
 //! and what happens when all of that fails.
 
 mod denials;
-mod trial;
 mod unit_leases;
+mod waiting;
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+pub(crate) use self::waiting::Waiting;
 use self::{
     denials::{Denials, Settling},
-    trial::Trial,
     unit_leases::UnitLeases,
 };
 use crate::{
@@ -112,7 +112,7 @@ impl CircuitLog for StoreLog {
 )]
 pub(crate) enum Deciding {
     Decided(Decision),
-    Waiting(Pin<Box<dyn Future<Output = Decision> + Send>>),
+    Waiting(Waiting),
 }
 
 /// A question to the store.
@@ -199,13 +199,13 @@ impl Guard {
             Asked::Answered(Err(error)) => self.without_store(spare, &error),
             Asked::UnderWay(call) => {
                 let guard = Arc::clone(self);
-                if trial::is_trial(&call) {
-                    let trial = Trial::new(self, call, deadline);
-                    let decision = async move { guard.conclude(trial.await, spare).await };
-                    return Deciding::Waiting(Box::pin(self.log.waiting(decision)));
-                }
-                let decision = async move { guard.conclude(guard.finish(call, deadline).await, spare).await };
-                Deciding::Waiting(Box::pin(self.log.waiting(decision)))
+                let decision = async move {
+                    match guard.finish(call, deadline).await {
+                        Ok(decision) => decision,
+                        Err(error) => guard.without_store(spare, &error).decided().await,
+                    }
+                };
+                Deciding::Waiting(Waiting::to_the_end(self, self.log.waiting(decision)))
             }
         }
     }
@@ -275,13 +275,6 @@ impl Guard {
         decision.holds_slots().then(|| self.log.slots_held())
     }
 
-    async fn conclude(&self, result: Result<Decision, StoreError>, spare: Option<Plan>) -> Decision {
-        match result {
-            Ok(decision) => decision,
-            Err(error) => self.without_store(spare, &error).decided().await,
-        }
-    }
-
     /// A store that stops asking those of its servers that are away must not be stopped from asking the others.
     fn record(&self, admission: Admission, result: &Result<Decision, StoreError>) {
         if !self.store.has_own_breakers() {
@@ -289,7 +282,7 @@ impl Guard {
         }
     }
 
-    fn without_store(&self, plan: Option<Plan>, error: &StoreError) -> Deciding {
+    fn without_store(self: &Arc<Self>, plan: Option<Plan>, error: &StoreError) -> Deciding {
         self.log.undecided(self.clock.now(), error);
         let failed = Decision::unmeasured(match self.failure_mode {
             FailureMode::Closed => Outcome::FailedClosed,
@@ -302,12 +295,13 @@ impl Guard {
             Ok(result) => Deciding::Decided(result.map_or(failed, Decision::made_by_fallback)),
             Err(pending) => {
                 let deadline = self.deadline;
-                Deciding::Waiting(Box::pin(async move {
+                let decision = async move {
                     match tokio::time::timeout(deadline, pending).await {
                         Ok(Ok(decision)) => decision.made_by_fallback(),
                         Ok(Err(_)) | Err(_) => failed,
                     }
-                }))
+                };
+                Deciding::Waiting(Waiting::to_the_end(self, decision))
             }
         }
     }
@@ -385,16 +379,23 @@ mod tests {
             }
         }
 
-        async fn decide(&self) -> Outcome {
+        fn plan() -> Plan {
             let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
-            let plan = Plan::new(
-                policies,
-                Scope::new("guard").partition(&PartitionKey::new("user", "alice")),
-                1,
-            );
-            match self.guard.decide(plan) {
-                Deciding::Decided(decision) => decision.outcome(),
-                Deciding::Waiting(decision) => decision.await.outcome(),
+            let alice = Scope::new("guard").partition(&PartitionKey::new("user", "alice"));
+            Plan::new(policies, alice, 1)
+        }
+
+        async fn decide(&self) -> Outcome {
+            self.guard.decide(Self::plan()).decided().await.outcome()
+        }
+
+        /// A request that waits and is dropped, and whatever comes of it afterwards.
+        async fn give_up(&self) {
+            let mut given_up = Box::pin(self.decide());
+            assert!(futures_util::poll!(&mut given_up).is_pending());
+            drop(given_up);
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
             }
         }
 
@@ -446,15 +447,65 @@ mod tests {
         scene.store.is_away.store(false, Ordering::SeqCst);
         scene.store.is_slow.store(true, Ordering::SeqCst);
         scene.clock.advance(Duration::from_millis(100));
-        let mut given_up = Box::pin(scene.decide());
-        assert!(futures_util::poll!(&mut given_up).is_pending());
-        drop(given_up);
-        for _ in 0..3 {
-            tokio::task::yield_now().await;
-        }
+        scene.give_up().await;
         for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
             assert_eq!(scene.decide().await, expected, "what was given up is not charged");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_given_up_while_the_store_decides_is_not_charged() {
+        let scene = Scene::new(FailureMode::Open, None);
+        scene.store.is_slow.store(true, Ordering::SeqCst);
+        for _ in 0..5 {
+            scene.give_up().await;
+        }
+        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
+            assert_eq!(scene.decide().await, expected);
+        }
+    }
+
+    /// Otherwise the store would hear of each request of somebody who never waits for a refusal.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_remembered_also_when_its_request_is_given_up() {
+        let scene = Scene::new(FailureMode::Open, None);
+        for _ in 0..3 {
+            assert_eq!(scene.decide().await, Outcome::Allowed);
+        }
+        scene.store.is_slow.store(true, Ordering::SeqCst);
+        scene.give_up().await;
+        assert_eq!((scene.decide().await, scene.calls()), (Outcome::Refused, 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_that_nobody_has_begun_to_wait_for_asks_nobody() {
+        let scene = Scene::new(FailureMode::Open, None);
+        scene.store.is_slow.store(true, Ordering::SeqCst);
+        drop(scene.guard.decide(Scene::plan()));
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(scene.store.store.partitions(), 0);
+    }
+
+    /// There is nothing left of it to go on with.
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_that_has_panicked_is_not_polled_again() {
+        let scene = Scene::new(FailureMode::Open, None);
+        let polls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&polls);
+        let waiting = Waiting::to_the_end(
+            &scene.guard,
+            std::future::poll_fn(move |_| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                panic!("a store with a bug")
+            }),
+        );
+        assert!(tokio::spawn(waiting).await.unwrap_err().is_panic());
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(polls.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,7 +20,7 @@ use super::{
     RateLimitBody,
     limits::{Limits, Turn, Verdict},
 };
-use crate::{decision::Decision, policy::Selection};
+use crate::{decision::Decision, guard::Waiting, policy::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -64,7 +64,7 @@ pin_project! {
     #[project = StateProjection]
     enum State<S: Service<Request<B>>, B> {
         Deciding {
-            decision: Pin<Box<dyn Future<Output = Decision> + Send>>,
+            decision: Waiting,
             selection: Selection,
             // The service that was ready when the request came, and the request; taken when the decision is there.
             held: Option<(S, Request<B>)>,
@@ -82,7 +82,7 @@ pin_project! {
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     pub(super) fn deciding(
         limits: Arc<Limits>,
-        decision: Pin<Box<dyn Future<Output = Decision> + Send>>,
+        decision: Waiting,
         selection: Selection,
         service: S,
         request: Request<B>,
@@ -188,7 +188,7 @@ where
                     selection,
                     held,
                 } => {
-                    let decision = ready!(decision.as_mut().poll(cx));
+                    let decision = ready!(Pin::new(decision).poll(cx));
                     let (service, request) = held.take().expect("a decision is polled to its end once");
                     State::decided(decision, std::mem::take(selection), service, request, this.limits)
                 }

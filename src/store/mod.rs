@@ -69,7 +69,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once:
     /// from then on it is counted for how long a refusal may be [remembered](crate::RateLimitLayerBuilder::denial_cache).
     ///
-    /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated.
+    /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
+    /// layer drops it when its deadline has passed, but not with a request that is given up: the future is then polled on
+    /// in a task of its own, and what it has charged goes back.
     ///
     /// Without the layer there is no deadline and no circuit breaker: an error, or an answer that does not come, is
     /// yours to deal with.

@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     MemoryStore, Outcome, StoreError,
-    guard::{Deciding, FailureMode, Guard},
+    guard::{Deciding, FailureMode, Guard, Waiting},
     partition::{PartitionKey, Scope},
     quota::{Algorithm, CheckedPolicies, QuotaPolicy},
     settlement::Settlement,
@@ -68,12 +68,10 @@ async fn travel(clock: &Clock, time: Duration) {
     .await;
 }
 
-type UnderWay = Pin<Box<dyn Future<Output = Decision> + Send>>;
-
 struct Instance {
     guard: Arc<Guard>,
     store: Arc<Remote>,
-    under_way: Vec<UnderWay>,
+    under_way: Vec<Waiting>,
     answers: Vec<Decision>,
 }
 
@@ -94,7 +92,7 @@ impl Instance {
     fn answers(&mut self) -> Vec<Decision> {
         let mut answers = std::mem::take(&mut self.answers);
         self.under_way.retain_mut(
-            |decision| match decision.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            |decision| match Pin::new(decision).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(decision) => {
                     answers.push(decision);
                     false

@@ -38,7 +38,7 @@ use self::{
     block::Block,
     holding::{Holding, Step, Verdict, Verdicts},
 };
-use super::{Asked, Deciding, Guard, Settling};
+use super::{Asked, Deciding, Guard, Settling, Waiting};
 use crate::{
     bounded_map::BoundedMap,
     clock::{Clock, Timestamp},
@@ -74,9 +74,9 @@ pub(super) fn decide(guard: &Arc<Guard>, plan: Plan, terms: BlockTerms) -> Decid
         return guard.ask(plan, guard.deadline);
     }
     let decision = decide_by_store(Arc::clone(guard), plan, terms);
-    let mut decision: Pin<Box<dyn Future<Output = Decision> + Send>> = Box::pin(guard.log.waiting(decision));
+    let mut decision = Waiting::with_its_request(guard.log.waiting(decision));
     // A store in this process answers at once.
-    match decision.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    match Pin::new(&mut decision).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => Deciding::Decided(decision),
         Poll::Pending => Deciding::Waiting(decision),
     }
