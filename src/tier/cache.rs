@@ -197,11 +197,9 @@ impl Shared {
         let runtime = Handle::try_current().ok()?;
         let place = Arc::clone(&self.places).try_acquire_owned();
         if place.is_err() {
-            let message = format_args!(
-                "{} look-ups are under way, no more may begin",
-                self.settings.max_look_ups
-            );
-            self.log.record(self.clock.now(), &message);
+            let (now, most) = (self.clock.now(), self.settings.max_look_ups);
+            self.log
+                .record(now, &format_args!("{most} look-ups are under way, no more may begin"));
         }
         Some((runtime, place.ok()?))
     }
@@ -211,11 +209,11 @@ impl Shared {
     }
 
     pub(super) fn log_missed_deadline(&self) {
-        let message = format_args!(
-            "no answer within {:?}, requests do not wait for it",
-            self.settings.deadline
+        let (now, deadline) = (self.clock.now(), self.settings.deadline);
+        self.log.record(
+            now,
+            &format_args!("no answer within {deadline:?}, requests do not wait for it"),
         );
-        self.log.record(self.clock.now(), &message);
     }
 
     pub(super) async fn within_limit(&self, answer: impl Future<Output = Answer>) -> Answer {
