@@ -269,6 +269,10 @@ impl Bench {
                 }
                 Step::Settle { .. } => {}
                 Step::Wait { micros } => self.clock.advance(Duration::from_micros(micros)),
+                Step::GoBack { micros } => {
+                    let earlier = self.clock.now().as_micros() - micros;
+                    self.clock.set(Timestamp::from_micros(earlier));
+                }
             }
         }
     }

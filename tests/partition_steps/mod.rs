@@ -22,6 +22,10 @@ pub enum Step {
     Wait {
         micros: u64,
     },
+    /// The clock stands earlier than it did.
+    GoBack {
+        micros: u64,
+    },
 }
 
 pub fn settlement(decision: &Decision, actual: Option<u64>) -> Settlement {
@@ -30,15 +34,28 @@ pub fn settlement(decision: &Decision, actual: Option<u64>) -> Settlement {
 
 /// Fewer than so many, each about any of four kinds of partitions in any order.
 pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
+    proptest::collection::vec(step(), 1..most)
+}
+
+/// The same with a clock that now and then steps back.
+#[allow(dead_code, reason = "one of the tests that use this module")]
+pub fn steps_back_and_forth(most: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        9 => step(),
+        1 => (0..40_000_000_u64).prop_map(|micros| Step::GoBack { micros }),
+    ];
+    proptest::collection::vec(step, 1..most)
+}
+
+fn step() -> impl Strategy<Value = Step> {
     let parts = (
         subsequence(vec![0, 1, 2, 3], 1..=4).prop_shuffle(),
         proptest::collection::vec(0..2_u8, 4),
     )
         .prop_map(|(kinds, users)| kinds.into_iter().zip(users).collect());
-    let step = prop_oneof![
+    prop_oneof![
         6 => (parts, 0..=4_u64).prop_map(|(parts, cost)| Step::Acquire { parts, cost }),
         2 => (0..9_usize, proptest::option::of(0..=8_u64)).prop_map(|(which, actual)| Step::Settle { which, actual }),
         1 => (0..40_000_000_u64).prop_map(|micros| Step::Wait { micros }),
-    ];
-    proptest::collection::vec(step, 1..most)
+    ]
 }
