@@ -479,6 +479,23 @@ async fn a_request_that_is_given_up_or_fails_in_a_queue_costs_nothing_wherever_t
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_given_up_while_its_store_decides_costs_nothing_and_holds_nothing() {
+    let policies = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 2)];
+    let [_, (store, layer)] = layers(&policies);
+    let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+    handle.allow(1);
+    let mut given_up = call(&mut service);
+    assert_pending!(given_up.poll());
+    assert_eq!(left(&store, &policies).await, [8, 1]);
+    drop(given_up);
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(left(&store, &policies).await, [9, 2]);
+    assert_pending!(handle.poll_request());
+}
+
 /// The service was called: what it may have done is charged, also if nobody waits for its answer.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_passed_on_stays_charged_wherever_the_store_is() {
