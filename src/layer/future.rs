@@ -25,8 +25,9 @@ use crate::{decision::Decision, guard::Waiting, policy::Selection};
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// When it is dropped before the decision, the inner service has not been called; the charge may have been made.
-    /// When it is dropped while it waits for its turn, its charge is given back.
+    /// When it is dropped before the decision, or while it waits for its turn, the inner service is not called and the
+    /// charge is given back: by a task that waits for the store's answer, until the deadline. When it is dropped later,
+    /// the request stays charged, and its slots are free.
     ///
     /// ```
     /// # use http::{Request, Response};
