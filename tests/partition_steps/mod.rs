@@ -37,14 +37,21 @@ pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step(), 1..most)
 }
 
-/// The same with a clock that now and then steps back.
+/// The same with a clock that now and then steps back. All partitions are there from the beginning: memory forgets those
+/// that are as good as new when others come, and does not know them any more at an earlier time.
 #[allow(dead_code, reason = "one of the tests that use this module")]
 pub fn steps_back_and_forth(most: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         9 => step(),
         1 => (0..40_000_000_u64).prop_map(|micros| Step::GoBack { micros }),
     ];
-    proptest::collection::vec(step, 1..most)
+    let first = |kind| {
+        (0..2).map(move |user| Step::Acquire {
+            parts: vec![(kind, user)],
+            cost: 1,
+        })
+    };
+    proptest::collection::vec(step, 1..most).prop_map(move |steps| (0..4).flat_map(first).chain(steps).collect())
 }
 
 fn step() -> impl Strategy<Value = Step> {
