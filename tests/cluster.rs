@@ -31,7 +31,7 @@ use tower_quota::{
 };
 
 use load::{HANG, Load, ask, assert_limit_holds, outcome, until, until_decided};
-use partition_steps::{Step, settlement, steps};
+use partition_steps::{Step, move_clock, settlement, steps};
 use support::{Mode, Proxy, RedisCluster, RedisServer, shared_cluster, shared_server};
 
 const LIMIT: u64 = 5;
@@ -268,11 +268,7 @@ impl Bench {
                     self.redis.settle(settlement(&redis, actual)).await.unwrap();
                 }
                 Step::Settle { .. } => {}
-                Step::Wait { micros } => self.clock.advance(Duration::from_micros(micros)),
-                Step::GoBack { micros } => {
-                    let earlier = self.clock.now().as_micros() - micros;
-                    self.clock.set(Timestamp::from_micros(earlier));
-                }
+                Step::Time { micros } => move_clock(&self.clock, micros),
             }
         }
     }

@@ -24,7 +24,7 @@ use tower_quota::{
     key,
 };
 
-use partition_steps::{Step, settlement, steps, steps_back_and_forth};
+use partition_steps::{Step, move_clock, settlement, steps, steps_back_and_forth};
 use support::RedisServer;
 
 /// Both stores on one clock, and the kinds of partitions, each with policies of its own.
@@ -161,11 +161,7 @@ async fn run(bench: &Bench, run: u64, steps: Vec<Step>) {
                 }
             }
             Step::Settle { .. } => {}
-            Step::Wait { micros } => bench.clock.advance(Duration::from_micros(micros)),
-            Step::GoBack { micros } => {
-                let earlier = bench.clock.now().as_micros() - micros;
-                bench.clock.set(Timestamp::from_micros(earlier));
-            }
+            Step::Time { micros } => move_clock(&bench.clock, micros),
         }
     }
 }

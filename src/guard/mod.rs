@@ -389,6 +389,17 @@ mod tests {
             self.guard.decide(Self::plan()).decided().await.outcome()
         }
 
+        /// The store is away until it is noticed; then it is back, and the circuit may be tried.
+        async fn lose_the_store_for_a_while(&self) {
+            self.store.is_away.store(true, Ordering::SeqCst);
+            for _ in 0..5 {
+                assert_eq!(self.decide().await, Outcome::FailedOpen);
+            }
+            self.store.is_away.store(false, Ordering::SeqCst);
+            assert_eq!(self.decide().await, Outcome::FailedOpen);
+            self.clock.advance(Duration::from_millis(100));
+        }
+
         /// A request that waits and is dropped, and whatever comes of it afterwards.
         async fn give_up(&self) {
             let mut given_up = Box::pin(self.decide());
@@ -424,13 +435,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn once_the_store_is_back_the_next_try_closes_the_circuit_and_limits_hold() {
         let scene = Scene::new(FailureMode::Open, None);
-        scene.store.is_away.store(true, Ordering::SeqCst);
-        for _ in 0..5 {
-            scene.decide().await;
-        }
-        scene.store.is_away.store(false, Ordering::SeqCst);
-        assert_eq!(scene.decide().await, Outcome::FailedOpen);
-        scene.clock.advance(Duration::from_millis(100));
+        scene.lose_the_store_for_a_while().await;
         for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
             assert_eq!(scene.decide().await, expected);
         }
@@ -440,13 +445,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_request_that_is_given_up_does_not_keep_the_circuit_open() {
         let scene = Scene::new(FailureMode::Open, None);
-        scene.store.is_away.store(true, Ordering::SeqCst);
-        for _ in 0..5 {
-            scene.decide().await;
-        }
-        scene.store.is_away.store(false, Ordering::SeqCst);
+        scene.lose_the_store_for_a_while().await;
         scene.store.is_slow.store(true, Ordering::SeqCst);
-        scene.clock.advance(Duration::from_millis(100));
         scene.give_up().await;
         for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
             assert_eq!(scene.decide().await, expected, "what was given up is not charged");

@@ -1,4 +1,4 @@
-//! A decision that has to be waited for, and that goes on when its request is given up.
+//! A decision that has to be waited for. What the store is asked goes on when the request is given up.
 //!
 //! How a call ends is of use to others, whatever becomes of the request: a circuit may be waiting for it, a refusal can
 //! be remembered, and what was charged for a request that is not served is known and goes back. And whoever gives up all

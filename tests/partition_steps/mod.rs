@@ -3,7 +3,10 @@
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
 
 use proptest::{prelude::*, sample::subsequence};
-use tower_quota::{Decision, Settlement};
+use tower_quota::{
+    Decision, Settlement,
+    clock::{Clock, Timestamp},
+};
 
 /// Which partition of each kind a request is about.
 pub type Parts = Vec<(usize, u8)>;
@@ -19,17 +22,19 @@ pub enum Step {
         which: usize,
         actual: Option<u64>,
     },
-    Wait {
-        micros: u64,
-    },
-    /// The clock stands earlier than it did.
-    GoBack {
-        micros: u64,
+    /// Time passes, or the clock steps back.
+    Time {
+        micros: i64,
     },
 }
 
 pub fn settlement(decision: &Decision, actual: Option<u64>) -> Settlement {
     actual.map_or_else(|| Settlement::unused(decision), |cost| Settlement::new(decision, cost))
+}
+
+pub fn move_clock(clock: &Clock, micros: i64) {
+    let moved = clock.now().as_micros().saturating_add_signed(micros);
+    clock.set(Timestamp::from_micros(moved));
 }
 
 /// Fewer than so many, each about any of four kinds of partitions in any order.
@@ -43,7 +48,7 @@ pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 pub fn steps_back_and_forth(most: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         9 => step(),
-        1 => (0..40_000_000_u64).prop_map(|micros| Step::GoBack { micros }),
+        1 => (-40_000_000..0_i64).prop_map(|micros| Step::Time { micros }),
     ];
     let first = |kind| {
         (0..2).map(move |user| Step::Acquire {
@@ -63,6 +68,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (parts, 0..=4_u64).prop_map(|(parts, cost)| Step::Acquire { parts, cost }),
         2 => (0..9_usize, proptest::option::of(0..=8_u64)).prop_map(|(which, actual)| Step::Settle { which, actual }),
-        1 => (0..40_000_000_u64).prop_map(|micros| Step::Wait { micros }),
+        1 => (0..40_000_000_i64).prop_map(|micros| Step::Time { micros }),
     ]
 }
