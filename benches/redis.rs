@@ -336,8 +336,8 @@ impl<'a> RedisBenchmark<'a> {
             bench.flush();
             let reply = server.command_bytes(&[&[&b"EVALSHA"[..]], arguments].concat());
             let (_, decision) = reply
-                .split_at_checked(b"$32\r\n".len() + 8)
-                .expect("a time and three numbers");
+                .split_at_checked(b"$40\r\n".len() + 4 + 8)
+                .expect("half the call's number, a time, three numbers, and the other half");
             let value = server.command_bytes(&[b"GET", &key]);
             let (_, levels) = value
                 .split_at_checked(b"$44\r\n".len() + 8)

@@ -191,14 +191,14 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// The circuit breaker is open: the store was not asked.
     CircuitOpen,
-    /// The store answered, but not with a decision: a script error, a missing permission, an unreadable reply. The
-    /// next call may well succeed, so this kind does not open the circuit.
+    /// The store answered, but not with a decision: a script error, a missing permission. The next call may well succeed,
+    /// so this kind does not open the circuit.
     Rejected,
     /// No answer within the deadline.
     TimedOut,
     /// The store answered that it cannot work now: read-only, loading, out of memory.
     Unavailable,
-    /// The store could not be reached: connection refused, cut or reset.
+    /// The store could not be reached: connection refused, cut or reset, or a reply on it was not that of its call.
     Unreachable,
 }
 

@@ -37,7 +37,7 @@ use tower_quota::{
     RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind, key,
 };
 
-use support::{Mode, Proxy, RedisServer};
+use support::{Mode, Proxy, RedisServer, ScriptedServer};
 
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(20);
@@ -509,16 +509,14 @@ async fn whatever_else_listens_at_the_address_no_request_is_lost() {
     }
 }
 
-/// A reply of the script, of so many numbers that it would not return.
-fn reply_of(numbers: usize, case: u64) -> &'static [u8] {
+/// A server that answers with so many numbers that the script would not return.
+async fn with_numbers(numbers: usize, case: u64) -> ScriptedServer {
     const NUMBERS: [u64; 5] = [0, 1, 1_700_000_000_000_000, (1 << 53) - 2, (1 << 53) - 1];
     // A few of all combinations, always the same ones.
     let chance = case.wrapping_mul(2_654_435_761);
-    let number = |place: usize| NUMBERS[(chance >> (4 * place)) as usize % NUMBERS.len()] as f64;
-    let bytes: Vec<u8> = (0..numbers).flat_map(|place| number(place).to_le_bytes()).collect();
-    [format!("${}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"]
-        .concat()
-        .leak()
+    let number = move |place: usize| NUMBERS[(chance >> (4 * place)) as usize % NUMBERS.len()] as f64;
+    let numbers: Vec<_> = (0..numbers).map(number).collect();
+    ScriptedServer::start(move |call| call.reply(&numbers)).await
 }
 
 #[tokio::test]
@@ -537,12 +535,14 @@ async fn whatever_numbers_a_server_answers_a_decision_is_made_or_there_is_an_err
         let slots = QuotaPolicy::concurrent("slots", 9);
         let policies = CheckedPolicies::new([timed.clone(), slots.clone()]).unwrap();
         for other_width in [width + 1, width + 3] {
-            let store = RedisStore::new(impostor(reply_of(other_width, 0)).await).unwrap();
+            let server = with_numbers(other_width, 0).await;
+            let store = RedisStore::new(server.url()).unwrap();
             let error = store.acquire(Plan::new(policies.clone(), caller, 1)).await.unwrap_err();
-            assert_eq!(error.kind(), StoreErrorKind::Rejected);
+            assert_eq!(error.kind(), StoreErrorKind::Unreachable);
         }
         for case in 0..100 {
-            let store = RedisStore::new(impostor(reply_of(width + 2, case)).await).unwrap();
+            let server = with_numbers(width + 2, case).await;
+            let store = RedisStore::new(server.url()).unwrap();
             for cost in [0, 1, 100, u64::MAX] {
                 let Ok(decision) = store.acquire(Plan::new(policies.clone(), caller, cost)).await else {
                     continue;
@@ -637,7 +637,7 @@ async fn errors_are_told_apart() {
         StoreErrorKind::Unavailable
     );
     assert_eq!(kind_of(&impostor(b"-ERR no\r\n").await).await, StoreErrorKind::Rejected);
-    assert_eq!(kind_of(&impostor(b"+OK\r\n").await).await, StoreErrorKind::Rejected);
+    assert_eq!(kind_of(&impostor(b"+OK\r\n").await).await, StoreErrorKind::Unreachable);
     let server = RedisServer::start();
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(kind_of(&server.url()).await, StoreErrorKind::Unavailable);

@@ -23,9 +23,11 @@ mod cluster;
 mod proxy;
 mod redis_server;
 mod resp;
+mod scripted;
 mod sentinel;
 
 pub use cluster::{RedisCluster, eventually, shared_cluster};
 pub use proxy::{Mode, Proxy};
 pub use redis_server::{RedisServer, Setup, shared_server};
+pub use scripted::{ScriptCall, ScriptedServer, bulk};
 pub use sentinel::Sentinels;

@@ -120,6 +120,13 @@ impl SharedConnection {
         self.health.is_broken()
     }
 
+    /// Gives the connection up because a reply on it was not that of its call: bytes were lost, and all further replies may
+    /// be others', too.
+    pub(super) fn mismatched(&self) -> RedisError {
+        self.health.broken();
+        (ErrorKind::Parse, "a reply was not that of its call").into()
+    }
+
     /// Sends a command and waits for its reply; marks the connection if that shows it to be broken.
     pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let in_flight = InFlight {

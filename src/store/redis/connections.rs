@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use ::redis::Value;
 use smallvec::SmallVec;
 
 use super::{
@@ -10,7 +9,7 @@ use super::{
     connection::{SharedConnection, code, store_error},
     keyspace::Keyspace,
     pool::Pool,
-    script::Call,
+    script::{Call, Reply},
 };
 use crate::{
     error::StoreError,
@@ -96,7 +95,7 @@ impl Ready<'_> {
     }
 
     /// Sends the call, and once more to another server if the reply proves that nothing was done and there is one.
-    pub(super) async fn send(self, call: &Call) -> Result<Value, StoreError> {
+    pub(super) async fn send(self, call: &Call) -> Result<Reply, StoreError> {
         match self {
             Self::Server(mut connection) => call.send(&mut connection).await.map_err(store_error),
             Self::Primary(mut connection, pool) => match call.send(&mut connection).await {

@@ -3,7 +3,7 @@
 -- KEYS      the partition, and a key for each log and each limit of concurrent requests, in the policies' order; then the
 --           same for each further partition
 -- ARGV[1]   for each policy: its id, weight, drain, limit, bound, and the charge; the limit is negative for a shadow,
---           which refuses nothing and takes no charge that is above it
+--           which refuses nothing and takes no charge that is above it. After them the eight bytes of the call's number
 -- ARGV[2]   who holds the slots that are taken or given back; empty if none are
 -- ARGV[3]   to settle: the moment of the charge, and for each policy what a refund has to know; empty to decide
 -- ARGV[4]   the time in microseconds; tests only, else the server's. What is kept then stays for an hour longer than it
@@ -15,7 +15,9 @@
 -- To settle, a charge is the difference to what was charged before, nothing is refused, and the limit is the age in
 -- microseconds from which a charge is not taken back any more.
 --
--- Returns the time and what each policy had used before, as doubles: the reading of src/algorithm.
+-- Returns the time and what each policy had used before, as doubles: the reading of src/algorithm. The reply begins with
+-- the first half of the call's number and ends with the second half: a reply that has lost bytes, or is another call's,
+-- is found out.
 --
 -- A value is a byte for its layout, the moment to which its levels belong, and the levels: policy id, weight of a unit,
 -- used weight, drain per microsecond. The narrow layout has numbers below 2^32 and leaves out a drain, which is 1. Where
@@ -24,7 +26,7 @@
 --
 -- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. There are no functions here, because
 -- making them at each call would take as long as all the rest.
-local HEADER, CHARGE, LARGEST = 8, 44, 2048
+local HEADER, CHARGE, NUMBER_SIZE, LARGEST = 8, 44, 8, 2048
 -- A value that has as many, 26 bytes each at most, is still read.
 local MOST_LEVELS = math.floor((LARGEST - HEADER) / 26)
 -- In microseconds; no store gives longer ones.
@@ -58,7 +60,7 @@ if part_sizes then
   if ARGV[6] then steps, are_independent = parts, true end
 end
 local fits, is_charged, key_index, told = true, false, 0, 1
-local first_charge, last_charge = 1, #charges
+local first_charge, last_charge = 1, #charges - NUMBER_SIZE
 for step = 1, steps do
   local is_trial = step < steps and step <= parts and not are_independent
   if part_sizes then
@@ -436,4 +438,5 @@ for step = 1, steps do
   end
 end
 if not part_sizes or not fits or are_independent then told = width end
-return struct.pack('<' .. string.rep('d', told), unpack(readings, 1, told))
+local reply = struct.pack('<' .. string.rep('d', told), unpack(readings, 1, told))
+return string.sub(charges, -8, -5) .. reply .. string.sub(charges, -4)

@@ -2,9 +2,11 @@
 --
 -- KEYS[1]  who holds a slot
 -- ARGV[1]  how long a lease lasts, in microseconds
--- ARGV[2]  the leases, sixteen bytes each
+-- ARGV[2]  the leases, sixteen bytes each, and the eight bytes of the call's number
 -- ARGV[3]  the time in microseconds; tests only, else the server's
-local LEASE = 16
+--
+-- Returns the call's number.
+local LEASE, NUMBER_SIZE = 16, 8
 -- In microseconds; no store gives longer ones.
 local LONGEST_LEASE = 86400000000
 local now, extra_life = tonumber(ARGV[3]), 3600000
@@ -15,11 +17,11 @@ if not now then
 end
 local ends = now + ARGV[1]
 if type(redis.pcall('ZCARD', KEYS[1])) ~= 'number' then redis.call('DEL', KEYS[1]) end
-for position = 1, #ARGV[2], LEASE do
+for position = 1, #ARGV[2] - NUMBER_SIZE, LEASE do
   redis.call('ZADD', KEYS[1], ends, string.sub(ARGV[2], position, position + LEASE - 1))
 end
 -- Leases of another instance may last longer than these.
 local life = tonumber(redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]) - now
 if life > LONGEST_LEASE then life = LONGEST_LEASE end
 redis.call('PEXPIRE', KEYS[1], math.ceil(life / 1000) + extra_life)
-return 1
+return string.sub(ARGV[2], -NUMBER_SIZE)

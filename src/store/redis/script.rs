@@ -19,6 +19,7 @@ use crate::{
     lease::LeaseId,
     plan::{PartPlan, Plan},
     quota::CheckedPolicy,
+    random,
     settlement::{Adjustment, PartSettlement},
 };
 
@@ -27,6 +28,9 @@ static RENEW: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("renew.
 
 /// The bytes of one charge, as the script unpacks them.
 const CHARGE: usize = 44;
+
+/// The bytes of half a call's number. A reply begins with the first half and ends with the second one.
+const HALF: usize = 4;
 
 /// What stands in the place of a drain for algorithms that have none. A sliding window counter has the negative of its
 /// tick, less this.
@@ -60,9 +64,42 @@ enum Body {
     Script {
         script: &'static Named,
         arguments: SmallVec<[Vec<u8>; 1]>,
+        answer: Answer,
     },
+    /// Its reply is an integer.
     Command(Cmd),
 }
+
+/// The reply that a call of a script has to get.
+struct Answer {
+    /// No other call has this number.
+    number: [u8; 2 * HALF],
+    /// How many numbers stand between its halves.
+    width: usize,
+}
+
+impl Answer {
+    /// Writes the number behind what the script is given.
+    fn new(arguments: &mut Vec<u8>, width: usize) -> Self {
+        let number = random::long_number().to_le_bytes();
+        arguments.extend_from_slice(&number);
+        Self { number, width }
+    }
+
+    /// What stands between the halves of the number, unless bytes are missing or the reply is another call's.
+    fn read(&self, reply: Value) -> Option<Reply> {
+        let Value::BulkString(bytes) = reply else {
+            return None;
+        };
+        let (first, rest) = bytes.split_first_chunk::<HALF>()?;
+        let (numbers, last) = rest.split_last_chunk::<HALF>()?;
+        let is_its_own = first == &self.number[..HALF] && last == &self.number[HALF..];
+        (is_its_own && numbers.len() == 8 * self.width).then_some(Reply(bytes))
+    }
+}
+
+/// What a script has returned to a call: the time and what each policy had used before. Empty for a command.
+pub(super) struct Reply(Vec<u8>);
 
 impl Call {
     /// Decides a plan. What is not needed is not sent: most calls have one key and one argument.
@@ -76,6 +113,7 @@ impl Call {
         let parts = plan.parts().len();
         let mut bytes = Vec::new();
         write_charges(&mut bytes, plan, lease_micros);
+        let answer = Answer::new(&mut bytes, 1 + plan.parts().map(PartPlan::width).sum::<usize>());
         let mut arguments: SmallVec<[Vec<u8>; 1]> = SmallVec::new();
         arguments.push(bytes);
         if lease.is_some() || now.is_some() || parts > 1 {
@@ -89,19 +127,22 @@ impl Call {
             let sizes = plan.parts().map(|part| size(part.charges().len()));
             arguments.push(sizes.collect());
         }
-        Self::script(&QUOTA, keyspace.keys(plan), arguments)
+        Self::script(&QUOTA, keyspace.keys(plan), arguments, answer)
     }
 
     /// Decides plans of one partition each, independently of each other.
     pub(super) fn acquire_each(keyspace: &Keyspace, plans: &[Plan], now: Option<Timestamp>) -> Self {
         let (mut keys, mut charges, mut sizes) = (Keys::new(), Vec::new(), Vec::with_capacity(plans.len()));
+        let mut width = 1;
         for plan in plans {
             keys.extend(keyspace.keys(plan));
             sizes.push(write_charges(&mut charges, plan, 0));
+            width += plan.parts().map(PartPlan::width).sum::<usize>();
         }
+        let answer = Answer::new(&mut charges, width);
         let now = now.map_or_else(Vec::new, decimal);
         let arguments = [charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()];
-        Self::script(&QUOTA, keys, SmallVec::from_iter(arguments))
+        Self::script(&QUOTA, keys, SmallVec::from_iter(arguments), answer)
     }
 
     /// Settles what a decision has charged to one partition.
@@ -116,21 +157,21 @@ impl Call {
             numbers.write(&mut charges, adjustment.policy.id(), adjustment.delta as f64);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
         }
+        let answer = Answer::new(&mut charges, 1 + settlement.part.width());
         let lease = settlement.lease.filter(|_| settlement.releases());
         let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
         let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
         arguments.extend(now.map(decimal));
-        Self::script(&QUOTA, keyspace.part_keys(settlement.part), arguments)
+        Self::script(&QUOTA, keyspace.part_keys(settlement.part), arguments, answer)
     }
 
     /// Renews leases of one key.
     pub(super) fn renew(key: Key, leases: &[LeaseId], time: Duration, now: Option<Timestamp>) -> Self {
-        let mut arguments = SmallVec::from_iter([
-            time.as_micros().to_string().into_bytes(),
-            leases.iter().flat_map(|lease| lease.to_bytes()).collect(),
-        ]);
+        let mut renewed: Vec<_> = leases.iter().flat_map(|lease| lease.to_bytes()).collect();
+        let answer = Answer::new(&mut renewed, 0);
+        let mut arguments = SmallVec::from_iter([time.as_micros().to_string().into_bytes(), renewed]);
         arguments.extend(now.map(decimal));
-        Self::script(&RENEW, Keys::from_iter([key]), arguments)
+        Self::script(&RENEW, Keys::from_iter([key]), arguments, answer)
     }
 
     /// Takes a lease from those who hold a slot.
@@ -156,10 +197,14 @@ impl Call {
         }
     }
 
-    fn script(script: &'static Named, keys: Keys, arguments: SmallVec<[Vec<u8>; 1]>) -> Self {
+    fn script(script: &'static Named, keys: Keys, arguments: SmallVec<[Vec<u8>; 1]>, answer: Answer) -> Self {
         Self {
             keys,
-            body: Body::Script { script, arguments },
+            body: Body::Script {
+                script,
+                arguments,
+                answer,
+            },
         }
     }
 
@@ -169,18 +214,28 @@ impl Call {
     }
 
     /// One EVALSHA, or one EVAL after it for a server that does not know the script: being new, restarted or flushed, it
-    /// has not run anything.
-    pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Value, RedisError> {
-        let (script, arguments) = match &self.body {
-            Body::Command(command) => return connection.send(command).await,
-            Body::Script { script, arguments } => (script, arguments),
-        };
-        match connection.send(&self.eval("EVALSHA", &script.hash, arguments)).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                connection.send(&self.eval("EVAL", script.source, arguments)).await
+    /// has not run anything. A reply that is not this call's ends the connection.
+    pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, RedisError> {
+        let reply = match &self.body {
+            Body::Command(command) => match connection.send(command).await? {
+                Value::Int(_) => Some(Reply(Vec::new())),
+                _ => None,
+            },
+            Body::Script {
+                script,
+                arguments,
+                answer,
+            } => {
+                let reply = match connection.send(&self.eval("EVALSHA", &script.hash, arguments)).await {
+                    Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                        connection.send(&self.eval("EVAL", script.source, arguments)).await
+                    }
+                    reply => reply,
+                };
+                answer.read(reply?)
             }
-            reply => reply,
-        }
+        };
+        reply.ok_or_else(|| connection.mismatched())
     }
 
     fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {
@@ -208,7 +263,7 @@ fn size(policies: usize) -> u8 {
 /// Returns how many they are.
 fn write_charges(bytes: &mut Vec<u8>, plan: &Plan, lease_micros: u64) -> u8 {
     let before = bytes.len();
-    bytes.reserve(CHARGE * plan.policies().count());
+    bytes.reserve(CHARGE * plan.policies().count() + 2 * HALF);
     for charge in plan.charges() {
         let mut numbers = Numbers::of(charge.policy(), lease_micros);
         if charge.is_shadow() {
@@ -285,49 +340,43 @@ fn mark(adjustment: &Adjustment<'_>) -> f64 {
 }
 
 /// The decision that a reply stands for. Whatever else a server may say is an error, never a panic.
-pub(super) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Value) -> Result<Decision, StoreError> {
-    let mut reply = Reply::read(reply)?;
-    let decision = reply.decide(plan, lease)?;
-    if reply.numbers.is_empty() {
-        Ok(decision)
-    } else {
-        Err(unreadable())
-    }
+pub(super) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Decision, StoreError> {
+    reply.numbers()?.decide(plan, lease)
 }
 
 /// The decisions of a call for several plans.
-pub(super) fn decode_each(plans: Vec<Plan>, reply: &Value) -> impl Iterator<Item = Result<Decision, StoreError>> {
-    let mut reply = Reply::read(reply);
-    plans.into_iter().map(move |plan| match &mut reply {
-        Ok(reply) => reply.decide(plan, None),
+pub(super) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item = Result<Decision, StoreError>> {
+    let mut numbers = reply.numbers();
+    plans.into_iter().map(move |plan| match &mut numbers {
+        Ok(numbers) => numbers.decide(plan, None),
         Err(error) => Err(error.clone()),
     })
 }
 
-/// What the script has returned, as far as it was not read yet.
-struct Reply<'a> {
-    now: Timestamp,
-    numbers: &'a [[u8; 8]],
-}
-
-impl<'a> Reply<'a> {
-    fn read(reply: &'a Value) -> Result<Self, StoreError> {
-        let Value::BulkString(reply) = reply else {
-            return Err(unreadable());
-        };
-        match reply.as_chunks::<8>() {
-            ([now, numbers @ ..], []) => Ok(Self {
+impl Reply {
+    fn numbers(&self) -> Result<Numbered<'_>, StoreError> {
+        let numbers = self.0.get(HALF..self.0.len().saturating_sub(HALF)).unwrap_or_default();
+        match numbers.as_chunks::<8>() {
+            ([now, rest @ ..], []) => Ok(Numbered {
                 now: Timestamp::from_micros(exact_integer(now).ok_or_else(unreadable)?),
-                numbers,
+                rest,
             }),
             _ => Err(unreadable()),
         }
     }
+}
 
+/// The numbers of a reply, as far as they were not read yet.
+struct Numbered<'a> {
+    now: Timestamp,
+    rest: &'a [[u8; 8]],
+}
+
+impl Numbered<'_> {
     fn decide(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Decision, StoreError> {
         let width = plan.parts().map(PartPlan::width).sum();
-        let (readings, rest) = self.numbers.split_at_checked(width).ok_or_else(unreadable)?;
-        self.numbers = rest;
+        let (readings, rest) = self.rest.split_at_checked(width).ok_or_else(unreadable)?;
+        self.rest = rest;
         let readings: Option<Readings> = readings.iter().map(exact_integer).collect();
         Ok(Decision::measured(Measured {
             plan,
@@ -339,6 +388,8 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// The reply is this call's, and what the script has made of a partition's value is nothing to decide by. That is no
+/// fault of the connection, and none of the other partitions.
 fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Rejected, "the reply of the script is unreadable")
 }

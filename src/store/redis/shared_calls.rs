@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     Server,
-    script::{self, Call},
+    script::{self, Call, Reply},
 };
 use crate::{
     clock::Clock,
@@ -212,7 +212,7 @@ impl Caller {
         }
     }
 
-    async fn decide(&self, plans: &[Plan]) -> Result<::redis::Value, StoreError> {
+    async fn decide(&self, plans: &[Plan]) -> Result<Reply, StoreError> {
         let server = &*self.server;
         let call = Call::acquire_each(&server.keyspace, plans, server.now());
         server.connections.get(&call).await?.send(&call).await

@@ -29,7 +29,7 @@ use super::{
     client::Opener,
     connection::{code, store_error},
     pool::connection_error,
-    script::Call,
+    script::{Call, Reply},
 };
 use crate::{
     breaker::{Breaker, jittered},
@@ -104,7 +104,7 @@ impl Cluster {
 
     /// Sends a call; once more where the reply says who has the slot by now, or where that is known meanwhile. What was
     /// answered like that was not carried out.
-    pub(super) async fn send(self: &Arc<Self>, ready: Ready, call: &Call) -> Result<Value, StoreError> {
+    pub(super) async fn send(self: &Arc<Self>, ready: Ready, call: &Call) -> Result<Reply, StoreError> {
         let asked = Arc::clone(&ready.node);
         let error = match finish(ready, call).await {
             Ok(reply) => return Ok(reply),
@@ -303,7 +303,7 @@ impl Drop for Looking {
 }
 
 /// Sends a call and tells the node's breaker what came of it. What is about a slot says nothing against the node.
-async fn finish(ready: Ready, call: &Call) -> Result<Value, RedisError> {
+async fn finish(ready: Ready, call: &Call) -> Result<Reply, RedisError> {
     let Ready {
         mut connection,
         attempt,
