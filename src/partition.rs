@@ -11,18 +11,21 @@ use smallvec::SmallVec;
 
 /// Whose quota a request uses: a user, an API key, an address, or several of these together.
 ///
-/// A key is made of parts, each with a kind (`"user"`, `"address"`, …) and a value. Kinds and lengths are part of the
+/// A key is made of parts, each with a kind (`"user"`, `"route"`, …) and a value. Kinds and lengths are part of the
 /// key, so that `user "192.0.2.1"` never shares a bucket with the address `192.0.2.1`, nor `("ab", "c")` with
-/// `("a", "bc")`.
+/// `("a", "bc")`. The kinds that this crate makes itself, of addresses, texts and numbers for instance, are apart from
+/// those that you name: no key of [`new`](Self::new) equals one of theirs, even if it has the same name.
 ///
 /// A key may hold what identifies a person. It never leaves the process: stores see a keyed 128-bit digest, and
 /// `Debug` shows nothing of it.
 ///
 /// ```
-/// use tower_quota::PartitionKey;
+/// use tower_quota::{PartitionKey, ToPartitionKey};
 ///
 /// let user = PartitionKey::new("user", "alice");
-/// assert_ne!(user, PartitionKey::new("address", "alice"));
+/// assert_ne!(user, PartitionKey::new("account", "alice"));
+/// // Its bytes are those of 97.98.99.100.
+/// assert_ne!(PartitionKey::new("address", "abcd"), std::net::Ipv4Addr::new(97, 98, 99, 100).to_partition_key());
 /// assert_ne!(user.clone().and(PartitionKey::new("route", "a")), PartitionKey::new("route", "a").and(user.clone()));
 /// assert_eq!(format!("{user:?}"), "PartitionKey(..)");
 /// // On this route it is another caller than elsewhere.
@@ -34,13 +37,29 @@ pub struct PartitionKey(SmallVec<[u8; 48]>);
 impl PartitionKey {
     /// A key of one part: a `kind` that says what the value is, and the `value` that tells one caller from another.
     ///
-    /// Any bytes will do, of any length; the cost of a long value is that of reading it once.
+    /// Any bytes will do, of any length; the cost of a long value is that of reading it once. A kind with the name of one
+    /// of this crate's ([`address`, `text`, …](ToPartitionKey)) is a kind of yours, and another than that.
     pub fn new(kind: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
+        let kind = kind.as_ref();
+        // One more sign than the name has: no two kinds are written alike, and none as one of the crate's own.
+        let signs = kind.iter().take_while(|byte| **byte == b'=').count();
+        let is_taken = OWN_KINDS.iter().any(|own| own.as_bytes() == &kind[signs..]);
+        Self::of_part([if is_taken { b"=" } else { b"" }, kind], value.as_ref())
+    }
+
+    /// A key of one of [`OWN_KINDS`], which is never equal to one that [`new`](Self::new) makes.
+    pub(crate) fn own(kind: &'static str, value: &[u8]) -> Self {
+        debug_assert!(OWN_KINDS.contains(&kind), "{kind} has to be kept apart from others");
+        Self::of_part([b"", kind.as_bytes()], value)
+    }
+
+    fn of_part(kind: [&[u8]; 2], value: &[u8]) -> Self {
         let mut bytes = SmallVec::new();
-        for field in [kind.as_ref(), value.as_ref()] {
+        for field in [kind, [b"", value]] {
             // A length before each field makes the encoding prefix-free: no two lists of parts give the same bytes.
-            bytes.extend_from_slice(&(field.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(field);
+            let length = field[0].len() + field[1].len();
+            bytes.extend_from_slice(&(length as u64).to_le_bytes());
+            field.iter().for_each(|piece| bytes.extend_from_slice(piece));
         }
         Self(bytes)
     }
@@ -81,6 +100,9 @@ impl PartitionKey {
     }
 }
 
+/// The kinds of the keys that this crate makes by itself.
+const OWN_KINDS: [&str; 6] = ["address", "negative", "no key", "number", "route", "text"];
+
 /// What a text may not hold as it is: what separates its parts, and what a hash tag ends with.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');
 
@@ -100,8 +122,9 @@ impl fmt::Debug for PartitionKey {
 ///
 /// Implement it for your own type, with a kind of your own, and pass the type to
 /// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses implement
-/// it already, with the kinds `text`, `number` (`negative` below zero) and `address`; a number is the same caller whatever
-/// its type.
+/// it already, with kinds that no key of yours can have; in [readable
+/// keys](crate::RateLimitLayerBuilder::readable_keys) they are `text`, `number` (`negative` below zero) and `address`. A
+/// number is the same caller whatever its type.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};
@@ -141,14 +164,14 @@ macro_rules! to_partition_key {
         impl ToPartitionKey for $type {
             fn to_partition_key(&self) -> PartitionKey {
                 let $value = self;
-                PartitionKey::new($kind, $bytes)
+                PartitionKey::own($kind, &$bytes)
             }
         }
     )+)+};
 }
 
 to_partition_key! {
-    "text": str, String, &'static str => |value| value.as_bytes();
+    "text": str, String, &'static str => |value| *value.as_bytes();
     "number": u32, u64 => |value| u128::from(*value).to_be_bytes();
     "number": u128 => |value| value.to_be_bytes();
     "address": Ipv4Addr => |value| value.octets();
@@ -159,7 +182,7 @@ impl ToPartitionKey for i64 {
     fn to_partition_key(&self) -> PartitionKey {
         match u64::try_from(*self) {
             Ok(number) => number.to_partition_key(),
-            Err(_) => PartitionKey::new("negative", self.unsigned_abs().to_be_bytes()),
+            Err(_) => PartitionKey::own("negative", &self.unsigned_abs().to_be_bytes()),
         }
     }
 }
@@ -273,7 +296,9 @@ impl Scope {
     /// The digest under which stores keep what this caller has used.
     ///
     /// It is the first half of keyed BLAKE3 over the key's parts: of each the length of its kind in eight bytes, little
-    /// end first, the kind, and the same of its value. The hash's own key is derived from the scope's name with the
+    /// end first, the kind, and the same of its value. The crate's own kinds are written `address`, `negative`, `no key`,
+    /// `number`, `route` and `text`; a kind of yours that has such a name, with or without equals signs before it, is
+    /// written with one more equals sign before it. The hash's own key is derived from the scope's name with the
     /// context `tower-quota 2026-11-21 partition digest of a scope`, and hashed with the digest key where there is one.
     pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
@@ -299,6 +324,66 @@ mod tests {
         let scope = Scope::new("api");
         let id = scope.partition(&PartitionKey::new("user", "alice"));
         assert_eq!(format!("{id:?}"), "PartitionId(2b9742679fc3d12b0b3b07f9e18313f7)");
+    }
+
+    /// Those of before kinds had to be kept apart. The expected bytes were computed with another implementation of BLAKE3.
+    #[test]
+    fn keys_of_addresses_and_numbers_have_kept_their_digests() {
+        let vectors: [(&dyn ToPartitionKey, &str); 5] = [
+            (&Ipv4Addr::new(192, 0, 2, 1), "ffed5b709e73f3b5e794086f416eb945"),
+            (
+                &Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0),
+                "1057cf7a8dde4fa871f8ca03ce0c2537",
+            ),
+            (&7_u64, "5f8b2c324adc87a5d92194a88dba93f7"),
+            (&-7_i64, "2ab039f6fa94ee04b582b33b0cf4601c"),
+            (&"alice", "ffcff011929710006910acd59392a2fa"),
+        ];
+        for (key, digest) in vectors {
+            let id = Scope::new("api").partition(&key.to_partition_key());
+            assert_eq!(format!("{id:?}"), format!("PartitionId({digest})"));
+        }
+    }
+
+    #[test]
+    fn a_kind_with_the_name_of_one_of_the_crate_is_another_kind() {
+        let named = |name: &str, value: &[u8]| PartitionKey::new(name, value);
+        let own: [(PartitionKey, &str, &[u8]); 5] = [
+            (Ipv4Addr::new(97, 98, 99, 100).to_partition_key(), "address", b"abcd"),
+            (
+                Ipv6Addr::from(*b"abcdefghijklmnop").to_partition_key(),
+                "address",
+                b"abcdefghijklmnop",
+            ),
+            (
+                u128::from_be_bytes(*b"abcdefghijklmnop").to_partition_key(),
+                "number",
+                b"abcdefghijklmnop",
+            ),
+            ((-1_i64).to_partition_key(), "negative", &[0, 0, 0, 0, 0, 0, 0, 1]),
+            ("alice".to_partition_key(), "text", b"alice"),
+        ];
+        for (own, name, value) in own {
+            let own_text = own.to_text(200).unwrap();
+            for name in [name.to_owned(), format!("={name}"), format!("=={name}")] {
+                let other = named(&name, value);
+                assert_ne!(own, other, "{name}");
+                assert_ne!(own_text, other.to_text(200).unwrap(), "{name}");
+                assert_ne!(own.clone().and(own.clone()), other.clone().and(own.clone()));
+            }
+        }
+        let names = [
+            "address",
+            "=address",
+            "==address",
+            "===address",
+            "=",
+            "",
+            "addres",
+            "=addres",
+        ];
+        let keys: std::collections::HashSet<_> = names.iter().map(|name| named(name, b"abcd")).collect();
+        assert_eq!(keys.len(), names.len());
     }
 
     #[test]

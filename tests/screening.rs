@@ -25,7 +25,7 @@ use tower_quota::{
     AbnormalUsage, Access, AccessList, AccessRules, AcquireFuture, Capacity, ConfigError, ConfigErrorKind, Decision,
     Exemption, MemoryStore, NoKey, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
     Settlement, Store, StoreFuture, Tiers,
-    key::{self, ForwardingField, PeerAddress},
+    key::{self, ForwardingField, KeyExtractor, PeerAddress},
 };
 
 /// A store that counts how often it is asked.
@@ -406,6 +406,166 @@ async fn clients_without_an_address_are_in_no_network() {
     for address in ["192.0.2.1", "2001:db8::1"] {
         assert_eq!(send(&layer, from(address, "/")).await.outcome, Outcome::Blocked);
     }
+}
+
+/// E2
+#[tokio::test]
+async fn a_header_with_the_name_of_a_kind_of_the_crate_is_the_key_of_nobody_else() {
+    for name in ["address", "text", "number", "negative", "route"] {
+        let builder = Counting::default().builder();
+        let layer = builder
+            .key(key::header(name).or_else(key::client_ip().ipv6_prefix(128)))
+            .build()
+            .unwrap();
+        let by_header = |value: &str| Request::get("/").header(name, value).body(()).unwrap();
+        let callers = [
+            by_header("abcd"),
+            from("97.98.99.100", "/"),
+            by_header("abcdefghijklmnop"),
+            from("6162:6364:6566:6768:696a:6b6c:6d6e:6f70", "/"),
+            // Somebody without a key.
+            by_header(""),
+        ];
+        for request in callers {
+            assert_eq!(send(&layer, request).await.outcome, Outcome::Allowed, "{name}");
+        }
+        assert_eq!(
+            send(&layer, by_header("abcd")).await.outcome,
+            Outcome::Refused,
+            "{name}"
+        );
+    }
+}
+
+/// Fields in which a client behind a proxy that appends has made what the proxy writes unreadable, and others that show
+/// no client.
+fn hiding_fields() -> Vec<(ForwardingField, Vec<String>)> {
+    let forwarded = [
+        r#"x=", for=203.0.113.9"#.to_owned(),
+        r#"for=10.0.0.9;host="a, for=203.0.113.9;by="10.0.0.1""#.to_owned(),
+        format!("x={}, for=203.0.113.9", "a".repeat(8 * 1024)),
+        "for=unknown".to_owned(),
+        "for=_hidden, for=10.0.0.2".to_owned(),
+        String::new(),
+    ];
+    let x_forwarded_for = [
+        "unknown".to_owned(),
+        "203.0.113.9, , 10.0.0.2".to_owned(),
+        "203.0.113.9:99999".to_owned(),
+        vec!["10.0.0.2"; 33].join(","),
+        format!("10.0.0.2{}", " ".repeat(8 * 1024)),
+    ];
+    let of = |field| move |line| (field, vec![line]);
+    let forwarded = forwarded.into_iter().map(of(ForwardingField::Forwarded));
+    forwarded
+        .chain(x_forwarded_for.into_iter().map(of(ForwardingField::XForwardedFor)))
+        .chain([(
+            ForwardingField::Forwarded,
+            vec![r#"for=10.0.0.2;host=""#.to_owned(), "for=10.0.0.2".to_owned()],
+        )])
+        .collect()
+}
+
+fn trusting(field: ForwardingField) -> key::ClientIp {
+    key::client_ip().trusted_proxies(field, ["10.0.0.0/8"])
+}
+
+/// A request from the trusted proxy with these field lines.
+fn forwarding(field: ForwardingField, lines: &[String]) -> Request<()> {
+    let mut request = from("10.0.0.1", "/");
+    let name = match field {
+        ForwardingField::Forwarded => "forwarded",
+        _ => "x-forwarded-for",
+    };
+    for line in lines {
+        request.headers_mut().append(name, line.parse().unwrap());
+    }
+    request
+}
+
+/// X38
+#[tokio::test]
+async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
+    for (field, lines) in hiding_fields() {
+        let list = AccessList::new(trusting(field));
+        let networks = |rules: &mut AccessRules| {
+            rules.set_network("10.0.0.0/8", Access::Allow)?;
+            rules.set_network("203.0.113.0/24", Access::Block)
+        };
+        list.update(networks).unwrap();
+        let store = Counting::default();
+        let layer = store
+            .builder()
+            .key(trusting(field))
+            .access_list(list)
+            .exempt(Exemption::network(trusting(field), ["10.0.0.0/8"]))
+            .build()
+            .unwrap();
+        let mut passed = 0;
+        for _ in 0..20 {
+            passed += u32::from(send(&layer, forwarding(field, &lines)).await.status == 200);
+        }
+        assert_eq!(passed, 1, "{lines:?}");
+        // Who says nothing of others is the machine itself, which is allowed.
+        for request in [forwarding(field, &[]), from("10.3.4.5", "/")] {
+            assert_eq!(send(&layer, request).await.outcome, Outcome::Unlimited);
+        }
+    }
+}
+
+/// X38
+#[tokio::test]
+async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide() {
+    for (field, lines) in hiding_fields() {
+        let layer = |no_key| {
+            let builder = Counting::default().builder().key(trusting(field));
+            builder.no_key(no_key).build().unwrap()
+        };
+        for (no_key, outcomes) in [
+            (NoKey::Refuse, [Outcome::Unattributed; 2]),
+            (NoKey::Share, [Outcome::Allowed, Outcome::Refused]),
+            (NoKey::Allow, [Outcome::Unlimited; 2]),
+        ] {
+            let layer = layer(no_key);
+            for outcome in outcomes {
+                let answer = send(&layer, forwarding(field, &lines)).await;
+                assert_eq!(answer.outcome, outcome, "{no_key:?} {lines:?}");
+            }
+            // They use up the quota of nobody who is known.
+            let clients = [forwarding(field, &[]), from("203.0.113.9", "/")];
+            for request in clients {
+                assert_eq!(send(&layer, request).await.outcome, Outcome::Allowed);
+            }
+        }
+    }
+}
+
+/// The key of the layer is known, so that nothing else keeps a blocked client out which hides its address.
+///
+/// X38
+#[tokio::test]
+async fn clients_without_an_address_can_be_blocked() {
+    let list = AccessList::new(trusting(ForwardingField::Forwarded));
+    let builder = Counting::default().builder().access_list(list.clone());
+    let layer = builder.build().unwrap();
+    let hidden = || forwarding(ForwardingField::Forwarded, &[r#"x=", for=203.0.113.9"#.to_owned()]);
+    list.update(|rules| {
+        rules.set_key(user("alice"), Access::Allow)?;
+        rules.block_unknown_addresses(true);
+        Ok::<_, ConfigError>(())
+    })
+    .unwrap();
+    assert!(!list.rules().is_empty());
+    for request in [hidden(), get("/")] {
+        assert_eq!(send(&layer, request).await.outcome, Outcome::Blocked);
+    }
+    assert_eq!(send(&layer, from("192.0.2.1", "/")).await.outcome, Outcome::Unlimited);
+    list.update(|rules| {
+        rules.block_unknown_addresses(false);
+        Ok::<_, ConfigError>(())
+    })
+    .unwrap();
+    assert_eq!(send(&layer, hidden()).await.outcome, Outcome::Unlimited);
 }
 
 #[tokio::test]

@@ -133,15 +133,33 @@ impl ClientIp {
     ///
     /// A network is written as `"10.0.0.0/8"`, or as a bare address if it is one machine. None at all is fine, then
     /// nothing is believed. The hops are walked from the nearest one, at the right end of the last field line,
-    /// towards the client, and the first address outside of these networks is the client. If there is none, it is the
-    /// farthest address reported.
+    /// towards the client. Only a walk that can be read to its end finds a client:
     ///
-    /// The walk never goes past what it does not understand: an empty or unreadable hop, `unknown`, an obfuscated
-    /// name, a `Forwarded` element with no `for` or two of them. It takes 32 hops at most, and the last 8 KiB of a
-    /// line; a `Forwarded` line that is longer, or has a quoted string without an end, is unreadable altogether. The
-    /// client is then the last address that a trusted machine has reported, at worst the peer's. Callers who send
-    /// such a field do not escape their quota, but share one with the proxy itself: let proxies replace a `Forwarded`
-    /// field from outside rather than append to it.
+    /// | the walk ends at | the client is |
+    /// |---|---|
+    /// | an address outside of these networks: the peer's, or the first one from the right | that address |
+    /// | a trusted peer, and the request has no such field | the peer: a health check of the load balancer, say |
+    /// | the left end of the list, all of whose hops are trusted | the leftmost hop: a machine of yours behind a proxy |
+    /// | a hop that is empty or no address: `unknown`, an obfuscated name (`_hidden`), a host name, a zone identifier, a port above 65535 | unknown |
+    /// | a `Forwarded` element outside of the grammar, with no `for`, or with two of them | unknown |
+    /// | a `Forwarded` line with a quoted string that has no end, or of more than 8 KiB | unknown |
+    /// | the place where an `X-Forwarded-For` line was cut: its last 8 KiB are read | unknown |
+    /// | a 33rd hop | unknown |
+    ///
+    /// What stands left of the end of the walk is not looked at and changes nothing. An address may have a port
+    /// (`192.0.2.1:4711`, `[2001:db8::1]:4711`) and brackets. Several lines are one list. A hop is also unreadable if its
+    /// line has nothing in it.
+    ///
+    /// A request whose client is unknown has no key of this kind, and [`NoKey`](crate::NoKey) decides about it; its
+    /// address is in no network of an [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). No
+    /// address stands in for it, least of all a proxy's: that could be one that is allowed.
+    ///
+    /// **A client can make itself unknown** behind a proxy that appends to a `Forwarded` field from outside on the same
+    /// line, since a quote that the client leaves open swallows what the proxy writes. No part of such a line is safe to
+    /// read. With [`NoKey::Share`](crate::NoKey::Share), the default, all unknown clients use one quota, so that none of
+    /// them gains one and none of them reaches that of a known client; with [`NoKey::Refuse`](crate::NoKey::Refuse) they
+    /// are rejected; with [`NoKey::Allow`](crate::NoKey::Allow) they pass uncounted, so do not choose it there. Let proxies
+    /// replace a `Forwarded` field from outside rather than append to it, then nobody can.
     ///
     /// **Trust no more than you must.** Whoever sends from a trusted network chooses the address that is counted: a
     /// fresh quota for each request, or somebody else's used up. Name the proxies rather than the network that they
@@ -228,7 +246,8 @@ impl ClientIp {
         self
     }
 
-    /// The client's address as it is before grouping, for logs: `None` if the request does not show its peer.
+    /// The client's address as it is before grouping, for logs. `None` if the request does not show its peer, or if a
+    /// trusted peer has sent a field that does not show the client: see [`trusted_proxies`](Self::trusted_proxies).
     ///
     /// IPv4-mapped addresses are returned as IPv4. The address identifies a person in many places; the crate itself
     /// never logs it.
@@ -255,24 +274,26 @@ impl ClientIp {
             .iter()
             .rev()
             .map(HeaderValue::as_bytes);
-        Some(match self.field {
+        match self.field {
             ForwardingField::Forwarded => self.walk(peer, lines.flat_map(forwarded::hops)),
             ForwardingField::XForwardedFor => self.walk(peer, lines.flat_map(x_forwarded_for::hops)),
-        })
+        }
     }
 
-    /// From the peer to the first address that is not trusted, or as far as hops can be read. Reads no hop that it
-    /// need not.
-    fn walk(&self, peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>) -> IpAddr {
-        let mut hops = hops.take(MAX_HOPS);
+    /// From the peer to the first address that is not trusted, or to the end of the list. Reads no hop that it need
+    /// not, and believes no address that it has only come to because it can read no further.
+    fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<IpAddr> {
         let mut client = peer;
-        while self.trusts(client) {
-            match hops.next().flatten() {
-                Some(reported) => client = reported,
-                None => break,
+        for _ in 0..=MAX_HOPS {
+            if !self.trusts(client) {
+                return Some(client);
+            }
+            match hops.next() {
+                Some(reported) => client = reported?,
+                None => return Some(client),
             }
         }
-        client
+        None
     }
 
     fn trusts(&self, address: IpAddr) -> bool {

@@ -56,9 +56,39 @@ pub const fn matched_path() -> MatchedPath {
 #[derive(Clone, Copy, Debug)]
 pub struct MatchedPath(());
 
+impl MatchedPath {
+    /// The key of a route, as the router was given it: to look at the quota of a caller on it, say.
+    ///
+    /// Nothing checks that there is such a route. It is another key than any of [`PartitionKey::new`].
+    ///
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key::{self, KeyExtractor, MatchedPath}};
+    /// # use tower::ServiceExt;
+    ///
+    /// # tokio_test::block_on(async {
+    /// let limits = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("routes")
+    ///     .key(key::header("x-user-id").and(key::matched_path()))
+    ///     .policy(QuotaPolicy::per_day("day", 9))
+    ///     .build()?;
+    /// let app: Router = Router::new().route("/users/{id}", get(|| async {})).route_layer(limits.clone());
+    /// app.oneshot(http::Request::get("/users/7").header("x-user-id", "alice").body(String::new())?).await?;
+    ///
+    /// let alice = PartitionKey::new("x-user-id", "alice").and(MatchedPath::key_of("/users/{id}"));
+    /// let left = limits.admin().peek(&alice, None).await?.expect("there is a policy");
+    /// assert_eq!(left.allowances().next().map(|allowance| allowance.remaining()), Some(8));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn key_of(route: &str) -> PartitionKey {
+        PartitionKey::own("route", route.as_bytes())
+    }
+}
+
 impl KeyExtractor for MatchedPath {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
         let route = request.extensions.get::<axum::extract::MatchedPath>()?;
-        Some(PartitionKey::new("route", route.as_str()))
+        Some(Self::key_of(route.as_str()))
     }
 }

@@ -171,7 +171,8 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
     Extension(PhantomData)
 }
 
-/// The value of a request header, byte for byte: `PartitionKey::new(name, value)`, with the name in lower case.
+/// The value of a request header, byte for byte: `PartitionKey::new(name, value)`, with the name in lower case. No header
+/// shares a partition with another one, nor with a key of another extractor of this crate, whatever they are called.
 ///
 /// Use it only for a header that a trusted gateway in front of the service sets or removes: any client can send any
 /// header. A request with several values of the header, or with an empty one, has no key of this kind, since it is

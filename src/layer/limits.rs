@@ -29,6 +29,10 @@ use crate::{
 /// What happens to a request for which no key is found, or not one of the
 /// [named keys](crate::RateLimitLayerBuilder::named_key).
 ///
+/// A client may be able to have no key by what it sends: see
+/// [`trusted_proxies`](crate::key::ClientIp::trusted_proxies). So no choice but [`Allow`](Self::Allow) lets a request
+/// without a key escape the limits.
+///
 /// ```
 /// # use http::{Request, Response};
 /// # use tower::{Layer, ServiceExt, service_fn};
@@ -66,7 +70,8 @@ pub enum NoKey {
     Allow,
     /// Refuse it with status 403.
     Refuse,
-    /// Count it in one partition that all such requests share. The default.
+    /// Count it in one partition that all such requests share, and no other. The default. Whoever can send requests
+    /// without a key can use up the quota of that partition, and of no caller who has a key.
     #[default]
     Share,
 }
@@ -174,7 +179,7 @@ impl Turn {
 impl Limits {
     /// The partition of requests without this key.
     pub(super) fn shared_partition(scope: &Scope, name: &str) -> PartitionId {
-        scope.partition(&PartitionKey::new("no key", name))
+        scope.partition(&PartitionKey::own("no key", name.as_bytes()))
     }
 
     /// screening → key → policy → plan → guard

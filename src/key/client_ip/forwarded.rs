@@ -16,14 +16,14 @@ use std::net::IpAddr;
 use super::{MAX_HOPS, MAX_LINE, address};
 
 /// The hops of a field line from right to left, `None` for those that cannot be read; one such hop if the line as a
-/// whole cannot be.
+/// whole cannot be, or in place of all that are too far to the left.
 pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     const UNREADABLE: ([&[u8]; MAX_HOPS], usize) = ([b""; MAX_HOPS], 1);
     let (last, count) = last_elements(line).unwrap_or(UNREADABLE);
-    (0..count)
-        .rev()
-        .take(MAX_HOPS)
+    let nearest = (0..count).rev().take(MAX_HOPS);
+    nearest
         .map(move |index| node(last[index % MAX_HOPS]))
+        .chain((count > MAX_HOPS).then_some(None))
 }
 
 /// The number of elements, and the last of them: element `i` at `i % MAX_HOPS`. `None` if the line is too long, or a

@@ -1,4 +1,5 @@
 //! L31: the client's address comes from forwarded fields only for trusted proxies.
+//! X38: a field that cannot be read shows no client.
 
 use std::net::SocketAddr;
 
@@ -50,13 +51,16 @@ fn ip(text: &str) -> IpAddr {
 }
 
 /// Whom a request from the trusted peer is taken to be from.
-fn behind_proxy<V: AsRef<[u8]>>(field: ForwardingField, lines: &[V]) -> IpAddr {
-    trusting(field).resolve(&request(Some(PROXY), field, lines)).unwrap()
+fn behind_proxy<V: AsRef<[u8]>>(field: ForwardingField, lines: &[V]) -> Option<IpAddr> {
+    let request = request(Some(PROXY), field, lines);
+    let client = trusting(field).resolve(&request);
+    assert_eq!(trusting(field).extract(&request).is_some(), client.is_some());
+    client
 }
 
 fn assert_clients(field: ForwardingField, table: &[(&[&str], &str)]) {
     for (lines, client) in table {
-        assert_eq!(behind_proxy(field, lines), ip(client), "{field:?}: {lines:?}");
+        assert_eq!(behind_proxy(field, lines), Some(ip(client)), "{field:?}: {lines:?}");
     }
 }
 
@@ -125,21 +129,27 @@ fn x_forwarded_for_is_walked_from_the_right_to_the_first_untrusted_hop() {
             // Several lines are one list.
             (&["192.0.2.66", "203.0.113.9"], CLIENT),
             (&["192.0.2.66, 203.0.113.9", "10.0.0.2", "10.0.0.3"], CLIENT),
-            // All hops trusted: the farthest one.
+            // All hops trusted: the farthest one is where the request was made.
             (&["10.0.0.4, 10.0.0.3", "10.0.0.2"], "10.0.0.4"),
         ],
     );
 }
 
-/// L31
+/// L31, X38
 #[test]
-fn an_unreadable_hop_ends_the_walk_at_the_machine_that_reported_it() {
+fn an_unreadable_hop_behind_trusted_ones_leaves_the_client_unknown() {
     for garbage in GARBAGE_HOPS.iter().flat_map(|row| row.split('|')) {
         let line = format!("192.0.2.66, {garbage}, 10.0.0.3, 10.0.0.2");
-        assert_eq!(behind_proxy(XForwardedFor, &[line]), ip("10.0.0.3"), "{garbage:?}");
+        assert_eq!(behind_proxy(XForwardedFor, &[line]), None, "{garbage:?}");
         assert_eq!(
             behind_proxy(XForwardedFor, &["192.0.2.66", garbage]),
-            ip(PROXY),
+            None,
+            "{garbage:?}"
+        );
+        let behind_a_client = format!("{garbage}, 203.0.113.9, 10.0.0.2");
+        assert_eq!(
+            behind_proxy(XForwardedFor, &[behind_a_client]),
+            Some(ip(CLIENT)),
             "{garbage:?}"
         );
     }
@@ -151,15 +161,21 @@ fn an_unreadable_hop_ends_the_walk_at_the_machine_that_reported_it() {
         b"\xc2\xa01.2.3.4",
     ] {
         let line = [b"192.0.2.66, ", garbage, b", 10.0.0.3"].concat();
-        assert_eq!(behind_proxy(XForwardedFor, &[line]), ip("10.0.0.3"), "{garbage:?}");
+        assert_eq!(behind_proxy(XForwardedFor, &[line]), None, "{garbage:?}");
     }
 }
 
 /// L31
 #[test]
 fn bytes_that_are_not_text_do_no_harm_to_what_is_right_of_them() {
-    assert_eq!(behind_proxy(XForwardedFor, &[b"\xff\xfe, 203.0.113.9"]), ip(CLIENT));
-    assert_eq!(behind_proxy(Forwarded, &[b"for=\xff\xfe, for=203.0.113.9"]), ip(CLIENT));
+    assert_eq!(
+        behind_proxy(XForwardedFor, &[b"\xff\xfe, 203.0.113.9"]),
+        Some(ip(CLIENT))
+    );
+    assert_eq!(
+        behind_proxy(Forwarded, &[b"for=\xff\xfe, for=203.0.113.9"]),
+        Some(ip(CLIENT))
+    );
 }
 
 /// L31
@@ -175,9 +191,9 @@ fn addresses_are_understood_with_ports_and_brackets() {
         ("::ffff:192.0.2.1", "192.0.2.1"),
         ("[::FFFF:c000:201]:80", "192.0.2.1"),
     ] {
-        assert_eq!(behind_proxy(XForwardedFor, &[hop]), ip(address), "{hop}");
+        assert_eq!(behind_proxy(XForwardedFor, &[hop]), Some(ip(address)), "{hop}");
         for element in [format!("for=\"{hop}\""), format!("for={hop}")] {
-            assert_eq!(behind_proxy(Forwarded, &[&element]), ip(address), "{element}");
+            assert_eq!(behind_proxy(Forwarded, &[&element]), Some(ip(address)), "{element}");
         }
     }
 }
@@ -239,24 +255,30 @@ fn commas_semicolons_and_escapes_inside_of_quotes_cut_nothing() {
     );
 }
 
-/// L31
+/// L31, X38
 #[test]
-fn an_unreadable_element_ends_the_walk_at_the_machine_that_reported_it() {
+fn an_unreadable_element_behind_trusted_ones_leaves_the_client_unknown() {
     for garbage in GARBAGE_ELEMENTS.iter().flat_map(|row| row.split('|')) {
         let line = format!("for=192.0.2.66, {garbage}, for=10.0.0.3, for=10.0.0.2");
-        assert_eq!(behind_proxy(Forwarded, &[line]), ip("10.0.0.3"), "{garbage:?}");
+        assert_eq!(behind_proxy(Forwarded, &[line]), None, "{garbage:?}");
         assert_eq!(
             behind_proxy(Forwarded, &["for=192.0.2.66", garbage]),
-            ip(PROXY),
+            None,
+            "{garbage:?}"
+        );
+        let behind_a_client = format!("{garbage}, for=203.0.113.9, for=10.0.0.2");
+        assert_eq!(
+            behind_proxy(Forwarded, &[behind_a_client]),
+            Some(ip(CLIENT)),
             "{garbage:?}"
         );
     }
     let long = format!("for=\"1.2.3.4:_{}\"", "a".repeat(100));
-    assert_eq!(behind_proxy(Forwarded, &[long]), ip(PROXY));
-    assert_eq!(behind_proxy(Forwarded, &[b"for=192.0.2.66;host=\xff"]), ip(PROXY));
+    assert_eq!(behind_proxy(Forwarded, &[long]), None);
+    assert_eq!(behind_proxy(Forwarded, &[b"for=192.0.2.66;host=\xff"]), None);
 }
 
-/// L31
+/// L31, X38
 #[test]
 fn a_quoted_string_without_an_end_makes_its_line_unreadable_and_no_other() {
     for open in [
@@ -265,20 +287,20 @@ fn a_quoted_string_without_an_end_makes_its_line_unreadable_and_no_other() {
         r#"for=192.0.2.66;host="\"#,
         "\"",
     ] {
-        assert_eq!(behind_proxy(Forwarded, &[open]), ip(PROXY), "{open}");
+        assert_eq!(behind_proxy(Forwarded, &[open]), None, "{open}");
         assert_eq!(
             behind_proxy(Forwarded, &[&format!("{open}, for=203.0.113.9")]),
-            ip(PROXY),
+            None,
             "{open}"
         );
         assert_eq!(
             behind_proxy(Forwarded, &[open, "for=203.0.113.9"]),
-            ip(CLIENT),
+            Some(ip(CLIENT)),
             "{open}"
         );
         assert_eq!(
             behind_proxy(Forwarded, &["for=192.0.2.66", open, "for=10.0.0.2"]),
-            ip("10.0.0.2"),
+            None,
             "{open}"
         );
     }
@@ -300,13 +322,14 @@ fn quotes_of_a_client_and_of_a_proxy_make_no_hop_together() {
             format!(r#"host="{host}";for="203.0.113.9";by="10.0.0.1""#),
         ] {
             let line = format!(r#"for=192.0.2.66;x=", {proxy}"#);
-            assert_eq!(behind_proxy(Forwarded, &[&line]), ip(PROXY), "{line}");
+            assert_eq!(behind_proxy(Forwarded, &[&line]), None, "{line}");
         }
     }
 }
 
+/// X38
 #[test]
-fn at_most_32_hops_are_walked() {
+fn at_most_32_hops_are_walked_and_beyond_them_is_no_client() {
     let trusted = |count: usize| (1..=count).rev().map(|hop| format!("10.0.1.{hop}")).collect::<Vec<_>>();
     let elements = |count| {
         trusted(count)
@@ -314,64 +337,81 @@ fn at_most_32_hops_are_walked() {
             .map(|hop| format!("for={hop}"))
             .collect::<Vec<_>>()
     };
-    for (count, client) in [(31, CLIENT), (32, "10.0.1.32"), (33, "10.0.1.32"), (200, "10.0.1.32")] {
+    for (count, client) in [(31, Some(ip(CLIENT))), (32, None), (33, None), (200, None)] {
         assert_eq!(
             behind_proxy(XForwardedFor, &[format!("203.0.113.9, {}", trusted(count).join(","))]),
-            ip(client)
+            client
         );
         assert_eq!(
             behind_proxy(Forwarded, &[format!("for=203.0.113.9, {}", elements(count).join(","))]),
-            ip(client)
+            client
         );
 
         let lines = [vec!["203.0.113.9".to_owned()], trusted(count)].concat();
-        assert_eq!(behind_proxy(XForwardedFor, &lines), ip(client), "in lines of their own");
+        assert_eq!(behind_proxy(XForwardedFor, &lines), client, "in lines of their own");
         let lines = [vec!["for=203.0.113.9".to_owned()], elements(count)].concat();
-        assert_eq!(behind_proxy(Forwarded, &lines), ip(client), "in lines of their own");
+        assert_eq!(behind_proxy(Forwarded, &lines), client, "in lines of their own");
+        // What is skipped at the left of one line does not bring the walk to the line before it.
+        let lines = ["for=203.0.113.9".to_owned(), elements(count + 1).join(",")];
+        assert_eq!(behind_proxy(Forwarded, &lines), None, "{count}");
     }
+    // The end of the list may be the 32nd hop.
+    assert_eq!(behind_proxy(XForwardedFor, &trusted(32)), Some(ip("10.0.1.32")));
+    assert_eq!(
+        behind_proxy(Forwarded, &[elements(32).join(",")]),
+        Some(ip("10.0.1.32"))
+    );
+}
+
+/// X38
+#[test]
+fn an_empty_field_is_not_an_absent_one() {
+    for empty in ["", ",", " , ,", "\t"] {
+        assert_eq!(behind_proxy(XForwardedFor, &[empty]), None, "{empty:?}");
+        assert_eq!(behind_proxy(Forwarded, &[empty]), None, "{empty:?}");
+        assert_eq!(behind_proxy(XForwardedFor, &["203.0.113.9", empty]), None, "{empty:?}");
+        assert_eq!(behind_proxy(XForwardedFor, &[empty, "203.0.113.9"]), Some(ip(CLIENT)));
+        assert_eq!(behind_proxy(Forwarded, &[empty, "for=203.0.113.9"]), Some(ip(CLIENT)));
+    }
+    assert_eq!(behind_proxy::<&str>(XForwardedFor, &[]), Some(ip(PROXY)));
+    assert_eq!(behind_proxy::<&str>(Forwarded, &[]), Some(ip(PROXY)));
 }
 
 #[test]
 fn a_thousand_hops_from_a_client_do_not_hide_it() {
     let line = format!("{}203.0.113.9, 10.0.0.2", "192.0.2.66,".repeat(1000));
-    assert_eq!(behind_proxy(XForwardedFor, &[line]), ip(CLIENT));
+    assert_eq!(behind_proxy(XForwardedFor, &[line]), Some(ip(CLIENT)));
     let line = format!("{}for=203.0.113.9, for=10.0.0.2", "for=1.1.1.1,".repeat(600));
-    assert_eq!(behind_proxy(Forwarded, &[line]), ip(CLIENT));
+    assert_eq!(behind_proxy(Forwarded, &[line]), Some(ip(CLIENT)));
     let line = format!("{}for=203.0.113.9", ",".repeat(8000));
-    assert_eq!(behind_proxy(Forwarded, &[line]), ip(CLIENT));
+    assert_eq!(behind_proxy(Forwarded, &[line]), Some(ip(CLIENT)));
 }
 
+/// X38
 #[test]
 fn of_a_long_line_the_last_8_kib_are_looked_at() {
     let long = "a".repeat(10_000);
-    assert_eq!(behind_proxy(XForwardedFor, &[&long]), ip(PROXY));
+    assert_eq!(behind_proxy(XForwardedFor, &[&long]), None);
     assert_eq!(
         behind_proxy(XForwardedFor, &[format!("{long}, 203.0.113.9")]),
-        ip(CLIENT)
+        Some(ip(CLIENT))
     );
-    assert_eq!(
-        behind_proxy(Forwarded, &[format!("for={long}, for=203.0.113.9")]),
-        ip(PROXY)
-    );
+    assert_eq!(behind_proxy(Forwarded, &[format!("for={long}, for=203.0.113.9")]), None);
     assert_eq!(
         behind_proxy(Forwarded, &[format!("for={long}"), "for=203.0.113.9".to_owned()]),
-        ip(CLIENT)
+        Some(ip(CLIENT))
     );
 
     // Of a hop that is cut in two, the end would be another's address.
-    for (length, client) in [
-        (MAX_LINE, CLIENT),
-        (MAX_LINE + 1, "10.0.0.2"),
-        (MAX_LINE + 2, "10.0.0.2"),
-    ] {
+    for (length, client) in [(MAX_LINE, Some(ip(CLIENT))), (MAX_LINE + 1, None), (MAX_LINE + 2, None)] {
         let line = format!("{CLIENT}{:>1$}", ",10.0.0.2", length - CLIENT.len());
-        assert_eq!(behind_proxy(XForwardedFor, &[line]), ip(client), "{length} bytes");
+        assert_eq!(behind_proxy(XForwardedFor, &[line]), client, "{length} bytes");
     }
-    for (length, client) in [(MAX_LINE, CLIENT), (MAX_LINE + 1, PROXY)] {
-        assert_eq!(behind_proxy(XForwardedFor, &[format!("{CLIENT:>length$}")]), ip(client));
+    for (length, client) in [(MAX_LINE, Some(ip(CLIENT))), (MAX_LINE + 1, None)] {
+        assert_eq!(behind_proxy(XForwardedFor, &[format!("{CLIENT:>length$}")]), client);
         assert_eq!(
             behind_proxy(Forwarded, &[format!("{:>length$}", "for=203.0.113.9")]),
-            ip(client)
+            client
         );
     }
 }
@@ -385,10 +425,7 @@ fn ipv6_clients_are_grouped_by_their_64_and_ipv4_clients_not_at_all() {
     );
     assert_ne!(key(&by_address, "2001:db8:0:1::1"), key(&by_address, "2001:db8:0:2::1"));
     assert_ne!(key(&by_address, "192.0.2.1"), key(&by_address, "192.0.2.2"));
-    assert_eq!(
-        key(&by_address, "192.0.2.1"),
-        Some(PartitionKey::new("address", [192, 0, 2, 1]))
-    );
+    assert_eq!(key(&by_address, "192.0.2.1"), Some(ip("192.0.2.1").to_partition_key()));
     assert_ne!(key(&by_address, "192.0.2.1"), key(&by_address, "::192.0.2.1"));
 }
 
@@ -570,10 +607,16 @@ proptest! {
         prop_assert_eq!(trusting(field).resolve(&request), Some(ip(CLIENT)));
     }
 
-    /// L31
+    /// A client that cannot be found is nobody, never one of the machines on the way.
+    ///
+    /// X38
     #[test]
-    fn any_field_of_a_trusted_peer_gives_some_client(field in field(), lines in vec(line(), 0..4)) {
-        prop_assert!(trusting(field).extract(&request(Some(PROXY), field, &lines)).is_some());
+    fn no_field_makes_a_client_of_a_machine_that_has_only_reported(field in field(), lines in vec(line(), 1..4)) {
+        let client = behind_proxy(field, &lines);
+        let leftmost = String::from_utf8_lossy(&lines[0]);
+        let ends_at_a_proxy = ["10.0.0.2", "fd00::2"].iter().any(|proxy| leftmost.contains(proxy));
+        prop_assert!(client != Some(ip(PROXY)));
+        prop_assert!(client.is_none_or(|client| !trusting(field).trusts(client)) || ends_at_a_proxy);
     }
 
     /// L31
@@ -582,11 +625,11 @@ proptest! {
         let separate = lines.clone();
         let line = lines.last_mut().unwrap();
         line.extend(b", 203.0.113.9");
-        prop_assert_eq!(behind_proxy(XForwardedFor, &lines), ip(CLIENT));
-        prop_assert_eq!(behind_proxy(XForwardedFor, &[&separate[..], &[CLIENT.into()]].concat()), ip(CLIENT));
+        prop_assert_eq!(behind_proxy(XForwardedFor, &lines), Some(ip(CLIENT)));
+        prop_assert_eq!(behind_proxy(XForwardedFor, &[&separate[..], &[CLIENT.into()]].concat()), Some(ip(CLIENT)));
 
         let hop = if quoted { r#"for="203.0.113.9:4711";by="10.0.0.1""# } else { "for=203.0.113.9" };
-        prop_assert_eq!(behind_proxy(Forwarded, &[&separate[..], &[hop.into()]].concat()), ip(CLIENT));
+        prop_assert_eq!(behind_proxy(Forwarded, &[&separate[..], &[hop.into()]].concat()), Some(ip(CLIENT)));
     }
 
     /// In one line with a quote that a client has left open the proxy's hop is lost, but no other takes its place.
@@ -596,9 +639,9 @@ proptest! {
     fn nothing_on_the_left_takes_the_place_of_a_forwarded_hop(left in line(), quoted in any::<bool>()) {
         let hop = if quoted { r#"for="203.0.113.9:4711";by="10.0.0.1""# } else { "for=203.0.113.9" };
         let client = |left: &[u8]| behind_proxy(Forwarded, &[[left, b", ", hop.as_bytes()].concat()]);
-        prop_assert!([ip(CLIENT), ip(PROXY)].contains(&client(&left)));
+        prop_assert!([Some(ip(CLIENT)), None].contains(&client(&left)));
 
         let without_quotes: Vec<u8> = left.into_iter().filter(|byte| *byte != b'"').collect();
-        prop_assert_eq!(client(&without_quotes), ip(CLIENT));
+        prop_assert_eq!(client(&without_quotes), Some(ip(CLIENT)));
     }
 }

@@ -106,7 +106,8 @@ impl AccessList {
     /// A list without rules, for clients whose addresses are found by `client_ip`.
     ///
     /// Behind a proxy, `client_ip` has to name it as [trusted](ClientIp::trusted_proxies), or all requests have the
-    /// proxy's address. The prefix lengths by which it groups clients have no effect here.
+    /// proxy's address. A client that the field does not show has no address here: no network holds it. The prefix
+    /// lengths by which `client_ip` groups clients have no effect here.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -208,7 +209,9 @@ impl AccessList {
 
     pub(super) fn access(&self, caller: &Caller<'_>) -> Access {
         let rules = self.0.rules.load();
-        let by_network = (!rules.networks.is_empty()).then(|| self.0.client_ip.resolve(caller.request()));
+        let by_network = rules
+            .look_at_addresses()
+            .then(|| self.0.client_ip.resolve(caller.request()));
         let by_key = (!rules.keys.is_empty()).then(|| caller.key());
         rules.access(by_network.flatten(), by_key.flatten())
     }
@@ -254,6 +257,7 @@ impl fmt::Debug for AccessList {
 pub struct AccessRules {
     networks: Networks<Access>,
     keys: HashMap<PartitionKey, Access, RandomState>,
+    blocks_unknown: bool,
 }
 
 impl AccessRules {
@@ -269,8 +273,9 @@ impl AccessRules {
     /// Bits after the prefix are ignored. IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. An
     /// IPv6 subscriber has a whole network, at least a /64: a rule about one address blocks nobody who can take another.
     ///
-    /// A client whose address is unknown is in no network: to let in nobody but some networks, also let
-    /// [`no_key`](crate::RateLimitLayerBuilder::no_key) refuse requests.
+    /// A client whose address is unknown is in no network, not even in that of the proxy which has sent its request. A
+    /// client can make itself unknown where [trusted proxies](ClientIp::trusted_proxies) append to what it sends; where a
+    /// blocked client must not get through like that, also [block unknown addresses](Self::block_unknown_addresses).
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
@@ -297,6 +302,29 @@ impl AccessRules {
         }
         self.networks.insert(network, access);
         Ok(())
+    }
+
+    /// Blocks clients whose address is not known, or no longer does; they are limited unless you say so. A rule that
+    /// [allows](Access::Allow) their key does not help them.
+    ///
+    /// You want it to let in nobody but some networks, and beside networks that are blocked: the address is unknown if the
+    /// request does not show its peer (a Unix socket, say), or if a trusted proxy has sent a field in which the client
+    /// [cannot be read](ClientIp::trusted_proxies). Test it behind your proxies first: one that hides its clients, as with
+    /// `for=unknown`, has all of them blocked.
+    ///
+    /// ```
+    /// use tower_quota::{Access, AccessRules};
+    ///
+    /// let mut rules = AccessRules::new();
+    /// rules.set_network("203.0.113.0/24", Access::Block)?;
+    /// assert_eq!(rules.access(None, None), Access::Limit);
+    /// rules.block_unknown_addresses(true);
+    /// assert_eq!(rules.access(None, None), Access::Block);
+    /// assert_eq!(rules.access("192.0.2.1".parse().ok(), None), Access::Limit);
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    pub fn block_unknown_addresses(&mut self, block: bool) {
+        self.blocks_unknown = block;
     }
 
     /// Sets the rule about a partition key, in place of one about the same key. It applies to requests for which the
@@ -328,26 +356,34 @@ impl AccessRules {
         self.keys.remove(key).is_some()
     }
 
-    /// How many rules there are, about networks and keys together: at most 1 000 000.
+    /// How many rules there are, about networks and keys together: at most 1 000 000. The one about unknown addresses does
+    /// not count.
     pub fn len(&self) -> usize {
         self.networks.len() + self.keys.len()
     }
 
     /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && !self.blocks_unknown
     }
 
     /// What the rules say about a client with this address and this key; `None` for what is not known of it.
     pub fn access(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Access {
         let address = address.map(|address| address.to_canonical());
-        let by_network = address.and_then(|address| self.networks.longest_match(address));
+        let by_network = match address {
+            Some(address) => self.networks.longest_match(address),
+            None => self.blocks_unknown.then_some(&Access::Block),
+        };
         let by_key = key.and_then(|key| self.keys.get(key));
         match (by_network, by_key) {
             (Some(Access::Block), _) | (_, Some(Access::Block)) => Access::Block,
             (Some(Access::Allow), _) | (_, Some(Access::Allow)) => Access::Allow,
             _ => Access::Limit,
         }
+    }
+
+    fn look_at_addresses(&self) -> bool {
+        self.blocks_unknown || !self.networks.is_empty()
     }
 
     fn check_room(&self) -> Result<(), ConfigError> {

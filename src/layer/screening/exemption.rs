@@ -187,8 +187,8 @@ impl Exemption {
     /// Requests of clients in these networks, `"192.0.2.0/24"` or a bare address, as `client_ip` finds their address.
     ///
     /// Behind a proxy, `client_ip` has to name it as [trusted](ClientIp::trusted_proxies), or all requests have the
-    /// proxy's address: an exemption of the proxy's network would then exempt everybody. A request whose peer is unknown
-    /// is in no network. The prefix lengths by which `client_ip` groups clients have no effect here.
+    /// proxy's address: an exemption of the proxy's network would then exempt everybody. A request whose peer is unknown,
+    /// or whose client a trusted proxy's field does not show, is in no network. The prefix lengths by which `client_ip` groups clients have no effect here.
     ///
     /// IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. A network that cannot be read is an
     /// error of [`build`](crate::RateLimitLayerBuilder::build).
