@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 /// The groups of rows, and how many each has.
-const GROUPS: [(char, usize); 11] = [
+const GROUPS: [(char, usize); 12] = [
     ('A', 25),
     ('B', 16),
     ('C', 13),
@@ -17,9 +17,10 @@ const GROUPS: [(char, usize); 11] = [
     ('I', 9),
     ('J', 31),
     ('K', 18),
+    ('L', 34),
 ];
 
-const LEVELS: [&str; 7] = [
+const LEVELS: [&str; 8] = [
     "MUST",
     "MUST NOT",
     "SHOULD",
@@ -27,6 +28,7 @@ const LEVELS: [&str; 7] = [
     "MAY",
     "should",
     "should not",
+    "sketch",
 ];
 
 #[derive(Debug)]

@@ -13,6 +13,7 @@ mod load;
 mod support;
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -148,13 +149,59 @@ fn plan(partitions: &[&'static str]) -> Plan {
     })
 }
 
+/// How often the server has run each command, those inside of scripts among them.
+fn commands(server: &RedisServer) -> HashMap<String, usize> {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let counts = stats.lines().filter_map(|line| {
+        let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), figures.split(',').next()?.parse().unwrap()))
+    });
+    counts.collect()
+}
+
 /// So many scripts the server has run.
 fn scripts(server: &RedisServer) -> usize {
-    let calls = server.command(&["INFO", "commandstats"]);
-    let line = calls
-        .lines()
-        .find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    commands(server).get("evalsha").copied().unwrap_or(0)
+}
+
+/// L13, L22, L24: all windows of a caller are one value under one key, and a decision is one call of the script, with
+/// the script itself where the server does not know it. A request sends nothing else.
+#[tokio::test]
+async fn a_decision_about_three_windows_is_one_call_of_the_script_and_nothing_else() {
+    let server = RedisServer::start();
+    let layer = RateLimitLayer::builder(RedisStore::new(server.url()).unwrap())
+        .scope("one call")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_second("second", 1_000))
+        .policy(QuotaPolicy::per_minute("minute", 10_000))
+        .policy(QuotaPolicy::per_day("day", 100_000))
+        .deadline(Duration::from_secs(5))
+        .build()
+        .unwrap();
+    assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
+    let keys = server.command(&["KEYS", "*"]);
+    assert!(keys.starts_with("quota:") && keys.lines().count() == 1, "{keys}");
+    assert!(
+        server.command(&["PTTL", &keys]).parse::<i64>().unwrap() > 0,
+        "it expires by itself"
+    );
+
+    server.command(&["CONFIG", "RESETSTAT"]);
+    for _ in 0..20 {
+        assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
+    }
+    let ran = commands(&server);
+    assert_eq!(ran["evalsha"], 20);
+    // The script reads the time and the value, and writes the value. The rest are this test's own.
+    let mut names: Vec<&str> = ran.keys().map(String::as_str).collect();
+    names.retain(|name| !["info", "config|resetstat"].contains(name));
+    names.sort_unstable();
+    assert_eq!(names, ["evalsha", "get", "set", "time"], "{ran:?}");
+
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
+    let ran = commands(&server);
+    assert_eq!((ran["evalsha"], ran["eval"]), (21, 1));
 }
 
 #[tokio::test]

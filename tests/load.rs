@@ -99,7 +99,7 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
         (&["--skew", "NaN"], "--skew NaN is outside 0..=10"),
         (
             &["--mode", "fast"],
-            "--mode fast is none of normal, refusal, outage, hot-key, find",
+            "--mode fast is none of normal, refusal, outage, hot-key, find, callers",
         ),
         (
             &["--mode", "outage", "--seconds", "6"],
@@ -146,6 +146,16 @@ fn every_mode_reports_what_it_is_for() {
     assert!(has_line(&hot_key, "local denials "), "{hot_key}");
 
     check_outage(&report(outage));
+
+    let callers = report(start(&["--mode", "callers", "--users", "20000"], None));
+    assert_eq!(count(&callers, "allowed"), 20_000, "{callers}");
+    assert_eq!(count(&callers, "failed open"), 0, "{callers}");
+    // One more has opened the connections.
+    assert_eq!(count(&callers, "live keys"), 20_001, "{callers}");
+    assert!(
+        has_line(&callers, "used memory ") && has_line(&callers, "this process "),
+        "{callers}"
+    );
     println!("test every_mode_reports_what_it_is_for ... ok");
 }
 

@@ -194,6 +194,7 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
           add a policy with a short window scope=log window_seconds=86400"
         ]
     );
+    assert_eq!(build(&[QuotaPolicy::per_hour("hour", 9)]), Vec::<String>::new());
     for other in [
         QuotaPolicy::per_hour("hour", 9),
         QuotaPolicy::concurrent("slots", 9),

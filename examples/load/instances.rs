@@ -36,6 +36,8 @@ pub(crate) fn policies(options: &Options) -> Vec<QuotaPolicy> {
         ]
     };
     match options.mode {
+        // One request of a day's few is seen for an hour: nobody is forgotten before all have been there.
+        Mode::Callers => three(5, 10, 20),
         Mode::HotKey => vec![QuotaPolicy::per_minute("minute", 100)],
         Mode::Refusal => three(5, 20, 1_000),
         // Usual quotas, but at least twice of what the heaviest user sends. The larger a quota, the sooner a user who is
@@ -68,6 +70,11 @@ pub(crate) fn limited(test: &Test<'_>, options: &Options) -> Result<[RateLimit<B
         let builder = RateLimitLayer::builder(store)
             .scope("load")
             .key(key::extension::<UserId>());
+        let builder = match options.mode {
+            // Each caller has to be counted, however busy the machine is.
+            Mode::Callers => builder.deadline(Duration::from_secs(5)),
+            _ => builder,
+        };
         let builder = policies(options)
             .into_iter()
             .fold(builder, |builder, policy| builder.policy(policy));

@@ -6,6 +6,7 @@
 //! cargo run --release --example load -- --mode outage
 //! cargo run --release --example load -- --mode hot-key
 //! cargo run --release --example load -- --mode find
+//! cargo run --release --example load -- --mode callers --users 10000000
 //! ```
 //!
 //! `REDIS_URL` says where Redis is. Without it, a Redis without persistence is started on a free port and killed at the
@@ -29,6 +30,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a load test takes the real time")]
 
+mod callers;
 mod conclusions;
 mod failed_connections;
 mod find;
@@ -105,6 +107,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
     );
     let result = match options.mode {
+        Mode::Callers => callers::run(&mut test),
         Mode::Find => find::run(&mut test),
         Mode::Outage => outage::run(&mut test),
         Mode::HotKey | Mode::Normal | Mode::Refusal => measure::run(&mut test),

@@ -14,6 +14,7 @@ Usage: cargo run --release --example load -- [OPTIONS]
                      outage    Redis is paused, killed and started again
                      hot-key   all requests are those of one user, who has 100 a minute
                      find      the highest rate that this machine carries
+                     callers   the memory that so many users take; --users alone counts
   --help             this text
 
 REDIS_URL says where Redis is. Without it, one is started: $REDIS_SERVER, else redis-server or valkey-server on the PATH.
@@ -21,6 +22,7 @@ REDIS_URL says where Redis is. Without it, one is started: $REDIS_SERVER, else r
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
+    Callers,
     Find,
     HotKey,
     Normal,
@@ -101,13 +103,14 @@ impl Options {
 impl Mode {
     fn parse(name: &str) -> Result<Self, String> {
         Ok(match name {
+            "callers" => Self::Callers,
             "find" => Self::Find,
             "hot-key" => Self::HotKey,
             "normal" => Self::Normal,
             "outage" => Self::Outage,
             "refusal" => Self::Refusal,
             _ => {
-                let modes = "normal, refusal, outage, hot-key, find";
+                let modes = "normal, refusal, outage, hot-key, find, callers";
                 return Err(format!("--mode {name} is none of {modes}"));
             }
         })
@@ -115,6 +118,7 @@ impl Mode {
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            Self::Callers => "callers",
             Self::Find => "find",
             Self::HotKey => "hot-key",
             Self::Normal => "normal",

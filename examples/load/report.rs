@@ -32,8 +32,12 @@ impl fmt::Display for Head<'_> {
             mode,
             ..
         } = self.options;
-        writeln!(f, "mode {}: {rate} requests a second for {seconds} s", mode.name())?;
         match mode {
+            Mode::Callers => writeln!(f, "mode callers: a request of each of {users}, one after the other"),
+            _ => writeln!(f, "mode {}: {rate} requests a second for {seconds} s", mode.name()),
+        }?;
+        match mode {
+            Mode::Callers => writeln!(f, "{INSTANCES} instances"),
             Mode::HotKey => writeln!(f, "{INSTANCES} instances; all requests are those of one user"),
             _ => writeln!(f, "{INSTANCES} instances; {users} users, chosen with a skew of {skew}"),
         }?;
@@ -184,6 +188,14 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, milliseconds: &[f64]) -> fmt::Res
 fn points(latencies: &Latencies) -> [f64; 5] {
     let [p50, p90, p99, p999] = [50.0, 90.0, 99.0, 99.9].map(|percent| latencies.percentile(percent));
     [p50, p90, p99, p999, latencies.max()].map(|point| point.as_secs_f64() * 1_000.0)
+}
+
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+pub(crate) fn per(total: f64, number: u64) -> f64 {
+    total / number.max(1) as f64
 }
 
 pub(crate) fn percent(part: u64, all: u64) -> f64 {

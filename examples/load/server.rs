@@ -112,6 +112,8 @@ pub(crate) struct Figures {
     pub(crate) script_calls: u64,
     pub(crate) script_micros: u64,
     pub(crate) used_memory: u64,
+    /// Of the server's process.
+    pub(crate) resident_memory: u64,
     pub(crate) keys: u64,
 }
 
@@ -143,6 +145,7 @@ impl Figures {
             script_calls: of_scripts("calls"),
             script_micros: of_scripts("usec"),
             used_memory: number("used_memory") as u64,
+            resident_memory: number("used_memory_rss") as u64,
             keys,
         }
     }

@@ -4,7 +4,11 @@ use futures_util::future::join_all;
 use tokio_test::{assert_pending, assert_ready, task};
 use tower::ServiceExt;
 use tower_layer::Layer;
-use tower_quota::client::{ClientError, Strategy, Throttled, ThrottledKind};
+use tower_quota::{
+    PartitionKey, Scope,
+    client::{ClientError, Strategy, Throttled, ThrottledKind},
+    fields::draft11::{LimitItem, RateLimit},
+};
 
 use super::*;
 
@@ -248,6 +252,46 @@ async fn each_partition_is_for_itself() {
         client.clone().oneshot(of("b")).await.unwrap();
     }
     assert_eq!(layer.origins(), 2);
+}
+
+/// E10: the rule of the server's keys is public, so the client computes the key of its next request and finds by it what
+/// is left, whichever request the server has told it to.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_for_it() {
+    let key_of = |user: &[u8]| {
+        Scope::new("api")
+            .partition(&PartitionKey::new("user", user))
+            .shown_key()
+    };
+    let item = |user: &str, remaining| {
+        let item = LimitItem::new("day", remaining).unwrap();
+        item.with_reset(seconds(60)).with_partition_key(key_of(user.as_bytes()))
+    };
+    let field = RateLimit::new([item("alice", 0), item("bob", 3)]).unwrap();
+    let line: &str = format!("ratelimit: {field}").leak();
+    let script = Script::new([(200, vec![line]), (200, vec![])]);
+    let computed = move |request: &request::Parts| Some(key_of(request.headers.get("user")?.as_bytes()).to_vec());
+    let impatient = || {
+        builder()
+            .patience(Duration::ZERO)
+            .partition_by(computed)
+            .build()
+            .unwrap()
+    };
+    let client = impatient().layer(script.service());
+    let of = |user: &str| Request::get(URI).header("user", user).body(user.to_owned()).unwrap();
+    client.clone().oneshot(of("bob")).await.unwrap();
+    for _ in 0..3 {
+        client.clone().oneshot(of("bob")).await.unwrap();
+    }
+    throttled(client.clone().oneshot(of("bob")).await);
+    assert_eq!(script.requests(), ["/bob"; 4]);
+
+    let script = Script::new([(200, vec![line])]);
+    let client = impatient().layer(script.service());
+    client.clone().oneshot(of("alice")).await.unwrap();
+    throttled(client.oneshot(of("alice")).await);
+    assert_eq!(script.requests(), ["/alice"]);
 }
 
 /// E11: what earlier requests were told holds for the next ones that are like them, whatever key the server has shown

@@ -4,7 +4,7 @@ use tower_quota::client::{Dispatch, Pacing, Strategy, Turn, Wait};
 
 use super::*;
 
-struct Scene(Pacing);
+pub(super) struct Scene(Pacing);
 
 impl Scene {
     fn new(strategy: Strategy) -> Self {
@@ -12,7 +12,7 @@ impl Scene {
     }
 
     #[track_caller]
-    fn send(&mut self, now: u64) -> Dispatch {
+    pub(super) fn send(&mut self, now: u64) -> Dispatch {
         match self.0.ask(at(now)) {
             Turn::Go(dispatch) => dispatch,
             Turn::Wait(wait) => panic!("it has to wait: {wait:?}"),
@@ -20,7 +20,7 @@ impl Scene {
     }
 
     #[track_caller]
-    fn wait(&mut self, now: u64) -> Wait {
+    pub(super) fn wait(&mut self, now: u64) -> Wait {
         match self.0.ask(at(now)) {
             Turn::Go(dispatch) => panic!("nothing keeps it: {dispatch:?}"),
             Turn::Wait(wait) => wait,
@@ -38,13 +38,13 @@ impl Scene {
 
     /// Sends and is answered at once.
     #[track_caller]
-    fn exchange(&mut self, now: u64, lines: &[&str]) {
+    pub(super) fn exchange(&mut self, now: u64, lines: &[&str]) {
         let dispatch = self.send(now);
         self.answer(now, dispatch, lines);
     }
 
     /// How many requests go at this moment, none of them answered.
-    fn burst(&mut self, now: u64) -> Vec<Dispatch> {
+    pub(super) fn burst(&mut self, now: u64) -> Vec<Dispatch> {
         let mut sent = Vec::new();
         while let Turn::Go(dispatch) = self.0.ask(at(now)) {
             sent.push(dispatch);
@@ -53,13 +53,18 @@ impl Scene {
         sent
     }
 
+    /// Whether so many requests go at this moment.
+    pub(super) fn burst_of(&mut self, now: u64, requests: usize) -> bool {
+        (0..requests).all(|_| matches!(self.0.ask(at(now)), Turn::Go(_)))
+    }
+
     fn left(&self, now: u64) -> Vec<u64> {
         let limits = self.0.limits(at(now));
         limits.iter().map(|limit| limit.remaining().unwrap()).collect()
     }
 }
 
-fn waiting() -> Scene {
+pub(super) fn waiting() -> Scene {
     Scene::new(Strategy::Wait)
 }
 

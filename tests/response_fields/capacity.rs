@@ -53,6 +53,8 @@ async fn reduced_capacity_lowers_quotas_shows_them_and_refuses_with_503() {
         })
     );
     assert_eq!(refused.field("retry-after"), "3600");
+    assert_eq!(refused.field("ratelimit-policy"), r#""hourly";q=20;w=3600"#);
+    assert_eq!(refused.field("ratelimit"), r#""hourly";r=0;t=3600"#);
     load.set(Capacity::Full);
     let later = take(&layer, 1).await;
     assert_eq!(

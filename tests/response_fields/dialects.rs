@@ -1,5 +1,10 @@
 //! The same decision in each dialect.
 
+use std::collections::HashSet;
+
+use futures_util::stream;
+use http_body::Frame;
+use http_body_util::StreamBody;
 use tower_quota::{Content, LegacyReset, ShownWhen};
 
 use super::*;
@@ -23,15 +28,6 @@ async fn draft_06_shows_the_limit_with_the_fewest_requests_left_and_all_policies
     assert_eq!(answer.fields(DRAFT06), ["5000", "100", "36000"]);
     assert_eq!(answer.field("ratelimit-policy"), "1000;w=3600, 5000;w=86400");
     assert_eq!(answer.field("ratelimit"), "");
-}
-
-/// J26: `100`, `60` and `58`.
-#[tokio::test]
-async fn draft_06_shows_seconds_until_the_window_ends() {
-    let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft06(), [minute(100)]);
-    scene.wait(2);
-    assert_eq!(take(&layer, 40).await.fields(DRAFT06), ["100", "60", "58"]);
 }
 
 /// J11, X13: one of ten and one of eleven, in whichever order they are set up.
@@ -78,6 +74,53 @@ async fn the_rules_hold_for_the_numbers_of_draft_06_too() {
     let mut redirect = ok();
     *redirect.status_mut() = StatusCode::SEE_OTHER;
     assert_eq!(send(&layer, request(5), redirect).await.fields(DRAFT06), ["", "", ""]);
+}
+
+/// J28: D10 with other fields. `Retry-After` and the reset name one moment, which is never earlier than without.
+#[tokio::test]
+async fn jitter_lengthens_the_reset_of_draft_06_and_the_wait_by_the_same_seconds() {
+    let scene = Scene::new();
+    let layer = scene.layer(
+        ResponseFields::draft06().with_jitter(Duration::from_secs(20)),
+        [minute(1)],
+    );
+    let mut seen = HashSet::new();
+    for _ in 0..100 {
+        let answer = take(&layer, 1).await;
+        let reset: u64 = answer.field("ratelimit-reset").parse().unwrap();
+        assert!((60..=80).contains(&reset), "{reset}");
+        if answer.status == 429 {
+            assert_eq!(answer.field("retry-after"), answer.field("ratelimit-reset"));
+        }
+        seen.insert(reset);
+    }
+    assert!(seen.len() > 5, "{seen:?}");
+}
+
+/// J2: parameters of a policy stand with the policy.
+#[tokio::test]
+async fn the_numbers_of_draft_06_have_no_parameters() {
+    let scene = Scene::new();
+    let policy = || {
+        minute(10)
+            .with_extension("acme-burst", 7)
+            .with_unprefixed_extension("comment", true)
+            .with_partition_key()
+    };
+    for fields in [
+        ResponseFields::draft06(),
+        ResponseFields::draft11().with_draft06_limit(),
+    ] {
+        let answer = take(&scene.layer(fields, [policy()]), 2).await;
+        assert!(answer.field("ratelimit-policy").contains(";acme-burst=7"));
+        for number in answer.fields(DRAFT06) {
+            assert!(
+                !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()),
+                "{number:?}"
+            );
+        }
+        scene.wait(60);
+    }
 }
 
 /// J12, X7: a request that costs five does not fit into either, and waits longest for the one that has more left.
@@ -179,6 +222,58 @@ async fn a_refusal_in_the_dialect_in_between_names_one_moment() {
     assert_eq!(refused.field("retry-after"), "60");
 }
 
+/// K12: whatever is left, and also with a rejection.
+#[tokio::test]
+async fn the_policies_of_the_dialect_in_between_stay_the_same_over_a_hundred_responses() {
+    let scene = Scene::new();
+    let layer = scene.layer(
+        ResponseFields::in_between(),
+        [minute(50), fixed(QuotaPolicy::per_hour("hour", 1_000))],
+    );
+    for _ in 0..100 {
+        let answer = take(&layer, 1).await;
+        assert_eq!(answer.field("ratelimit-policy"), "minute;q=50;w=60, hour;q=1000;w=3600");
+    }
+    assert_eq!(take(&layer, 1).await.status, 429);
+}
+
+/// K16: the draft's own content of a rejection. The fields stand beside it.
+#[tokio::test]
+async fn a_rejection_in_the_dialect_in_between_can_be_plain_json() {
+    let scene = Scene::new();
+    let content = serde_json::json!({
+        "title": "Too Many Requests",
+        "status": 429,
+        "detail": "You have exceeded your quota",
+    });
+    let text = content.to_string();
+    let layer = scene
+        .builder([minute(1)])
+        .response_fields(ResponseFields::in_between())
+        .respond_with(move |rejection| {
+            let mut response = Response::new(text.clone().into());
+            *response.status_mut() = rejection.status();
+            let json = http::HeaderValue::from_static("application/json");
+            response.headers_mut().insert("content-type", json);
+            response
+        })
+        .build()
+        .unwrap();
+    take(&layer, 1).await;
+    let rejected = take(&layer, 1).await;
+    assert_eq!(
+        (rejected.status.as_u16(), rejected.field("content-type")),
+        (429, "application/json")
+    );
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&rejected.body).unwrap(),
+        content
+    );
+    assert_eq!(rejected.field("ratelimit"), "minute;r=0;t=60");
+    assert_eq!(rejected.field("ratelimit-policy"), "minute;q=1;w=60");
+    assert_eq!(rejected.field("retry-after"), "60");
+}
+
 /// K17
 #[tokio::test]
 async fn the_numbers_of_draft_06_stand_beside_the_lists_of_draft_11() {
@@ -232,21 +327,41 @@ async fn without_fields_a_refusal_still_says_when_to_come_back() {
     assert_eq!(refused.field("retry-after"), "60");
 }
 
-/// A20, B9, J13, K10
+/// A20, B9, J13, K10: fields in a trailer section of the inner service are not read, and none of ours is put there.
 #[tokio::test]
-async fn no_field_is_in_a_trailer_section() {
-    for fields in [
-        ResponseFields::draft11().with_draft06_limit(),
-        ResponseFields::in_between(),
-        ResponseFields::draft06(),
-        ResponseFields::legacy(LegacyReset::Seconds),
+async fn in_no_dialect_is_a_field_in_a_trailer_section_read_or_written() {
+    for (fields, shown) in [
+        (
+            ResponseFields::draft11().with_draft06_limit(),
+            ["ratelimit", "ratelimit-limit"],
+        ),
+        (ResponseFields::in_between(), ["ratelimit", "ratelimit-policy"]),
+        (ResponseFields::draft06(), ["ratelimit-limit", "ratelimit-remaining"]),
+        (ResponseFields::legacy(LegacyReset::Seconds), [LEGACY[0], LEGACY[1]]),
     ] {
         let scene = Scene::new();
-        let layer = scene.layer(fields, [minute(1)]);
-        let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(ok()) });
-        for _ in 0..2 {
-            let response = layer.layer(handler).oneshot(request(1)).await.unwrap();
-            assert!(response.into_body().collect().await.unwrap().trailers().is_none());
+        let layer = scene.layer(fields, [minute(9)]);
+        let expected = take(&layer, 0).await;
+        let mut trailers = expected.headers.clone();
+        trailers.remove("content-type");
+        // The same fields, of a service that has less to give.
+        for value in trailers.values_mut() {
+            let less = value.to_str().unwrap().replace('9', "1");
+            *value = less.parse().unwrap();
         }
+        trailers.insert("retry-after", 600.into());
+        let inner = trailers.clone();
+        let handler = service_fn(move |_: Request<()>| {
+            let frames = [Frame::data(Bytes::from("hello")), Frame::trailers(inner.clone())];
+            let body = StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)));
+            async move { Ok::<_, Infallible>(Response::new(body)) }
+        });
+        let response = layer.layer(handler).oneshot(request(0)).await.unwrap();
+        for name in shown {
+            assert!(trailers.contains_key(name), "{name}");
+        }
+        assert_eq!(response.headers(), &expected.headers);
+        let body = response.into_body().collect().await.unwrap();
+        assert_eq!(body.trailers(), Some(&trailers));
     }
 }

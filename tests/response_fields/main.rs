@@ -5,6 +5,7 @@
 mod capacity;
 mod cors;
 mod dialects;
+mod examples;
 mod nesting;
 mod rules;
 

@@ -117,14 +117,18 @@ async fn a_redirect_does_not_show_a_low_limit_unless_it_is_set_to() {
         let low = send(&layer, request(0), redirect(StatusCode::from_u16(status).unwrap())).await;
         assert!(told(&low), "three of twenty are not low");
     }
-    let low = send(&layer, request(1), redirect(StatusCode::MOVED_PERMANENTLY)).await;
-    assert_eq!(low.fields(TOLD), ["", r#""minute";q=20;w=60"#]);
+    take(&layer, 3).await;
+    let shown = scene.layer(ResponseFields::draft11().with_low_limits_on_redirects(), [minute(20)]);
+    for status in [301, 302, 303, 307, 308].map(|status| StatusCode::from_u16(status).unwrap()) {
+        let low = send(&layer, request(0), redirect(status)).await;
+        assert_eq!(low.fields(TOLD), ["", r#""minute";q=20;w=60"#], "{status}");
+        let low = send(&shown, request(0), redirect(status)).await;
+        assert_eq!(low.field("ratelimit"), r#""minute";r=0;t=60"#, "{status}");
+    }
     assert!(told(
         &send(&layer, request(0), redirect(StatusCode::NOT_MODIFIED)).await
     ));
     assert!(told(&take(&layer, 0).await));
-    let layer = scene.layer(ResponseFields::draft11().with_low_limits_on_redirects(), [minute(20)]);
-    assert!(told(&send(&layer, request(0), redirect(StatusCode::FOUND)).await));
 }
 
 /// D5, D6: ten seconds before its end, a window of a thousand seconds has all its units left.
@@ -263,6 +267,31 @@ async fn a_partition_key_is_shown_where_it_is_asked_for_and_can_be_computed_in_a
     );
     let other = Request::get("/").header("x-user-id", "bob").body(()).unwrap();
     assert!(!send(&layer, other, ok()).await.field("ratelimit").contains(pk));
+}
+
+/// E5: a caller's name is not in the key. Without a digest key of the server whoever guesses the name can check the guess;
+/// with one, nobody can who does not have it.
+#[tokio::test]
+async fn a_shown_partition_key_does_not_hold_the_name_and_with_a_digest_key_confirms_no_guess() {
+    let scene = Scene::new();
+    let policy = || [minute(9).with_partition_key()];
+    let open = scene.layer(ResponseFields::draft11(), policy());
+    let keyed = scene.builder(policy()).digest_key([7; 32]).build().unwrap();
+    let guess = PartitionKey::new("x-user-id", "alice");
+    let guesses = [Scope::new("fields"), Scope::new("alice")].map(|scope| scope.partition(&guess).shown_key().to_vec());
+    for (layer, is_confirmed) in [(open, true), (keyed, false)] {
+        let answer = take(&layer, 1).await;
+        assert!(!format!("{:?} {:?}", answer.headers, answer.body).contains("alice"));
+        let hints = Hints::read(&answer.headers);
+        let limits = hints.limits().iter().filter_map(LimitHint::partition_key);
+        let policies = hints.policies().iter().filter_map(PolicyHint::partition_key);
+        let shown: Vec<_> = limits.chain(policies).collect();
+        assert_eq!(shown.len(), 2);
+        for key in shown {
+            assert!(!key.windows(5).any(|part| part == b"alice"));
+            assert_eq!(guesses.iter().any(|guess| guess == key), is_confirmed);
+        }
+    }
 }
 
 /// B8: each policy shows the partition that it counts for, the same one in both fields, and in either dialect that has

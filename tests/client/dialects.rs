@@ -1,0 +1,115 @@
+//! What a client makes of a limit is the same in each dialect that a server may speak.
+
+use super::{
+    pacing::{Scene, waiting},
+    *,
+};
+
+/// Lines that say the same of one limit: so many units left, for so long.
+fn lines(dialect: &str, remaining: u64, reset: u64) -> Vec<String> {
+    match dialect {
+        "draft-11" => vec![format!(r#"ratelimit: "a";r={remaining};t={reset}"#)],
+        "in-between" => vec![format!("ratelimit: a;r={remaining};t={reset}")],
+        "draft-06" => vec![
+            "ratelimit-limit: 10".to_owned(),
+            format!("ratelimit-remaining: {remaining}"),
+            format!("ratelimit-reset: {reset}"),
+        ],
+        other => panic!("{other}"),
+    }
+}
+
+const DIALECTS: [&str; 3] = ["draft-11", "in-between", "draft-06"];
+
+fn exchange(scene: &mut Scene, now: u64, lines: &[String], more: &[&str]) {
+    let lines: Vec<&str> = lines.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    scene.exchange(now, &lines);
+}
+
+/// F3, F4, F5, F6, J21, K14: the draft's `10`, `1` and `7`, and rejected all the same; then a response that says the same
+/// again, and one that says nothing.
+#[test]
+fn nothing_that_a_limit_says_is_a_promise() {
+    for dialect in DIALECTS {
+        let mut scene = waiting();
+        exchange(&mut scene, 0, &lines(dialect, 1, 7), &[]);
+        exchange(&mut scene, 0, &lines(dialect, 1, 7), &["retry-after: 7"]);
+        assert_eq!(
+            scene.wait(0).until(),
+            at(7),
+            "{dialect}: a unit was left, and it was rejected"
+        );
+        exchange(&mut scene, 7, &lines(dialect, 0, 7), &[]);
+        assert_eq!(
+            scene.wait(7).until(),
+            at(14),
+            "{dialect}: the reset has brought nothing back"
+        );
+        let _trial = scene.send(14);
+        assert!(!scene.wait(14).is_certain(), "{dialect}: one tries after the reset");
+        // Nothing is heard again: what was said ages out.
+        scene.exchange(30, &[]);
+        assert!(scene.burst_of(30, 20), "{dialect}");
+    }
+}
+
+/// F7, F8, F9, F10, J22, J24, K14
+#[test]
+fn units_and_waits_hold_and_the_policy_steers_nothing() {
+    for (dialect, policy) in DIALECTS.into_iter().zip([
+        r#"ratelimit-policy: "a";q=1000;w=1"#,
+        "ratelimit-policy: a;q=1000;w=1",
+        "ratelimit-policy: 10;w=1",
+    ]) {
+        let mut scene = waiting();
+        exchange(&mut scene, 0, &lines(dialect, 5, 10), &[policy]);
+        assert_eq!(scene.burst(0).len(), 5, "{dialect}");
+        assert_eq!(scene.wait(3).until(), at(10), "{dialect}");
+        for wait in ["retry-after: 20", "retry-after: Tue, 14 Nov 2023 22:13:40 GMT"] {
+            let mut scene = waiting();
+            exchange(&mut scene, 0, &lines(dialect, 0, 40), &[wait]);
+            assert_eq!(scene.wait(19).until(), at(20), "{dialect} {wait}");
+            scene.exchange(20, &[]);
+        }
+    }
+}
+
+/// F11, H1, H2, K14
+#[test]
+fn time_on_the_way_is_taken_off_and_caches_are_ignored() {
+    for dialect in DIALECTS {
+        let date = ["date: Tue, 14 Nov 2023 22:13:20 GMT".to_owned()];
+        let fields = [&date[..], &lines(dialect, 5, 10)].concat();
+        let fields = headers(&fields.iter().map(String::as_str).collect::<Vec<_>>());
+        let exchange = Exchange {
+            sent: START,
+            received: at(2),
+        };
+        let caps = Caps::default().trusting_dates(true);
+        let advice = Advice::read(StatusCode::OK, &fields, exchange, &caps);
+        assert_eq!(advice.limits()[0].reset(), Some(seconds(8)), "{dialect}");
+
+        for (age, limits) in [("age: 30", 0), ("age: 0", 1)] {
+            let fields = [&[age.to_owned()][..], &lines(dialect, 0, 50)].concat();
+            let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
+            assert_eq!(advice_of(200, &fields).limits().len(), limits, "{dialect} {age}");
+        }
+    }
+}
+
+/// F1, F12, F13, I7, K14
+#[test]
+fn what_is_malformed_is_ignored_and_what_is_absurd_is_capped() {
+    for (dialect, malformed) in DIALECTS.into_iter().zip([
+        r#"ratelimit: "a";r=0;t=10, "b";r=x"#,
+        "ratelimit: a;r=0;t=10, b;r=x",
+        "ratelimit-remaining: x",
+    ]) {
+        let mut scene = waiting();
+        scene.exchange(0, &[malformed]);
+        assert!(scene.burst_of(0, 20), "{dialect}");
+        let mut scene = waiting();
+        exchange(&mut scene, 0, &lines(dialect, 0, 1_000_000), &[]);
+        assert_eq!(scene.wait(0).until(), at(600), "{dialect}");
+    }
+}

@@ -1,0 +1,133 @@
+//! The examples of draft-06, from a layer: each with the settings under which a server sends it.
+
+use tower_quota::{Capacity, Outcome, Rules};
+
+use super::*;
+
+fn draft06() -> ResponseFields {
+    ResponseFields::draft06()
+}
+
+/// J26, B.1.1 and B.1.3: what is left can be lowered while the limit stays.
+#[tokio::test]
+async fn draft_06_shows_what_is_left_or_less() {
+    let scene = Scene::new();
+    let plain = scene.layer(draft06(), [minute(100)]);
+    scene.wait(2);
+    assert_eq!(take(&plain, 40).await.fields(DRAFT06), ["100", "60", "58"]);
+    scene.wait(2);
+    let lowered = scene.layer(draft06().lowered_by(|_| 20), [minute(100)]);
+    assert_eq!(take(&lowered, 1).await.fields(DRAFT06), ["100", "20", "56"]);
+    scene.wait(6);
+    let last = take(&plain, 59).await;
+    assert_eq!((last.status.as_u16(), last.fields(DRAFT06)), (200, ["100", "0", "50"]));
+    scene.wait(2);
+    let none = scene.layer(draft06().lowered_by(|_| 0), [minute(100)]);
+    let served = take(&none, 0).await;
+    assert_eq!(
+        (served.status.as_u16(), served.fields(DRAFT06)),
+        (200, ["100", "0", "48"])
+    );
+}
+
+/// J26, B.1.4
+#[tokio::test]
+async fn draft_06_shows_the_same_moment_as_the_wait_of_a_rejection() {
+    let scene = Scene::new();
+    let layer = scene.layer(draft06(), [minute(100)]);
+    scene.wait(55);
+    take(&layer, 100).await;
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.status, 429);
+    assert_eq!(rejected.fields(DRAFT06), ["100", "0", "5"]);
+    assert_eq!(rejected.field("retry-after"), "5");
+}
+
+/// J26, B.2.1 and B.2.2: a service short of capacity lowers the limit, and may go on to show its usual policy.
+#[tokio::test]
+async fn draft_06_shows_a_lowered_limit_beside_the_usual_policy() {
+    let scene = Scene::new();
+    let layer = scene.layer(draft06(), [minute(100)]);
+    scene.wait(10);
+    let usual = take(&layer, 1).await;
+    assert_eq!(usual.fields(DRAFT06), ["100", "99", "50"]);
+    assert_eq!(usual.field("ratelimit-policy"), "100;w=60");
+
+    let scene = Scene::new();
+    let layer = scene
+        .builder([minute(100)])
+        .response_fields(draft06().with_usual_policies())
+        .capacity(|_| Capacity::Reduced { percent: 10 })
+        .build()
+        .unwrap();
+    scene.wait(10);
+    let lowered = take(&layer, 1).await;
+    assert_eq!(lowered.fields(DRAFT06), ["10", "9", "50"]);
+    assert_eq!(lowered.field("ratelimit-policy"), "100;w=60");
+}
+
+/// J26, B.2.3: another policy from one request to the next. The layer shows the limit that it enforces; the draft's
+/// limit of 0 is for the application to say.
+#[tokio::test]
+async fn draft_06_shows_another_policy_and_a_limit_of_the_application() {
+    let scene = Scene::new();
+    let of_application = draft06().with_extra_fields(|decision, headers| {
+        if decision.outcome() == Outcome::Refused {
+            headers.insert("ratelimit-limit", 0.into());
+        }
+    });
+    let layer = scene.layer(of_application, [minute(100)]);
+    assert_eq!(take(&layer, 91).await.fields(DRAFT06), ["100", "9", "60"]);
+    let smaller = QuotaPolicy::new("minute", 15, Duration::from_secs(20));
+    layer.rules().replace(Rules::new().policy(fixed(smaller))).unwrap();
+    take(&layer, 15).await;
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.status, 429);
+    assert_eq!(rejected.fields(DRAFT06), ["0", "0", "20"]);
+    assert_eq!(rejected.field("ratelimit-policy"), "15;w=20");
+    assert_eq!(rejected.field("retry-after"), "20");
+}
+
+/// J26, B.1.2 and B.3.2: fields of the application beside ours.
+#[tokio::test]
+async fn draft_06_shows_the_limit_of_a_day_beside_fields_of_the_application() {
+    let scene = Scene::new();
+    let fields = draft06().with_extra_fields(|decision, headers| {
+        for (allowance, name) in decision
+            .allowances()
+            .zip(["acme-ratelimit-hourlimit", "acme-ratelimit-daylimit"])
+        {
+            headers.insert(name, allowance.policy().quota().into());
+        }
+    });
+    let hour = fixed(QuotaPolicy::per_hour("hour", 1_000));
+    let layer = scene.layer(fields, [hour, fixed(QuotaPolicy::per_day("day", 5_000))]);
+    for _ in 0..7 {
+        take(&layer, 700).await;
+        scene.wait(7_200);
+    }
+    let answer = take(&layer, 0).await;
+    assert_eq!(answer.fields(DRAFT06), ["5000", "100", "36000"]);
+    assert_eq!(answer.field("ratelimit-policy"), "1000;w=3600, 5000;w=86400");
+    assert_eq!(answer.field("acme-ratelimit-hourlimit"), "1000");
+    assert_eq!(answer.field("acme-ratelimit-daylimit"), "5000");
+}
+
+/// D12: the example of a service that pushes back, in draft-11.
+#[tokio::test]
+async fn a_policy_that_is_replaced_is_shown_by_the_next_response() {
+    let scene = Scene::new();
+    let dynamic = |quota, window| fixed(QuotaPolicy::new("dynamic", quota, Duration::from_secs(window)));
+    let layer = scene.layer(ResponseFields::draft11(), [dynamic(100, 60)]);
+    scene.wait(10);
+    let first = take(&layer, 91).await;
+    assert_eq!(first.field("ratelimit-policy"), r#""dynamic";q=100;w=60"#);
+    assert_eq!(first.field("ratelimit"), r#""dynamic";r=9;t=50"#);
+    layer.rules().replace(Rules::new().policy(dynamic(15, 20))).unwrap();
+    scene.wait(10);
+    take(&layer, 15).await;
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.status, 429);
+    assert_eq!(rejected.field("ratelimit-policy"), r#""dynamic";q=15;w=20"#);
+    assert_eq!(rejected.field("ratelimit"), r#""dynamic";r=0;t=20"#);
+}
