@@ -11,14 +11,20 @@
 
 mod support;
 
+#[path = "outages/callers.rs"]
+mod callers;
 #[path = "outages/fault.rs"]
 mod fault;
 #[path = "outages/harness.rs"]
 mod harness;
+#[path = "outages/history.rs"]
+mod history;
 #[path = "outages/load.rs"]
 mod load;
 #[path = "outages/machine.rs"]
 mod machine;
+#[path = "outages/record.rs"]
+mod record;
 #[path = "outages/scenario.rs"]
 mod scenario;
 
@@ -92,7 +98,7 @@ async fn main() {
     let scene = Scene::start().await;
     let before = scene.resources().await;
     let (files, quiet) = (file_descriptors(), Memory::now(&scene));
-    let load = Load::start(&scene.clients, &scene.chapter);
+    let load = Load::start(&scene.clients);
     let mut warm = None;
     let mut round = 0;
     while start.elapsed() < Duration::from_secs(seconds) {

@@ -2,10 +2,7 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::{Duration, Instant},
 };
 
@@ -18,8 +15,10 @@ use tokio::{
 use tower_quota::Outcome;
 
 use super::{
-    load::{Caller, Client, Counts, HANG, Kind, LEDGER, PROBE, Record, SLOT_USERS, SLOTS},
+    callers::{Caller, Kind, LEDGER, PROBE, SLOT_USERS, SLOTS},
+    load::{Client, HANG},
     machine::{Stopwatch, sockets},
+    record::{Counts, Record},
     support::{Mode, Proxy, RedisServer},
 };
 
@@ -37,8 +36,6 @@ pub struct Scene {
     pub proxies: Vec<Proxy>,
     pub clients: Vec<Client>,
     pub record: Record,
-    /// Which ledger is written to.
-    pub chapter: Arc<AtomicU64>,
     probes: AtomicU64,
 }
 
@@ -70,10 +67,10 @@ impl Scene {
         let server = block_in_place(RedisServer::start);
         block_in_place(|| server.kill());
         let (mut proxies, mut clients, record) = (vec![], vec![], Record::default());
-        for _ in 0..INSTANCES {
+        for instance in 0..INSTANCES {
             let proxy = Proxy::start(server.port()).await;
             let url = proxy.url().replace("redis://", "redis://limits:secret@");
-            clients.push(Client::new(&url, &record));
+            clients.push(Client::new(instance, &url, &record));
             proxies.push(proxy);
         }
         Self {
@@ -81,7 +78,6 @@ impl Scene {
             proxies,
             clients,
             record,
-            chapter: Arc::default(),
             probes: AtomicU64::new(0),
         }
     }
@@ -90,7 +86,7 @@ impl Scene {
     async fn warm_up(&self) {
         self.until_limits_hold(None).await;
         for client in &self.clients {
-            for kind in [Kind::Windows, Kind::Slots, Kind::Refunds, Kind::Ledger] {
+            for kind in Kind::ALL {
                 client.ask(Caller::new(kind, 0)).await;
             }
         }
@@ -172,7 +168,8 @@ impl Scene {
     /// Closes a chapter and compares what the server says with what was answered. Each decision is charged once, and a
     /// call that was given up at most once. What was used stays used, unless the server has forgotten it so many times.
     pub async fn close_chapter(&self, losses: u64) {
-        let chapter = self.chapter.fetch_add(1, Ordering::Relaxed);
+        let chapter = self.record.chapter();
+        self.record.check_history(losses);
         let spent = self.record.of(Caller::spender(chapter));
         assert!(spent.allowed <= PROBE * (1 + losses), "{spent:?} of {PROBE}");
         let caller = Caller::new(Kind::Ledger, chapter);

@@ -15,10 +15,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod callers;
 mod fault;
 mod harness;
+mod history;
 mod load;
 mod machine;
+mod record;
 mod scenario;
 
 mod data;

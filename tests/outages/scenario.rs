@@ -6,17 +6,19 @@ use tokio::time::sleep;
 use tower_quota::StoreErrorKind;
 
 use super::{
+    callers::SLOTS,
     fault::{Effect, Fault, STEADY},
     harness::{Resources, Scene},
-    load::{Counts, Load, SLOTS, Totals},
+    load::Load,
     machine::Stopwatch,
+    record::{Counts, Totals},
 };
 
 /// One fault under load.
 pub async fn run(fault: Fault) {
     let scene = Scene::start().await;
     let before = scene.resources().await;
-    let load = Load::start(&scene.clients, &scene.chapter);
+    let load = Load::start(&scene.clients);
     sleep(Duration::from_millis(200)).await;
     suffer(&scene, fault).await;
     load.stop().await;

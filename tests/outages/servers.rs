@@ -52,7 +52,7 @@ async fn a_server_that_closes_all_connections_again_and_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_not_there_yet_when_the_service_starts() {
     let scene = Scene::with_server_down().await;
-    let load = Load::start(&scene.clients, &scene.chapter);
+    let load = Load::start(&scene.clients);
     sleep(Duration::from_millis(500)).await;
     let during = scene.record.take_totals();
     assert_eq!((during.counts.allowed, during.counts.refused), (0, 0));

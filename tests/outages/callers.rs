@@ -1,0 +1,151 @@
+//! Who sends requests, and which limits they are subject to.
+
+use std::time::Duration;
+
+use tower_quota::{PartitionId, PartitionKey, QuotaPolicy, Scope, Tiers};
+
+use super::history::{Account, Bucket};
+
+pub const SCOPE: &str = "outages";
+
+pub const SLOTS: u64 = 3;
+pub const SLOT_USERS: u64 = 2;
+pub const PROBE: u64 = 10;
+pub const LEDGER: u64 = 1_000_000;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3_600);
+const DAY: Duration = Duration::from_secs(86_400);
+const YEAR: Duration = Duration::from_secs(360 * 86_400);
+
+/// What a request is subject to. The names are those of tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A second, a minute and a day.
+    Windows,
+    /// Concurrent requests.
+    Slots,
+    /// Charges that are changed by the response.
+    Refunds,
+    /// A quota that nobody uses up: what was charged can be read from it.
+    Ledger,
+    /// A small quota, which shows whether limits hold.
+    Probe,
+    /// A caller who never comes near the limit.
+    Quiet,
+}
+
+impl Kind {
+    pub const ALL: [Self; 6] = [
+        Self::Windows,
+        Self::Slots,
+        Self::Refunds,
+        Self::Ledger,
+        Self::Probe,
+        Self::Quiet,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Windows => "windows",
+            Self::Slots => "slots",
+            Self::Refunds => "refunds",
+            Self::Ledger => "ledger",
+            Self::Probe => "probe",
+            Self::Quiet => "quiet",
+        }
+    }
+
+    /// Name, quota and window of each token bucket.
+    fn buckets(self) -> &'static [(&'static str, u64, Duration)] {
+        match self {
+            Self::Windows => const { &[("second", 20, SECOND), ("minute", 400, MINUTE), ("day", 100_000, DAY)] },
+            Self::Slots => const { &[("second", 1_000, SECOND)] },
+            Self::Refunds => const { &[("refunds", 100_000, HOUR)] },
+            // Next to nothing of it comes back while a scenario runs.
+            Self::Ledger => const { &[("ledger", LEDGER, YEAR)] },
+            Self::Probe => const { &[("probe", PROBE, DAY)] },
+            Self::Quiet => const { &[("quiet", 50_000, DAY)] },
+        }
+    }
+
+    fn policies(self) -> Vec<QuotaPolicy> {
+        let slots = (self == Self::Slots).then(|| QuotaPolicy::concurrent("slots", SLOTS));
+        let buckets = self.buckets().iter();
+        let buckets = buckets.map(|(name, quota, window)| QuotaPolicy::new(*name, *quota, *window));
+        slots.into_iter().chain(buckets).collect()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Caller {
+    pub kind: Kind,
+    pub user: u64,
+}
+
+/// How many users of a kind send requests in a chapter.
+const USERS: u64 = 8;
+
+impl Caller {
+    pub const fn new(kind: Kind, user: u64) -> Self {
+        Self { kind, user }
+    }
+
+    /// One of those of a chapter, who did nothing before.
+    pub const fn of_chapter(kind: Kind, chapter: u64, user: u64) -> Self {
+        Self::new(kind, chapter * USERS + user % USERS)
+    }
+
+    /// One who uses up a small quota before the fault, and goes on asking.
+    pub const fn spender(chapter: u64) -> Self {
+        Self::new(Kind::Probe, u64::MAX - chapter)
+    }
+
+    pub fn key(self) -> PartitionKey {
+        PartitionKey::new(self.kind.name(), self.user.to_be_bytes())
+    }
+
+    pub fn partition(self) -> PartitionId {
+        Scope::new(SCOPE).partition(&self.key())
+    }
+
+    pub fn tier(self) -> &'static str {
+        self.kind.name()
+    }
+
+    /// Names and quotas of its policies, as decisions have to show them.
+    pub fn limits(self) -> Vec<(&'static str, u64)> {
+        let slots = (self.kind == Kind::Slots).then_some(("slots", SLOTS));
+        let buckets = self.kind.buckets().iter().map(|(name, quota, _)| (*name, *quota));
+        slots.into_iter().chain(buckets).collect()
+    }
+
+    /// What the checker of histories has to know: nothing of those whose charges are changed later, and of those who
+    /// were there before this chapter no more than their limits.
+    pub fn account(self, chapter: u64) -> Option<Account> {
+        let is_complete = match self.kind {
+            Kind::Slots | Kind::Refunds => return None,
+            Kind::Windows | Kind::Quiet => self.user / USERS == chapter,
+            Kind::Ledger => self.user == chapter,
+            // Probes that are no spenders are new ones, each for itself.
+            Kind::Probe => self.user <= u64::MAX / 2 || self == Self::spender(chapter),
+        };
+        let buckets = self.kind.buckets().iter();
+        let buckets = buckets.map(|(_, quota, window)| Bucket {
+            quota: *quota,
+            window: *window,
+        });
+        Some(Account {
+            buckets: buckets.collect(),
+            is_complete,
+        })
+    }
+}
+
+pub fn tiers() -> Tiers {
+    let tiers = Tiers::by(|request| request.extensions.get::<Caller>().map(|caller| caller.tier()));
+    Kind::ALL
+        .into_iter()
+        .fold(tiers, |tiers, kind| tiers.tier(kind.name(), kind.policies()))
+}
