@@ -191,6 +191,9 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// The circuit breaker is open: the store was not asked.
     CircuitOpen,
+    /// The store was not asked because more requests wait for it than it decides in time. This kind says nothing about
+    /// the server's health and does not open the circuit.
+    Overloaded,
     /// The store answered, but not with a decision: a script error, a missing permission. The next call may well succeed,
     /// so this kind does not open the circuit.
     Rejected,
@@ -206,6 +209,7 @@ impl StoreErrorKind {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::CircuitOpen => "circuit open",
+            Self::Overloaded => "overloaded",
             Self::Rejected => "rejected",
             Self::TimedOut => "timed out",
             Self::Unavailable => "unavailable",
@@ -240,7 +244,7 @@ impl StoreError {
     pub(crate) fn opens_circuit(&self) -> bool {
         match self.kind {
             StoreErrorKind::TimedOut | StoreErrorKind::Unavailable | StoreErrorKind::Unreachable => true,
-            StoreErrorKind::CircuitOpen | StoreErrorKind::Rejected => false,
+            StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded | StoreErrorKind::Rejected => false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The first waist: what a store is asked.
 
-use std::{slice, sync::Arc};
+use std::{slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -72,6 +72,8 @@ pub struct Plan {
     /// Most often one.
     parts: SmallVec<[Part; 1]>,
     costs: Costs,
+    /// How long its decision is waited for, if that is known. A store need not ask for what would come too late.
+    deadline: Option<Duration>,
 }
 
 /// Policies of one partition.
@@ -135,6 +137,7 @@ impl Plan {
                 slots: cost.min(1),
                 ..Costs::NOTHING
             },
+            deadline: None,
         }
     }
 
@@ -240,7 +243,24 @@ impl Plan {
         Self {
             parts: parts.iter().map(|part| self.parts[*part].clone()).collect(),
             costs: self.costs,
+            deadline: self.deadline,
         }
+    }
+
+    /// The same plan, whose decision is waited for no longer than this.
+    #[inline]
+    pub(crate) fn within(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// How long its decision is waited for, if that is known.
+    #[cfg_attr(
+        not(feature = "redis"),
+        allow(dead_code, reason = "decisions of the memory store do not wait")
+    )]
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        self.deadline
     }
 
     /// The only part, if there is one only.
@@ -291,6 +311,7 @@ impl Plan {
         Self {
             parts: self.parts.clone(),
             costs: Costs { requests, ..self.costs },
+            deadline: self.deadline,
         }
     }
 

@@ -162,6 +162,16 @@ async fn what_a_shadow_would_refuse_is_counted_by_its_policy() {
     assert_eq!(value(&page.render(), series), 3.0);
 }
 
+/// Why a store gives no decision.
+const REASONS: [&str; 6] = [
+    "circuit_open",
+    "overloaded",
+    "rejected",
+    "timed_out",
+    "unavailable",
+    "unreachable",
+];
+
 /// An alert for what has never happened yet must not miss the first time.
 #[tokio::test]
 async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
@@ -194,7 +204,7 @@ async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
         let series = format!(r#"tower_quota_failed_total{{scope="test",mode="{mode}"}}"#);
         assert_eq!(value(&page, &series), 0.0);
     }
-    for reason in ["circuit_open", "rejected", "timed_out", "unavailable", "unreachable"] {
+    for reason in REASONS {
         let series = format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#);
         assert_eq!(value(&page, &series), 0.0);
     }

@@ -194,7 +194,7 @@ impl Guard {
             return Deciding::Decided(refusal);
         }
         let spare = self.fallback.is_some().then(|| plan.clone());
-        match self.begin(plan) {
+        match self.begin(plan, deadline) {
             Asked::Answered(Ok(decision)) => Deciding::Decided(decision),
             Asked::Answered(Err(error)) => self.without_store(spare, &error),
             Asked::UnderWay(call) => {
@@ -211,14 +211,14 @@ impl Guard {
     }
 
     /// Asks the store, unless the circuit is open.
-    fn begin(&self, plan: Plan) -> Asked {
+    fn begin(&self, plan: Plan, deadline: Duration) -> Asked {
         let admission = self.breaker.admit();
         if matches!(admission, Admission::Refused) {
             let error = StoreError::new(StoreErrorKind::CircuitOpen, "the store was not asked");
             return Asked::Answered(Err(error));
         }
         let asked = Stopwatch::start(&self.clock);
-        match self.store.acquire(plan).into_ready() {
+        match self.store.acquire(plan.within(deadline)).into_ready() {
             Ok(result) => {
                 self.log.answered(asked, &self.clock);
                 self.record(admission, &result);

@@ -233,7 +233,7 @@ struct StoreHandles {
     denial_cache_hits: Counter,
     seconds: Histogram,
     slots_held: Gauge,
-    undecided: [(StoreErrorKind, Counter); 5],
+    undecided: [(StoreErrorKind, Counter); 6],
 }
 
 impl StoreHandles {
@@ -251,6 +251,7 @@ impl StoreHandles {
             slots_held: gauge!(SLOTS_HELD, scoped(scope)),
             undecided: [
                 undecided(StoreErrorKind::CircuitOpen),
+                undecided(StoreErrorKind::Overloaded),
                 undecided(StoreErrorKind::Rejected),
                 undecided(StoreErrorKind::TimedOut),
                 undecided(StoreErrorKind::Unavailable),
@@ -263,6 +264,7 @@ impl StoreHandles {
 const fn reason(kind: StoreErrorKind) -> &'static str {
     match kind {
         StoreErrorKind::CircuitOpen => "circuit_open",
+        StoreErrorKind::Overloaded => "overloaded",
         StoreErrorKind::Rejected => "rejected",
         StoreErrorKind::TimedOut => "timed_out",
         StoreErrorKind::Unavailable => "unavailable",

@@ -36,7 +36,7 @@
 //!   `abnormal`, as in [`Outcome`]. What the fallback has decided is `allowed` or `refused`.
 //! - `policy`: of the policies that refuse, the one with the longest wait; empty for every other outcome.
 //! - `tier`: as in [`Tiers`](crate::Tiers), unlimited ones too; empty for a layer without tiers.
-//! - `reason`: `circuit_open`, `rejected`, `timed_out`, `unavailable`, `unreachable`, as in [`StoreErrorKind`].
+//! - `reason`: `circuit_open`, `overloaded`, `rejected`, `timed_out`, `unavailable`, `unreachable`, as in [`StoreErrorKind`].
 //!
 //! A layer has up to 512 combinations of tier, policy and outcome. What finds no place any more, because rules with ever
 //! new names were put in place, is counted under the tier and the policy `(other)`.

@@ -341,7 +341,7 @@ struct Take {
 impl Take {
     /// Asks the store. Unless it answers at once, a task waits for it, which nobody gives up.
     fn begin(self, guard: &Arc<Guard>) {
-        match guard.begin(self.plan.clone()) {
+        match guard.begin(self.plan.clone(), guard.deadline) {
             Asked::Answered(result) => self.land(result),
             Asked::UnderWay(call) => {
                 let guard = Arc::clone(guard);

@@ -110,12 +110,17 @@ impl RedisStoreBuilder {
     /// How many decisions that are asked for at the same moment may share a call of the script, from 1 to 64.
     /// Default: 32.
     ///
-    /// Each is decided for itself, with the answer that it would get alone, and no decision waits for others to come:
-    /// calls are shared only while more than two for each connection are under way. It spares the server and the process
-    /// work when there are many at once. A call takes the server some 5 µs for each decision, and other clients of the
-    /// server wait for all of it. Decisions about several partitions, and those that take slots of concurrent requests,
-    /// go alone. With 1 all do, and also in a cluster and with
-    /// [`one_slot_per_call`](Self::one_slot_per_call).
+    /// Each is decided for itself, with the answer that it would get alone. Calls are shared only while more than two for
+    /// each connection are in flight; a decision then waits until one of them returns, at most about 3 ms. It spares the
+    /// server and the process work when there are many at once. A call takes the server some 5 µs for each decision, and
+    /// other clients of the server wait for all of it. At most twelve calls for each connection are in flight: where the
+    /// server is far away, an instance makes up to `12 × connections × decisions` in a round trip.
+    ///
+    /// When more is asked for than the server decides, decisions that cannot be answered before the layer's deadline any
+    /// more are [`Overloaded`](crate::StoreErrorKind::Overloaded), and the server is not asked for them.
+    ///
+    /// Decisions about several partitions, and those that take slots of concurrent requests, go alone. With 1 all do, and
+    /// also in a cluster and with [`one_slot_per_call`](Self::one_slot_per_call).
     #[must_use]
     pub fn decisions_per_call(mut self, decisions: usize) -> Self {
         self.decisions_per_call = decisions;

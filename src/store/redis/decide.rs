@@ -6,7 +6,7 @@ use super::{
     keyspace::Keys,
     script::{self, Call},
     settlements::Job,
-    shared_calls::{Way, together},
+    shared_calls::{Way, overloaded, together},
 };
 use crate::{
     decision::{Decision, Measured, Outcome},
@@ -21,6 +21,7 @@ impl Inner {
         match self.shared_calls.way(&self.server, plan) {
             Way::Alone(plan, _under_way) => self.acquire_alone(plan).await,
             Way::Together(answered, _under_way) => together(answered).await,
+            Way::Overloaded => Err(overloaded()),
         }
     }
 

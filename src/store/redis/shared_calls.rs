@@ -1,4 +1,15 @@
 //! Decisions that are asked for at the same moment, made by one call of the script.
+//!
+//! Three bounds, and none of them is a setting, because each follows from what it is for:
+//!
+//! - **The wait for company.** A call leaves at once while few are in flight. Otherwise it waits until one of them has
+//!   returned, which on a near server takes less than a millisecond, or for [`PATIENCE`]: the distance of the server is
+//!   paid for once, by the call, and not once more by the wait.
+//! - **The calls in flight.** The pace of `PATIENCE` holds them at the server's distance. More than
+//!   [`MOST_CALLS_PER_CONNECTION`] would only queue up inside of the server.
+//! - **The queue.** Decisions that come faster than the server makes them wait one behind the other, in the end each for
+//!   longer than its deadline, and the server would work for nobody. Those that cannot be answered in time any more are
+//!   cut off (see [`RoundTrips`]); the others are.
 
 use std::{
     future::{Future, poll_fn},
@@ -18,8 +29,8 @@ use tokio::{
         mpsc::{self, error::TrySendError},
         oneshot,
     },
-    task::JoinSet,
-    time::timeout,
+    task::{JoinError, JoinSet},
+    time::{Instant, timeout},
 };
 
 use super::{
@@ -33,12 +44,19 @@ use crate::{
     plan::Plan,
 };
 
-/// How many decisions may wait for a call; others go alone.
-const QUEUE: usize = 8_192;
+/// How many decisions may wait for a call. Beyond it the store is overloaded: a call for each of the others would cost
+/// the server more, just then.
+const QUEUE: usize = 65_536;
 
-/// How many calls are under way for each connection before further decisions wait for the next one. Without a wait there
-/// would be nothing to share, and with one call only the server would wait for us.
+/// How many calls are in flight for each connection before further decisions wait for company. Without a wait there would
+/// be nothing to share, and with one call only the server would wait for us.
 const CALLS_PER_CONNECTION: usize = 2;
+
+/// How many calls are in flight for each connection at most.
+const MOST_CALLS_PER_CONNECTION: usize = 12;
+
+/// How long a call waits for company. Tokio's timers add up to a millisecond.
+const PATIENCE: Duration = Duration::from_millis(2);
 
 /// The task ends after so long without anything to do.
 const IDLE: Duration = Duration::from_secs(1);
@@ -53,17 +71,46 @@ type Answer = Result<Decision, StoreError>;
 ///
 /// Few decisions go alone: sharing takes another task, and gains nothing while the server is idle.
 pub(super) struct SharedCalls {
-    most: usize,
-    calls: usize,
+    bounds: Bounds,
     under_way: Arc<AtomicUsize>,
     apart_until: Arc<AtomicU64>,
     queue: ArcSwapOption<mpsc::Sender<Waiting>>,
+}
+
+/// What the calls of one store are bounded by.
+#[derive(Clone, Copy)]
+struct Bounds {
+    /// Decisions of a call.
+    decisions: usize,
+    /// Calls in flight before others wait for company.
+    calls: usize,
+    /// Calls in flight at most.
+    most_calls: usize,
+}
+
+impl Bounds {
+    fn new(decisions: usize, connections: u32) -> Self {
+        Self {
+            decisions,
+            calls: CALLS_PER_CONNECTION * connections as usize,
+            most_calls: MOST_CALLS_PER_CONNECTION * connections as usize,
+        }
+    }
 }
 
 /// A decision that waits for a call.
 struct Waiting {
     plan: Plan,
     answer: oneshot::Sender<Answer>,
+    since: Instant,
+}
+
+/// A decision that finds no place in the queue.
+enum Unsent {
+    /// There are too many before it.
+    Overloaded,
+    /// There is no runtime for the task.
+    NoTask(Plan),
 }
 
 /// Counts a decision that is under way.
@@ -81,14 +128,15 @@ pub(super) enum Way {
     Alone(Plan, UnderWay),
     /// By one that others share.
     Together(oneshot::Receiver<Answer>, UnderWay),
+    /// Not at all: more decisions wait than the server makes.
+    Overloaded,
 }
 
 impl SharedCalls {
     /// Up to `most` decisions share a call.
     pub(super) fn new(most: usize, connections: u32) -> Self {
         Self {
-            most,
-            calls: CALLS_PER_CONNECTION * connections as usize,
+            bounds: Bounds::new(most, connections),
             under_way: Arc::default(),
             apart_until: Arc::default(),
             queue: ArcSwapOption::empty(),
@@ -98,14 +146,20 @@ impl SharedCalls {
     pub(super) fn way(&self, server: &Arc<Server>, plan: Plan) -> Way {
         let others = self.under_way.fetch_add(1, Ordering::Relaxed);
         let under_way = UnderWay(Arc::clone(&self.under_way));
-        let is_busy = self.most > 1 && others >= self.calls;
+        let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
         if !is_busy || !is_simple(&plan) || self.is_apart() {
             return Way::Alone(plan, under_way);
         }
         let (answer, answered) = oneshot::channel();
-        match self.send(server, Waiting { plan, answer }) {
+        let waiting = Waiting {
+            plan,
+            answer,
+            since: Instant::now(),
+        };
+        match self.send(server, waiting) {
             Ok(()) => Way::Together(answered, under_way),
-            Err(unsent) => Way::Alone(unsent.plan, under_way),
+            Err(Unsent::NoTask(plan)) => Way::Alone(plan, under_way),
+            Err(Unsent::Overloaded) => Way::Overloaded,
         }
     }
 
@@ -114,27 +168,27 @@ impl SharedCalls {
         until != 0 && Clock::system().now().as_micros() < until
     }
 
-    fn send(&self, server: &Arc<Server>, waiting: Waiting) -> Result<(), Waiting> {
-        let unsent = match &*self.queue.load() {
+    fn send(&self, server: &Arc<Server>, waiting: Waiting) -> Result<(), Unsent> {
+        let waiting = match &*self.queue.load() {
             Some(queue) => match queue.try_send(waiting) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Full(unsent)) => return Err(unsent),
-                Err(TrySendError::Closed(unsent)) => unsent,
+                Err(TrySendError::Full(_)) => return Err(Unsent::Overloaded),
+                Err(TrySendError::Closed(waiting)) => waiting,
             },
             None => waiting,
         };
         // There is no task, or it is about to end, or its runtime has ended. Should another thread do the same now, the
         // task that is forgotten ends when it has done its work.
         let Ok(runtime) = Handle::try_current() else {
-            return Err(unsent);
+            return Err(Unsent::NoTask(waiting.plan));
         };
         let (sender, receiver) = mpsc::channel(QUEUE);
         let caller = Caller {
             server: Arc::clone(server),
             apart_until: Arc::clone(&self.apart_until),
         };
-        runtime.spawn(work(caller, receiver, self.calls, self.most));
-        let sent = sender.try_send(unsent).map_err(TrySendError::into_inner);
+        runtime.spawn(work(move |waiting| caller.clone().call(waiting), receiver, self.bounds));
+        let sent = sender.try_send(waiting).map_err(|_| Unsent::Overloaded);
         self.queue.store(Some(Arc::new(sender)));
         sent
     }
@@ -156,29 +210,149 @@ pub(super) async fn together(answered: oneshot::Receiver<Answer>) -> Answer {
     answered.await.unwrap_or_else(lost)
 }
 
+pub(super) fn overloaded() -> StoreError {
+    StoreError::new(
+        StoreErrorKind::Overloaded,
+        "more decisions wait for the server than it makes",
+    )
+}
+
 /// Ends when the store is gone or nothing has come for a while, and all is decided.
-async fn work(caller: Caller, mut queue: mpsc::Receiver<Waiting>, most_calls: usize, most: usize) {
-    let mut calls = JoinSet::new();
-    let mut waiting = Vec::with_capacity(most);
+async fn work<C>(call: impl Fn(Vec<Waiting>) -> C, mut queue: mpsc::Receiver<Waiting>, bounds: Bounds)
+where
+    C: Future<Output = ()> + Send + 'static,
+{
+    let mut calls = Calls::new(bounds);
+    let mut waiting = Vec::with_capacity(bounds.decisions);
     loop {
-        while calls.len() >= most_calls {
-            calls.join_next().await;
-        }
-        while calls.try_join_next().is_some() {}
-        match timeout(IDLE, queue.recv_many(&mut waiting, most)).await {
+        match timeout(IDLE, queue.recv_many(&mut waiting, bounds.decisions)).await {
             Ok(0) => break,
             Ok(_) => {}
             // What has come in the last moment is still taken.
             Err(_) => queue.close(),
         }
+        calls.turn().await;
+        fill(&mut waiting, &mut queue, bounds.decisions, &calls.round_trips).await;
         // Who has gone meanwhile is not charged.
         waiting.retain(|waiting| !waiting.answer.is_closed());
         if !waiting.is_empty() {
-            let shared = std::mem::replace(&mut waiting, Vec::with_capacity(most));
-            calls.spawn(caller.clone().call(shared));
+            let shared = std::mem::replace(&mut waiting, Vec::with_capacity(bounds.decisions));
+            calls.start(call(shared));
         }
     }
-    calls.join_all().await;
+    calls.in_flight.join_all().await;
+}
+
+/// The calls in flight.
+struct Calls {
+    bounds: Bounds,
+    /// Each says how long it has taken.
+    in_flight: JoinSet<Duration>,
+    round_trips: RoundTrips,
+}
+
+impl Calls {
+    fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            in_flight: JoinSet::new(),
+            round_trips: RoundTrips::default(),
+        }
+    }
+
+    fn start(&mut self, call: impl Future<Output = ()> + Send + 'static) {
+        let since = Instant::now();
+        self.in_flight.spawn(async move {
+            call.await;
+            since.elapsed()
+        });
+    }
+
+    /// Waits until one more may leave.
+    async fn turn(&mut self) {
+        while let Some(ended) = self.in_flight.try_join_next() {
+            self.ended(ended);
+        }
+        if self.in_flight.len() >= self.bounds.calls {
+            let _ = timeout(PATIENCE, self.fewer_than(self.bounds.calls)).await;
+        }
+        self.fewer_than(self.bounds.most_calls).await;
+    }
+
+    async fn fewer_than(&mut self, calls: usize) {
+        while self.in_flight.len() >= calls
+            && let Some(ended) = self.in_flight.join_next().await
+        {
+            self.ended(ended);
+        }
+    }
+
+    fn ended(&mut self, call: Result<Duration, JoinError>) {
+        // A call that has panicked says nothing about the server.
+        if let Ok(round_trip) = call {
+            self.round_trips.record(round_trip, Instant::now());
+        }
+    }
+}
+
+/// Takes what a call has room for out of the queue. Those for whom it is too late are told.
+async fn fill(waiting: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>, most: usize, round_trips: &RoundTrips) {
+    loop {
+        if waiting.len() < most && !queue.is_empty() {
+            queue.recv_many(waiting, most - waiting.len()).await;
+        }
+        let (now, before) = (Instant::now(), waiting.len());
+        for late in waiting.extract_if(.., |waiting| round_trips.are_too_long_for(waiting, now)) {
+            let _ = late.answer.send(Err(overloaded()));
+        }
+        if waiting.len() == before {
+            return;
+        }
+    }
+}
+
+/// How long calls take at least, by those of the last seconds.
+#[derive(Default)]
+struct RoundTrips {
+    shortest: Option<Duration>,
+    /// Of the window before.
+    shortest_before: Option<Duration>,
+    window_ends: Option<Instant>,
+}
+
+impl RoundTrips {
+    const WINDOW: Duration = Duration::from_secs(10);
+
+    /// Who has waited less than this is not late because of the queue.
+    const USUAL_WAIT: Duration = Duration::from_millis(5);
+
+    /// What an answer takes while the server is busy; of short deadlines a quarter.
+    const BUSY: Duration = Duration::from_millis(10);
+
+    /// A round trip that took longer is none: the server was stopped.
+    const LONGEST: Duration = Duration::from_millis(100);
+
+    fn record(&mut self, round_trip: Duration, now: Instant) {
+        if self.window_ends.is_none_or(|end| now >= end) {
+            self.shortest_before = self.shortest.take();
+            self.window_ends = Some(now + Self::WINDOW);
+        }
+        self.shortest = Some(self.shortest.map_or(round_trip, |shortest| shortest.min(round_trip)));
+    }
+
+    /// Whether a decision has waited so long that no answer can be there before its deadline.
+    fn are_too_long_for(&self, waiting: &Waiting, now: Instant) -> bool {
+        let waited = now.saturating_duration_since(waiting.since);
+        if waited <= Self::USUAL_WAIT {
+            return false;
+        }
+        let shortest = self.shortest.into_iter().chain(self.shortest_before).min();
+        waiting.plan.deadline().is_some_and(|deadline| {
+            let round_trip = shortest.unwrap_or_default().min(Self::LONGEST);
+            let needed = round_trip.max(Self::BUSY.min(deadline / 4));
+            waited + needed >= deadline
+        })
+    }
 }
 
 #[derive(Clone)]
@@ -231,4 +405,206 @@ async fn unless_all_have_gone<T>(call: impl Future<Output = T>, answers: &mut [o
         Poll::Pending => all_gone.as_mut().poll(cx).map(|()| None),
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use futures_util::future::join_all;
+    use tokio::{sync::Semaphore, time::sleep};
+
+    use super::*;
+    use crate::{
+        decision::Outcome,
+        partition::{PartitionKey, Scope},
+        quota::{CheckedPolicies, QuotaPolicy},
+    };
+
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    /// A server that answers each call after a time of its own, and carries out only so many at once.
+    #[derive(Clone)]
+    struct Server(Arc<Inner>);
+
+    struct Inner {
+        round_trips: Box<dyn Fn(usize) -> Duration + Send + Sync>,
+        at_once: Semaphore,
+        /// Decisions of each call, and how many calls were in flight when it came.
+        calls: Mutex<Vec<(usize, usize)>>,
+        in_flight: AtomicUsize,
+    }
+
+    impl Server {
+        fn new(at_once: usize, round_trips: impl Fn(usize) -> Duration + Send + Sync + 'static) -> Self {
+            Self(Arc::new(Inner {
+                round_trips: Box::new(round_trips),
+                at_once: Semaphore::new(at_once),
+                calls: Mutex::default(),
+                in_flight: AtomicUsize::new(0),
+            }))
+        }
+
+        async fn call(self, waiting: Vec<Waiting>) {
+            let inner = &*self.0;
+            let in_flight = inner.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+            let number = {
+                let mut calls = inner.calls.lock().unwrap();
+                calls.push((waiting.len(), in_flight));
+                calls.len()
+            };
+            let _carried_out = inner.at_once.acquire().await.unwrap();
+            sleep((inner.round_trips)(number)).await;
+            inner.in_flight.fetch_sub(1, Ordering::SeqCst);
+            for waiting in waiting {
+                let _ = waiting.answer.send(Ok(Decision::unmeasured(Outcome::Allowed)));
+            }
+        }
+
+        /// A queue to it.
+        fn queue(&self) -> mpsc::Sender<Waiting> {
+            let (sender, receiver) = mpsc::channel(QUEUE);
+            let server = self.clone();
+            let call = move |waiting| server.clone().call(waiting);
+            tokio::spawn(work(call, receiver, Bounds::new(32, 2)));
+            sender
+        }
+
+        fn calls(&self) -> usize {
+            self.0.calls.lock().unwrap().len()
+        }
+
+        fn most_in_flight(&self) -> usize {
+            let calls = self.0.calls.lock().unwrap();
+            calls.iter().map(|(_, in_flight)| *in_flight).max().unwrap()
+        }
+    }
+
+    fn plan() -> Plan {
+        let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
+        let alice = Scope::new("shared").partition(&PartitionKey::new("user", "alice"));
+        Plan::new(policies, alice, 1)
+    }
+
+    /// The answer and when it was there; none within the deadline.
+    async fn ask(queue: mpsc::Sender<Waiting>, plan: Plan, deadline: Duration) -> (Option<Answer>, Duration) {
+        let (answer, answered) = oneshot::channel();
+        let since = Instant::now();
+        let waiting = Waiting {
+            plan: plan.within(deadline),
+            answer,
+            since,
+        };
+        assert!(queue.try_send(waiting).is_ok());
+        let answer = timeout(deadline, together(answered)).await.ok();
+        (answer, since.elapsed())
+    }
+
+    /// So many decisions a millisecond, for so many milliseconds.
+    async fn load(server: &Server, per_milli: impl Fn(u64) -> usize, millis: u64) -> Vec<(Option<Answer>, Duration)> {
+        let (queue, plan) = (server.queue(), plan());
+        let mut asked = Vec::new();
+        for milli in 0..millis {
+            for _ in 0..per_milli(milli) {
+                asked.push(tokio::spawn(ask(queue.clone(), plan.clone(), DEADLINE)));
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        join_all(asked).await.into_iter().map(Result::unwrap).collect()
+    }
+
+    /// 1 500 a second, as they come: most often one or two in a millisecond, and a burst now and then.
+    fn usual(milli: u64) -> usize {
+        usize::from(milli % 2 == 0) + 1 + if milli % 100 == 0 { 20 } else { 0 }
+    }
+
+    const fn millis(millis: u64) -> Duration {
+        Duration::from_millis(millis)
+    }
+
+    /// Found with a Redis 30 ms away: decisions waited for a round trip before they were sent, and 76 % of them were too
+    /// late.
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_about_a_distant_server_waits_a_few_milliseconds_and_not_a_round_trip_more() {
+        for (from, to) in [(20, 20), (24, 24), (30, 30), (40, 40), (25, 35)] {
+            let server = Server::new(usize::MAX >> 4, move |call| {
+                millis(from + (call as u64 * 7) % (to - from + 1))
+            });
+            let answers = load(&server, usual, 1_000).await;
+            let longest = answers.iter().map(|(_, after)| *after).max().unwrap();
+            assert!(
+                answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))),
+                "{to} ms"
+            );
+            assert!(longest <= millis(to + 5), "{to} ms: {longest:?}");
+            assert!(server.calls() < answers.len() / 2, "{to} ms: {} calls", server.calls());
+            assert!(server.most_in_flight() <= 24, "{to} ms: {}", server.most_in_flight());
+        }
+    }
+
+    /// A server that has no more time for anybody is not helped by more calls, nor by calls for those who have gone.
+    #[tokio::test(start_paused = true)]
+    async fn an_overloaded_server_gets_full_calls_few_at_a_time_and_makes_as_many_decisions_as_it_can() {
+        // One call a millisecond: 32 000 decisions a second. Half as many again are asked for.
+        let server = Server::new(1, |_| millis(1));
+        let answers = load(&server, |_| 48, 300).await;
+        let made = answers
+            .iter()
+            .filter(|(answer, _)| matches!(answer, Some(Ok(_))))
+            .count();
+        assert!(made >= 32 * 300 * 98 / 100, "{made} of {}", answers.len());
+        let is_overloaded = |answer: &Answer| {
+            let error = answer.as_ref().err();
+            error.is_none_or(|error| error.kind() == StoreErrorKind::Overloaded)
+        };
+        assert!(
+            answers
+                .iter()
+                .all(|(answer, _)| answer.as_ref().is_some_and(is_overloaded))
+        );
+        assert!(server.calls() <= 360, "{}", server.calls());
+        assert!(server.most_in_flight() <= 4, "{}", server.most_in_flight());
+    }
+
+    /// However long it has answered nobody, what still has time is decided.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_while_the_server_is_stopped_is_decided_when_it_goes_on() {
+        let start = Instant::now();
+        let server = Server::new(usize::MAX >> 4, move |_| {
+            let resumes_in = millis(6_000).saturating_sub(start.elapsed());
+            resumes_in.max(millis(1))
+        });
+        let (queue, plan) = (server.queue(), plan());
+        let asked = (0..1_000).map(|_| ask(queue.clone(), plan.clone(), millis(10_000)));
+        let answers = join_all(asked).await;
+        assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
+        assert!(server.most_in_flight() <= 24);
+    }
+
+    /// A process that was held up finds all at once in its queue.
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_is_decided_to_its_end_and_not_taken_for_an_overload() {
+        let server = Server::new(4, |_| millis(1));
+        let answers = load(&server, |milli| if milli == 0 { 1_000 } else { 0 }, 50).await;
+        assert_eq!(answers.len(), 1_000);
+        assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
+    }
+
+    /// Without a deadline nobody says what is too late.
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_without_a_deadline_waits_for_as_long_as_it_takes() {
+        let server = Server::new(1, |_| millis(20));
+        let queue = server.queue();
+        let asked = (0..2_000).map(|_| {
+            let (answer, answered) = oneshot::channel();
+            let waiting = Waiting {
+                plan: plan(),
+                answer,
+                since: Instant::now(),
+            };
+            assert!(queue.try_send(waiting).is_ok());
+            together(answered)
+        });
+        assert!(join_all(asked).await.iter().all(Result::is_ok));
+    }
 }
