@@ -1,32 +1,48 @@
 //! A map with a hard bound on its size, and without a background task.
 
 use foldhash::fast::RandomState;
-use indexmap::{IndexMap, map::Entry};
+use indexmap::IndexMap;
 
-use crate::partition::PartitionId;
+use crate::{partition::PartitionId, random::Sequence};
 
-/// What is kept about partitions. Each new entry clears away up to two that are of no use any more; where there is no
-/// room, it takes the place of the one, among eight, that is worth least.
+/// Entries about partitions, at most so many.
+///
+/// Each new entry removes up to two that have expired. If there is no room, it evicts the one of least worth in a sample
+/// of eight from all parts of the map; if each of these is worth more than the new one, the sample grows up to 32. The
+/// sample is random, so that entries that came one after the other do not compete with each other alone, and nobody can
+/// tell who competes next.
+///
+/// The map knows which entries were [visited](Self::visit) after they were made. A flood of new keys makes entries that
+/// nobody visits, so their worth is to depend on that.
 pub(crate) struct BoundedMap<V> {
-    entries: IndexMap<PartitionId, V, RandomState>,
+    entries: IndexMap<PartitionId, Visited<V>, RandomState>,
     cap: usize,
-    /// Where the next look for useless entries begins; it goes round and round.
+    /// Where the next search for expired entries begins; it goes round and round.
     hand: usize,
-    /// Told when an entry is thrown out that was still of use.
+    random: Sequence,
+    /// Told when an entry is evicted that had not expired.
     evicted: fn(),
 }
 
+struct Visited<V> {
+    value: V,
+    is_returning: bool,
+}
+
 impl<V> BoundedMap<V> {
-    /// How many entries a new one looks at to find those that are of no use.
+    /// How many entries a new one looks at to find those that have expired.
     const SWEEP: usize = 2;
-    /// How many entries compete for being thrown out when the map is full.
+    /// How many entries compete for being evicted when the map is full.
     const CANDIDATES: usize = 8;
+    /// How many compete at most.
+    const MAX_CANDIDATES: usize = 32;
 
     pub(crate) fn new(cap: usize, evicted: fn()) -> Self {
         Self {
             entries: IndexMap::default(),
             cap,
             hand: 0,
+            random: Sequence::new(),
             evicted,
         }
     }
@@ -35,13 +51,22 @@ impl<V> BoundedMap<V> {
         self.entries.len()
     }
 
+    /// The entry of a partition, for which somebody has come again.
+    #[inline]
+    pub(crate) fn visit(&mut self, partition: PartitionId) -> Option<&mut V> {
+        let entry = self.entries.get_mut(&partition)?;
+        entry.is_returning = true;
+        Some(&mut entry.value)
+    }
+
+    /// The entry of a partition, to be completed or corrected.
     #[inline]
     pub(crate) fn get_mut(&mut self, partition: PartitionId) -> Option<&mut V> {
-        self.entries.get_mut(&partition)
+        self.entries.get_mut(&partition).map(|entry| &mut entry.value)
     }
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.entries.values_mut()
+        self.entries.values_mut().map(|entry| &mut entry.value)
     }
 
     pub(crate) fn remove(&mut self, partition: PartitionId) {
@@ -52,25 +77,26 @@ impl<V> BoundedMap<V> {
         self.entries.clear();
     }
 
-    /// The entry of a partition; a new one, made by `new`, finds room.
+    /// The entry of a partition; a new one, made by `new`, finds room. The second argument of `worth` says whether the
+    /// entry was visited.
     pub(crate) fn get_or_insert_with<W: Ord>(
         &mut self,
         partition: PartitionId,
-        is_useless: impl Fn(&V) -> bool,
-        worth: impl Fn(&V) -> W,
+        is_expired: impl Fn(&V) -> bool,
+        worth: impl Fn(&V, bool) -> W,
         new: impl FnOnce() -> V,
     ) -> &mut V {
-        if !self.entries.contains_key(&partition) {
-            self.sweep(is_useless);
+        let index = self.entries.get_index_of(&partition).unwrap_or_else(|| {
+            let value = new();
+            self.sweep(&is_expired);
             if self.entries.len() >= self.cap {
-                self.evict(worth);
+                self.evict(&worth(&value, false), is_expired, worth);
             }
             self.grow();
-        }
-        match self.entries.entry(partition) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(new()),
-        }
+            let is_returning = false;
+            self.entries.insert_full(partition, Visited { value, is_returning }).0
+        });
+        &mut self.entries[index].value
     }
 
     /// By doubling, but never beyond the cap: a map that grows by itself would end with nearly twice the memory.
@@ -81,38 +107,133 @@ impl<V> BoundedMap<V> {
         }
     }
 
-    fn sweep(&mut self, is_useless: impl Fn(&V) -> bool) {
+    fn sweep(&mut self, is_expired: impl Fn(&V) -> bool) {
         for _ in 0..Self::SWEEP {
-            let hand = self.next();
-            match self.entries.get_index(hand) {
-                Some((_, value)) if is_useless(value) => {
-                    self.entries.swap_remove_index(hand);
+            if self.hand >= self.entries.len() {
+                self.hand = 0;
+            }
+            match self.entries.get_index(self.hand) {
+                Some((_, entry)) if is_expired(&entry.value) => {
+                    self.entries.swap_remove_index(self.hand);
                 }
                 _ => self.hand += 1,
             }
         }
     }
 
-    fn evict<W: Ord>(&mut self, worth: impl Fn(&V) -> W) {
-        let mut victim = None;
-        for _ in 0..Self::CANDIDATES {
-            let candidate = self.next();
-            let worth = self.entries.get_index(candidate).map(|(_, value)| worth(value));
+    /// Makes room for an entry of this worth.
+    fn evict<W: Ord>(&mut self, new: &W, is_expired: impl Fn(&V) -> bool, worth: impl Fn(&V, bool) -> W) {
+        let mut victim: Option<(W, usize)> = None;
+        for number in 0..Self::MAX_CANDIDATES {
+            if number >= Self::CANDIDATES && victim.as_ref().is_some_and(|(least, _)| least <= new) {
+                break;
+            }
+            let candidate = self.candidate(number % Self::CANDIDATES);
+            let Some((_, entry)) = self.entries.get_index(candidate) else {
+                break;
+            };
+            let worth = worth(&entry.value, entry.is_returning);
             if victim.as_ref().is_none_or(|(least, _)| worth < *least) {
                 victim = Some((worth, candidate));
             }
-            self.hand += 1;
         }
-        if let Some((_, victim)) = victim {
-            self.entries.swap_remove_index(victim);
+        let victim = victim.and_then(|(_, victim)| self.entries.swap_remove_index(victim));
+        if victim.is_some_and(|(_, entry)| !is_expired(&entry.value)) {
             (self.evicted)();
         }
     }
 
-    fn next(&mut self) -> usize {
-        if self.hand >= self.entries.len() {
-            self.hand = 0;
+    /// Any entry of one of the eight parts of the map; of a map that is that small, each entry in turn.
+    fn candidate(&mut self, part: usize) -> usize {
+        match self.entries.len() {
+            len @ ..=Self::CANDIDATES => part % len.max(1),
+            len => (part * len + self.random.below(len)) / Self::CANDIDATES,
         }
-        self.hand
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::partition::{PartitionKey, Scope};
+
+    thread_local!(static EVICTIONS: Cell<usize> = const { Cell::new(0) });
+
+    /// A map from numbers to what they are worth; what is worth nothing has expired.
+    struct Numbers(BoundedMap<u64>);
+
+    impl Numbers {
+        fn new(cap: usize) -> Self {
+            Self(BoundedMap::new(cap, || EVICTIONS.set(EVICTIONS.get() + 1)))
+        }
+
+        fn insert(&mut self, numbers: impl IntoIterator<Item = u64>, value: u64) {
+            for number in numbers {
+                let worth = |value: &u64, is_returning: bool| (is_returning, *value);
+                self.0
+                    .get_or_insert_with(id(number), |value| *value == 0, worth, || value);
+            }
+        }
+
+        fn contains(&mut self, number: u64) -> bool {
+            self.0.get_mut(id(number)).is_some()
+        }
+    }
+
+    fn id(number: u64) -> PartitionId {
+        Scope::new("numbers").partition(&PartitionKey::new("number", number.to_be_bytes()))
+    }
+
+    /// As many as half of all, and next to each other.
+    #[test]
+    fn entries_that_are_worth_more_survive_a_flood() {
+        let mut map = Numbers::new(1_000);
+        map.insert(0..500, 2);
+        map.insert(500..20_000, 1);
+        assert!((0..500).all(|number| map.contains(number)));
+        assert_eq!((map.0.len(), EVICTIONS.get()), (1_000, 19_000));
+    }
+
+    #[test]
+    fn entries_that_were_visited_survive_a_flood_of_others_that_look_more_valuable() {
+        let mut map = Numbers::new(1_000);
+        map.insert(0..300, 1);
+        for number in 0..300 {
+            assert_eq!(map.0.visit(id(number)), Some(&mut 1));
+        }
+        map.insert(300..20_000, 5);
+        assert!((0..300).all(|number| map.contains(number)));
+    }
+
+    #[test]
+    fn in_a_small_map_all_entries_compete() {
+        for cap in 1..=8 {
+            let mut map = Numbers::new(cap);
+            map.insert(0..cap as u64 - 1, 2);
+            map.insert(100..200, 1);
+            assert!((0..cap as u64 - 1).all(|number| map.contains(number)), "{cap}");
+            assert_eq!(map.0.len(), cap);
+        }
+    }
+
+    /// Whoever is new has just been served, and gets a place: rejected for good, it could never be counted.
+    #[test]
+    fn a_new_entry_finds_room_even_among_those_that_are_worth_more() {
+        let mut map = Numbers::new(100);
+        map.insert(0..100, 9);
+        for number in 100..200 {
+            map.insert([number], 1);
+            assert!(map.contains(number) && map.0.len() == 100);
+        }
+    }
+
+    #[test]
+    fn entries_that_have_expired_are_removed_and_not_counted_as_evicted() {
+        let mut map = Numbers::new(100);
+        map.insert(0..100, 0);
+        map.insert(100..200, 1);
+        assert_eq!((map.0.len(), EVICTIONS.get()), (100, 0));
     }
 }

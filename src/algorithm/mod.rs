@@ -15,6 +15,7 @@ mod sliding_counter;
 mod sliding_log;
 mod state;
 mod token_bucket;
+mod worth;
 
 use smallvec::SmallVec;
 
@@ -28,6 +29,7 @@ pub(crate) use self::{
     sliding_log::SlidingLog,
     state::{Receipt, State},
     token_bucket::TokenBucket,
+    worth::Worth,
 };
 
 /// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.

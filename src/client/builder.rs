@@ -251,8 +251,9 @@ impl<R> ClientLayerBuilder<R> {
 
     /// How many origins, or partitions of origins, are remembered, 1 to a million. Default: 1 024.
     ///
-    /// One more makes another be forgotten: one of which nothing is known, if possible. Requests that wait for it, or
-    /// are on their way, come to their end all the same.
+    /// One more evicts another: one of which nothing is known, if possible, then one that was asked only once, so that
+    /// many origins that are asked once do not evict those that are used. Requests that wait for an evicted origin, or
+    /// are on their way, are completed all the same.
     ///
     /// ```
     /// use tower_quota::client::ClientLayer;

@@ -2,12 +2,11 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use foldhash::fast::RandomState;
 use http::{header::HOST, request::Parts};
-use indexmap::IndexMap;
 
 use super::{origin::Origin, pacing::Pacing};
 use crate::{
+    bounded_map::BoundedMap,
     clock::Timestamp,
     partition::{PartitionId, PartitionKey, Scope},
 };
@@ -16,17 +15,10 @@ use crate::{
 pub(super) type PartitionOf = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 
 pub(super) struct Origins {
-    map: Mutex<Map>,
+    map: Mutex<BoundedMap<Arc<Origin>>>,
     scope: Scope,
     partition_of: Option<Box<PartitionOf>>,
     new_pacing: Box<dyn Fn() -> Pacing + Send + Sync>,
-}
-
-struct Map {
-    origins: IndexMap<PartitionId, Arc<Origin>, RandomState>,
-    cap: usize,
-    /// Where the next look for idle origins begins; it goes round and round.
-    hand: usize,
 }
 
 impl Origins {
@@ -35,13 +27,8 @@ impl Origins {
         partition_of: Option<Box<PartitionOf>>,
         new_pacing: impl Fn() -> Pacing + Send + Sync + 'static,
     ) -> Self {
-        let map = Map {
-            origins: IndexMap::default(),
-            cap,
-            hand: 0,
-        };
         Self {
-            map: Mutex::new(map),
+            map: Mutex::new(BoundedMap::new(cap, || {})),
             scope: Scope::new("client"),
             partition_of,
             new_pacing: Box::new(new_pacing),
@@ -51,28 +38,28 @@ impl Origins {
     /// What is known of the origin of a request; nothing if it was never heard of.
     pub(super) fn get(&self, request: &Parts) -> Option<Arc<Origin>> {
         let (id, _) = self.identify(request);
-        self.with_map(|map| map.origins.get(&id).cloned())
+        self.with_map(|map| map.get_mut(id).cloned())
     }
 
     pub(super) fn get_or_insert(&self, request: &Parts, now: Timestamp) -> Arc<Origin> {
         let (id, partition) = self.identify(request);
         self.with_map(|map| {
-            if let Some(origin) = map.origins.get(&id) {
+            if let Some(origin) = map.visit(id) {
                 return Arc::clone(origin);
             }
-            let pacing = (self.new_pacing)();
-            let pacing = match partition {
-                Some(key) => pacing.with_partition_key(key),
-                None => pacing,
+            let new = || {
+                let pacing = (self.new_pacing)();
+                Arc::new(Origin::new(match partition {
+                    Some(key) => pacing.with_partition_key(key),
+                    None => pacing,
+                }))
             };
-            let origin = Arc::new(Origin::new(pacing));
-            map.insert(id, Arc::clone(&origin), now);
-            origin
+            Arc::clone(map.get_or_insert_with(id, |origin| is_idle(origin, now), worth, new))
         })
     }
 
     pub(super) fn len(&self) -> usize {
-        self.with_map(|map| map.origins.len())
+        self.with_map(|map| map.len())
     }
 
     fn identify(&self, request: &Parts) -> (PartitionId, Option<Vec<u8>>) {
@@ -88,7 +75,7 @@ impl Origins {
     }
 
     /// A panic while the map was locked can only have come from outside of its code; what it holds is sound.
-    fn with_map<T>(&self, with: impl FnOnce(&mut Map) -> T) -> T {
+    fn with_map<T>(&self, with: impl FnOnce(&mut BoundedMap<Arc<Origin>>) -> T) -> T {
         with(&mut self.map.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -111,54 +98,13 @@ fn origin_key(request: &Parts) -> PartitionKey {
         .and(PartitionKey::new("port", port.to_be_bytes()))
 }
 
-impl Map {
-    /// How many origins a new one looks at to find those that are idle.
-    const SWEEP: usize = 2;
-    /// How many origins compete for being forgotten when there are too many.
-    const CANDIDATES: usize = 8;
+fn is_idle(origin: &Arc<Origin>, now: Timestamp) -> bool {
+    origin.lock().idle_at().is_some_and(|idle_at| idle_at <= now)
+}
 
-    fn insert(&mut self, id: PartitionId, origin: Arc<Origin>, now: Timestamp) {
-        for _ in 0..Self::SWEEP {
-            let hand = self.next();
-            match self.idle_at(hand) {
-                Some(idle_at) if idle_at <= now => {
-                    self.origins.swap_remove_index(hand);
-                }
-                _ => self.hand += 1,
-            }
-        }
-        if self.origins.len() >= self.cap {
-            self.evict();
-        }
-        self.origins.insert(id, origin);
-    }
-
-    /// Forgets the origin, among some, of which the least would be known soonest. Requests that are on their way there
-    /// come to their end all the same.
-    fn evict(&mut self) {
-        let mut victim = None;
-        for _ in 0..Self::CANDIDATES {
-            let candidate = self.next();
-            let idle_at = self.idle_at(candidate).unwrap_or(Timestamp::from_micros(u64::MAX));
-            if victim.is_none_or(|(earliest, _)| idle_at < earliest) {
-                victim = Some((idle_at, candidate));
-            }
-            self.hand += 1;
-        }
-        if let Some((_, victim)) = victim {
-            self.origins.swap_remove_index(victim);
-        }
-    }
-
-    fn idle_at(&self, index: usize) -> Option<Timestamp> {
-        let (_, origin) = self.origins.get_index(index)?;
-        origin.lock().idle_at()
-    }
-
-    fn next(&mut self) -> usize {
-        if self.hand >= self.origins.len() {
-            self.hand = 0;
-        }
-        self.hand
-    }
+/// An origin that somebody waits for or is answered by is worth most, and one that was asked only once is worth less
+/// than others. Requests that are on their way to an evicted one come to their end all the same.
+fn worth(origin: &Arc<Origin>, is_returning: bool) -> (bool, bool, Option<Timestamp>) {
+    let idle_at = origin.lock().idle_at();
+    (idle_at.is_none(), is_returning, idle_at)
 }

@@ -263,7 +263,7 @@ impl Shard {
 
     #[inline]
     fn look_up(&mut self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) {
-        let Some(records) = self.partitions.get_mut(part.partition()) else {
+        let Some(records) = self.partitions.visit(part.partition()) else {
             found.denials.extend(part.charges().map(|_| None));
             return;
         };
@@ -327,11 +327,13 @@ impl Shard {
             }
             return;
         }
-        let is_useless = |records: &Records| records.iter().all(|record| record.is_over(now));
-        let worth = |records: &Records| records.iter().map(Record::asked_at).max();
-        let records = self
-            .partitions
-            .get_or_insert_with(partition, is_useless, worth, Records::new);
+        let Some(records) = self.partitions.get_mut(partition) else {
+            let is_over = |records: &Records| records.iter().all(|record| record.is_over(now));
+            // A caller who has gone on after a rejection will go on again.
+            let worth = |records: &Records, goes_on: bool| (goes_on, records.iter().map(Record::asked_at).max());
+            self.partitions.get_or_insert_with(partition, is_over, worth, || new);
+            return;
+        };
         for record in new {
             let is_known = |known: &Record| known.policy() == record.policy();
             if !records.iter().any(is_known) && records.len() < MAX_POLICIES {

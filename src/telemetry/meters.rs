@@ -44,7 +44,7 @@ const COUNTERS: [(&str, &str); 12] = [
     (CONNECTION_FAILURES, "Connections to Redis that could not be opened"),
     (DECISIONS, "Requests by what was decided about them"),
     (DENIAL_CACHE_HITS, "Requests that were refused without asking the store"),
-    (EVICTIONS, "Partitions that a full memory store has thrown out"),
+    (EVICTIONS, "Partitions that a full memory store has evicted"),
     (FAILED, "Requests that no store decided, by the failure mode"),
     (NEVER_FITS, "Requests that cost more than a policy ever lets pass"),
     (

@@ -28,7 +28,7 @@
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |
 //! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and nobody does |
 //! | `tower_quota_never_fits_total` | counter | `scope` | requests that cost more than a policy ever lets pass |
-//! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have thrown out |
+//! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
 //! | `tower_quota_unsettled_total` | counter | | changes of charges that a Redis store has given up |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
 //!
@@ -89,7 +89,7 @@
 //! | uploads are not counted | `sum by (scope) (rate(tower_quota_uncounted_content_total[5m])) > 0` | content of unknown length passes uncounted | put a [`RequestContentLayer`](crate::RequestContentLayer) outside of the layer |
 //! | requests wait for long | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_queue_wait_seconds_bucket[5m]))) > 1`, for 5 min | a leaky bucket is near the length of its queue | more comes than may leave: raise its rate, or slow the senders down |
 //! | slots are not given back | `min_over_time(tower_quota_slots_held[1d]) > 0`, for a service that has idle hours | a response body or a [`HeldSlot`](crate::HeldSlot) is kept | look for what keeps it |
-//! | the memory store is full | `rate(tower_quota_evictions_total[5m]) > 0` | callers lose what they have used: a flood of new keys, or a cap that is too low | raise [`max_partitions`](crate::MemoryStoreBuilder::max_partitions), or group keys |
+//! | the memory store is full | `rate(tower_quota_evictions_total[5m]) > 0` | evicted callers have a full quota again, those first who have used the least: a flood of new keys, or a cap that is too low | raise [`max_partitions`](crate::MemoryStoreBuilder::max_partitions), or group keys |
 //! | charges go astray | `rate(tower_quota_unsettled_total[5m]) > 0`, for 5 min | refunds and late charges are lost, slots come back with their lease only | see to the store; else too much is settled for one connection |
 //!
 //! # Events
@@ -191,7 +191,7 @@ pub(crate) fn node_back(address: &str, refused: u64) {
     event!(WARN, node = %address, refused = %refused, "a node of the cluster answers again");
 }
 
-/// A memory store is full and has thrown out a partition.
+/// A memory store is full and has evicted a partition.
 pub(crate) fn partition_evicted() {
     meters::evicted();
 }

@@ -323,8 +323,9 @@ impl TierLayerBuilder {
 
     /// The most users that are remembered, at least 1. Default: 100 000.
     ///
-    /// When there are more, a new one takes the place of the one, among eight, who has not called for the longest time.
-    /// The cap is divided among shards, so users may begin to be thrown out a little before it is reached.
+    /// When there are more, a new user replaces another one of a random sample: one who has called only once, if possible,
+    /// then the one who has not called for the longest time. The cap is divided among shards, so the cache may begin to
+    /// evict users a little before it is reached.
     ///
     /// ```
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};

@@ -102,7 +102,7 @@ impl Shard {
     }
 
     pub(super) fn see(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> Seen {
-        let user = self.users.get_mut(user);
+        let user = self.users.visit(user);
         let known = user.map(|user| {
             user.used_at = now;
             let known = user.known.as_ref().map(|known| (times.age(known, now), &known.tier));
@@ -179,7 +179,8 @@ impl Shard {
         }
     }
 
-    /// The user; for a new one, those make room who have not called for the longest time.
+    /// The user; for a new one, those make room who have called only once, and then those who have not called for the
+    /// longest time.
     fn user(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> &mut User {
         let is_useless = |user: &User| user.is_useless(now, times);
         let new = || User {
@@ -187,6 +188,6 @@ impl Shard {
             ..User::default()
         };
         self.users
-            .get_or_insert_with(user, is_useless, |user| user.used_at, new)
+            .get_or_insert_with(user, is_useless, |user, has_returned| (has_returned, user.used_at), new)
     }
 }

@@ -367,6 +367,23 @@ async fn of_many_origins_with_news_those_are_kept_whose_news_last_longest() {
     }
 }
 
+/// Whatever those servers say: anybody can ask for an hour.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_origins_that_are_asked_once_does_not_push_out_one_that_is_used() {
+    let mut answers = vec![(200, vec![]), (429, vec!["retry-after: 60"])];
+    answers.extend(vec![(429, vec!["retry-after: 3600"]); 1_000]);
+    let layer = builder().max_origins(100).patience(Duration::ZERO).build().unwrap();
+    let client = layer.layer(Script::new(answers).service());
+    for _ in 0..2 {
+        client.clone().oneshot(get(URI)).await.unwrap();
+    }
+    for number in 0..1_000 {
+        let uri = format!("http://{number}.example/");
+        client.clone().oneshot(get(&uri)).await.unwrap();
+    }
+    throttled(client.oneshot(get(URI)).await);
+}
+
 /// A new queue in front of the same server would overtake the one that is there.
 #[tokio::test(start_paused = true)]
 async fn an_origin_where_requests_wait_or_are_on_their_way_is_not_forgotten_for_a_new_one() {

@@ -241,6 +241,23 @@ async fn a_flood_of_users_throws_out_those_first_who_do_not_call() {
     assert_eq!(scene.source.asked(), 1_001, "user 0 was never looked up again");
 }
 
+/// Each of them calls later than those users, but never again.
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_users_who_call_once_throws_out_nobody_who_called_twice() {
+    let scene = Scene::with(|builder| builder.max_users(100));
+    for user in [0, 1, 2, 3, 4, 0, 1, 2, 3, 4] {
+        scene.request(user).await;
+    }
+    for user in 1_000..2_000 {
+        scene.time.pass(MILLISECOND).await;
+        scene.request(user).await;
+    }
+    for user in 0..5 {
+        scene.request(user).await;
+    }
+    assert_eq!(scene.source.asked(), 1_005);
+}
+
 /// L21
 #[tokio::test(start_paused = true)]
 async fn answers_that_are_too_old_make_room_for_new_ones() {
@@ -256,7 +273,7 @@ async fn answers_that_are_too_old_make_room_for_new_ones() {
     assert!(users < 600, "{users}");
 }
 
-/// Who is thrown out of the cache is still not looked up twice at a time.
+/// A user who is evicted is still not looked up twice at a time.
 #[tokio::test(start_paused = true)]
 async fn a_user_who_was_thrown_out_during_a_look_up_is_not_looked_up_beside_it() {
     let scene = Scene::with(|builder| builder.max_users(1));

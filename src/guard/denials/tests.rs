@@ -345,6 +345,34 @@ fn a_flood_of_keys_never_exceeds_the_capacity() {
     }
 }
 
+/// Each key of the flood is asked about later than the caller who goes on, but never again.
+#[test]
+fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
+    let mut world = World::new(1, Duration::ZERO, 64);
+    let _context = world.runtime.enter();
+    let policies = checked([QuotaPolicy::per_hour("hour", 1)]);
+    let decide = |instance: &mut Instance, user: PartitionId| {
+        instance.decide(Plan::new(policies.clone(), user, 1));
+        instance.answers();
+    };
+    let instance = &mut world.instances[0];
+    for _ in 0..2 {
+        decide(instance, alice());
+    }
+    let calls = instance.calls();
+    for user in 0..10_000_u32 {
+        decide(
+            instance,
+            Scope::new("flood").partition(&PartitionKey::new("user", user.to_be_bytes())),
+        );
+        if user % 1_000 == 0 {
+            decide(instance, alice());
+        }
+        world.clock.advance(Duration::from_micros(10));
+    }
+    assert_eq!(instance.calls() - calls, 10_000, "only those of the flood");
+}
+
 /// A memory of refusals, and who may be asked about them, at one moment.
 struct Memory {
     clock: Clock,

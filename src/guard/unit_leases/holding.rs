@@ -108,8 +108,8 @@ impl Holding {
     }
 
     /// What would be lost with it.
-    pub(super) fn worth(&self) -> (bool, u64, Timestamp) {
-        (self.taking.is_some(), self.rest(), self.until)
+    pub(super) fn worth(&self, is_returning: bool) -> (bool, u64, bool, Timestamp) {
+        (self.taking.is_some(), self.rest(), is_returning, self.until)
     }
 
     fn rest(&self) -> u64 {

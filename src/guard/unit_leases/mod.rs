@@ -221,7 +221,7 @@ impl Holdings {
     fn spend(&self, plan: &Plan) -> Option<Decision> {
         let part = plan.only_part()?;
         let mut shard = self.shard(part.partition());
-        let holding = shard.get_mut(part.partition())?;
+        let holding = shard.visit(part.partition())?;
         holding
             .is_about(part.policies())
             .then(|| holding.spend(plan, self.clock.now()))?

@@ -30,11 +30,49 @@ use crate::{
 /// `RedisStore`. It does *not* share anything with other processes: N instances admit N times the quota.
 ///
 /// Clones share their state. Memory is bounded by a hard cap on the number of partitions, by default 262 144, about
-/// 36 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog) comes on top, with about 32
-/// bytes for each request in its window. There is no background task: each new partition clears away up to two that have
-/// not been used for so long that they are as good as new; at the cap it takes the place of the one, among eight,
-/// that is nearest to that. So a flood of new keys costs the idle ones first; a partition that is thrown out starts
-/// with a full quota.
+/// 38 MB with up to three policies; a [sliding window log](crate::Algorithm::SlidingWindowLog) comes on top, with about 32
+/// bytes for each request in its window. There is no background task: each new partition removes up to two that have
+/// expired, which means that all of their quota is there again.
+///
+/// # Floods of new keys
+///
+/// At the cap, a new partition replaces the one of least worth in a random sample of eight, or of up to 32 while all of
+/// them are worth more than the new one. The replaced partition is *evicted*: it starts with a full quota.
+///
+/// The worth of a partition is the largest used share among its policies, in steps of an eighth of the quota. Policies in
+/// shadow mode do not count, and a partition for which the store has decided only once counts half. Of equal shares the one that
+/// is used for longer is worth more. Partitions that hold slots of a limit of concurrent requests are worth most.
+///
+/// So a caller who was rejected, and of whose quota more than half is still used, is not evicted by keys that send one
+/// request each, however many: not by longer windows, nor by smaller quotas, nor by costs that clients choose. For this,
+/// such callers may fill half of the cap; beyond, some are evicted by chance. A flood that sends several requests for
+/// each key evicts callers of whose quota a smaller share is used than of its own keys; to evict those who are exhausted
+/// it has to use more than seven eighths of a quota for each of as many keys as the cap allows. A partition for which the
+/// store has decided only once may be evicted by any flood, with that one request.
+///
+/// ```
+/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::builder().max_partitions(1_000).build()?;
+/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 2)])?;
+/// let send = async |user: &str| {
+///     let user = Scope::new("mails").partition(&PartitionKey::new("user", user));
+///     store.acquire(Plan::new(policies.clone(), user, 1)).await.map(|decision| decision.outcome())
+/// };
+///
+/// for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
+///     assert_eq!(send("mallory").await?, expected);
+/// }
+/// for number in 0..5_000 {
+///     send(&format!("made-up-{number}")).await?;
+/// }
+/// assert_eq!(send("mallory").await?, Outcome::Refused);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+///
+/// # Cost
 ///
 /// A decision takes a mutex of one of up to 64 shards for well under a microsecond and never waits for anything else.
 ///
@@ -237,8 +275,9 @@ pub struct MemoryStoreBuilder {
 impl MemoryStoreBuilder {
     /// The most partitions that are kept, at least 1. Default: 262 144.
     ///
-    /// The cap is divided among the shards, so a store may begin to throw out partitions a little before it is full.
-    /// Whoever is thrown out starts with a full quota; [`tower_quota_evictions_total`](crate::telemetry) counts them.
+    /// The cap is divided among the shards, so a store may begin to evict partitions a little before it is full. An
+    /// evicted partition starts with a full quota; [`tower_quota_evictions_total`](crate::telemetry) counts them. Which
+    /// ones are evicted, [`MemoryStore`] says.
     ///
     /// ```
     /// use tower_quota::MemoryStore;
@@ -345,7 +384,7 @@ mod tests {
 
     /// A flood must not wash away those who have used the most.
     #[test]
-    fn a_full_shard_throws_out_who_is_nearest_to_a_full_quota() {
+    fn a_full_shard_evicts_those_of_whose_quota_the_least_is_used() {
         let (_, store) = store(100);
         for user in 0..5 {
             assert_eq!(acquire(&store, MINUTE, user, 60), Outcome::Allowed);

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Readings, Rule, State, Times},
+    algorithm::{Readings, Rule, State, Times, Worth},
     clock::Timestamp,
     lease::LeaseId,
     plan::PartPlan,
@@ -233,6 +233,30 @@ impl PartitionState {
             others.states.iter().map(empty_at)
         });
         Timestamp::from_micros(own.chain(others).max().unwrap_or(0))
+    }
+
+    /// How much would be lost with it: as much as with the policy of which the largest share is used. `None` if it has
+    /// expired.
+    pub(super) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<Worth> {
+        let own = self.policies.iter().zip(&self.states).filter_map(|(policy, state)| {
+            let worth = state.worth(policy.rule(), self.times(now))?;
+            Some(if policy.policy().is_shadow() {
+                worth.of_shadow()
+            } else {
+                worth
+            })
+        });
+        let others = self.others.iter().flat_map(|others| {
+            let times = times(others.at, now);
+            let worth = move |foreign: &Foreign| foreign.state.worth(&foreign.rule, times);
+            others.states.iter().filter_map(worth)
+        });
+        let worth = own.chain(others).max();
+        if is_returning {
+            worth
+        } else {
+            worth.map(Worth::of_one_request)
+        }
     }
 
     #[inline]

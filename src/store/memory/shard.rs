@@ -19,7 +19,7 @@ impl Shard {
 
     /// Decides a plan and charges it if all of it fits. Returns what was used before.
     pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> Readings {
-        if let Some(state) = self.0.get_mut(plan.partition()) {
+        if let Some(state) = self.find(plan) {
             return state.acquire(now, plan, lease).0;
         }
         let mut state = PartitionState::new(now, plan.policies());
@@ -28,9 +28,19 @@ impl Shard {
         readings
     }
 
+    /// A request has come for the partition, or somebody only looks.
+    #[inline]
+    fn find(&mut self, plan: PartPlan<'_>) -> Option<&mut PartitionState> {
+        if plan.is_charged() {
+            self.0.visit(plan.partition())
+        } else {
+            self.0.get_mut(plan.partition())
+        }
+    }
+
     /// What was used before, and whether the plan fits, without charging it.
     pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> (Readings, bool) {
-        match self.0.get_mut(plan.partition()) {
+        match self.find(plan) {
             Some(state) => state.read(now, plan),
             None => PartitionState::new(now, plan.policies()).read(now, plan),
         }
@@ -55,12 +65,13 @@ impl Shard {
         }
     }
 
-    /// Keeps a new partition unless it is as good as one never seen. Those that are nearest to that make room.
+    /// Keeps a new partition unless it is like one never seen. If there is no room, it replaces one of which the least
+    /// is used.
     fn keep(&mut self, now: Timestamp, partition: PartitionId, state: PartitionState) {
         if state.empty_at() > now {
-            let is_as_new = |state: &PartitionState| state.empty_at() <= now;
-            let worth = PartitionState::empty_at;
-            self.0.get_or_insert_with(partition, is_as_new, worth, || state);
+            let is_expired = |state: &PartitionState| state.empty_at() <= now;
+            let worth = |state: &PartitionState, is_returning: bool| state.worth(now, is_returning);
+            self.0.get_or_insert_with(partition, is_expired, worth, || state);
         }
     }
 }

@@ -1,0 +1,155 @@
+//! How much would be lost with what is kept of a policy, so that a full store evicts those who have used the least.
+
+use super::{LeakyBucket, Readings, Rule, State, Times};
+
+/// What a caller would gain if the state of a policy was lost, from little to much.
+///
+/// A share of a quota is a matter of the callers' own policy, so that no policy makes others look small: of a caller who
+/// has used nine of ten units a day, more would be lost than of one who has used fifty of a thousand a second. It is
+/// measured in steps, because it shrinks: a bucket that was exhausted a while ago is to count more than another one
+/// that holds a single unit for a second, and was exhausted by one request just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Worth {
+    /// Used eighths of the quota, rounded up, or [`Self::HELD`].
+    level: u8,
+    /// The moment from which nothing is used any more.
+    until: u64,
+}
+
+impl Worth {
+    const EXHAUSTED: u8 = 8;
+    /// Of slots that are held: those who hold them will release them, and another one must not get them meanwhile.
+    const HELD: u8 = u8::MAX;
+
+    /// The worth of somebody who has sent a single request, half as much. So a flood of such keys is worth less than
+    /// callers who have used more than half of their quota, also where its requests exhaust a quota of one unit, or
+    /// choose what they cost.
+    pub(crate) fn of_one_request(self) -> Self {
+        let level = match self.level {
+            Self::HELD => Self::HELD,
+            level => level.div_ceil(2),
+        };
+        Self { level, ..self }
+    }
+
+    /// The worth of a policy that rejects nobody.
+    pub(crate) fn of_shadow(self) -> Self {
+        Self { level: 0, ..self }
+    }
+}
+
+impl State {
+    /// `None` if nothing is used.
+    pub(crate) fn worth(&self, rule: &Rule, times: Times) -> Option<Worth> {
+        let until = self.empty_at(rule, times.last);
+        if until <= times.now {
+            return None;
+        }
+        let level = match rule {
+            Rule::Concurrency(_) => Worth::HELD,
+            _ => self.used_eighths(rule, times),
+        };
+        Some(Worth { level, until })
+    }
+
+    fn used_eighths(&self, rule: &Rule, times: Times) -> u8 {
+        let mut reading = Readings::new();
+        self.read(rule, times, 0, &mut reading);
+        let units = rule.units();
+        let used = units.saturating_sub(rule.remaining(&reading, times.now));
+        let eighths = used.saturating_mul(Worth::EXHAUSTED.into()).div_ceil(units.max(1));
+        u8::try_from(eighths).map_or(Worth::EXHAUSTED, |eighths| eighths.min(Worth::EXHAUSTED))
+    }
+}
+
+impl Rule {
+    /// Whole units that pass when nothing is used.
+    fn units(&self) -> u64 {
+        match self {
+            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.limit / bucket.weight,
+            Self::Concurrency(slots) => slots.limit,
+            Self::FixedWindow(window) => window.limit,
+            Self::SlidingCounter(counter) => counter.limit,
+            Self::SlidingLog(log) => log.limit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
+
+    const SECOND: u64 = 1_000_000;
+    const DAY: u64 = 86_400 * SECOND;
+
+    /// What ten units of each rule are worth once so many are used at the beginning of a window, so much later.
+    fn worths(used: u64, elapsed: u64) -> Vec<Option<Worth>> {
+        let rules = [
+            Rule::TokenBucket(TokenBucket::new(10, 86_400, 10).unwrap()),
+            Rule::LeakyBucket(LeakyBucket::new(10, 86_400, 9).unwrap()),
+            Rule::FixedWindow(FixedWindow::new(10, 86_400)),
+            Rule::SlidingCounter(SlidingCounter::new(10, 86_400).unwrap()),
+            Rule::SlidingLog(SlidingLog::new(10, 86_400).unwrap()),
+        ];
+        let worth = |rule: &Rule| {
+            let mut state = State::new(rule);
+            state.charge_late(rule, Times { last: DAY, now: DAY }, rule.weigh(used));
+            state.worth(
+                rule,
+                Times {
+                    last: DAY,
+                    now: DAY + elapsed,
+                },
+            )
+        };
+        rules.iter().map(worth).collect()
+    }
+
+    #[test]
+    fn more_used_units_are_worth_more_in_every_algorithm() {
+        assert_eq!(worths(0, 0), [None; 5]);
+        for used in 1..10 {
+            let (less, more) = (worths(used, 0), worths(used + 1, 0));
+            let is_more = less.iter().zip(&more).all(|(less, more)| less <= more);
+            assert!(is_more, "{used}: {less:?}, {more:?}");
+        }
+        for (used, level) in [(1, 1), (2, 2), (5, 4), (9, 8), (10, 8), (20, 8)] {
+            let levels: Vec<_> = worths(used, 0).into_iter().flatten().map(|worth| worth.level).collect();
+            assert_eq!(levels, [level; 5], "{used}");
+        }
+    }
+
+    /// Overdrawn is not more than exhausted: a single answer may be larger than any quota.
+    #[test]
+    fn what_is_exhausted_for_longer_is_worth_more() {
+        for (less, more) in worths(10, 0).iter().zip(worths(20, 0)) {
+            assert!(*less <= more && less.map(|worth| worth.level) == more.map(|worth| worth.level));
+        }
+    }
+
+    #[test]
+    fn time_makes_everything_worth_less_and_in_the_end_nothing() {
+        for elapsed in [0, DAY / 3, DAY / 2, DAY - 1, DAY, 2 * DAY - 1] {
+            for (earlier, later) in worths(10, elapsed).iter().zip(worths(10, elapsed + 1)) {
+                assert!(*earlier >= later, "{elapsed}: {earlier:?}, {later:?}");
+            }
+        }
+        assert_eq!(worths(10, 2 * DAY), [None; 5]);
+    }
+
+    #[test]
+    fn slots_are_worth_more_than_anything_else_and_a_single_request_half() {
+        let rule = Rule::Concurrency(crate::algorithm::Concurrency { limit: 1_000 });
+        let mut state = State::new(&rule);
+        let times = Times { last: DAY, now: DAY };
+        assert_eq!(state.worth(&rule, times), None);
+        state.charge(&rule, DAY, &[0], 1, Some(crate::lease::LeaseId::unique()));
+        let slots = state.worth(&rule, times).map(Worth::of_one_request);
+        for exhausted in worths(10, 0) {
+            assert!(slots > exhausted);
+            let level = exhausted.map(|exhausted| exhausted.of_one_request().level);
+            assert_eq!(level, Some(Worth::EXHAUSTED / 2));
+        }
+    }
+}
