@@ -89,8 +89,9 @@ pub enum Algorithm {
     /// Requests leave one at a time, *w* ÷ *q* apart, and wait for their turn.
     ///
     /// When a request leaves is decided in the store, so the order holds across instances. A request that finds
-    /// `max_waiting` units waiting is refused; the longest wait is `max_waiting` × *w* ÷ *q*. A request that is given up
-    /// while it waits gives its place back only if it was the last one.
+    /// `max_waiting` units waiting is refused; the longest wait is `max_waiting` × *w* ÷ *q*. The place of a request that is
+    /// [cancelled](crate::ResponseFuture) while it waits stays taken. If the inner service fails meanwhile, the place is
+    /// given back if it was the last one.
     LeakyBucketQueue {
         /// How many units may wait, from 1 to 999 999 999 999 999.
         max_waiting: u64,
@@ -318,7 +319,7 @@ impl QuotaPolicy {
     /// At most `quota` requests at a time.
     ///
     /// A request holds its slot from admission (waiting in a queue included) until its response body has ended or was
-    /// dropped, it was given up, or the inner service failed. See [`SlotHandle`](crate::SlotHandle) for upgraded
+    /// dropped, it was cancelled, or the inner service failed. See [`SlotHandle`](crate::SlotHandle) for upgraded
     /// connections.
     ///
     /// ```

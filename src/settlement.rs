@@ -95,6 +95,16 @@ impl Settlement {
         Self::of(decision, Costs::NOTHING, Free::All)
     }
 
+    /// The request was cancelled before it was passed on: it stays charged, and its slots are free. Bytes that it had
+    /// announced were never sent.
+    pub(crate) fn cancelled(decision: &Decision) -> Self {
+        let asked_for = Costs {
+            request_bytes: 0,
+            ..decision.charged()
+        };
+        Self::finish(decision, asked_for)
+    }
+
     /// The request goes on, but what it has cost so far is another sum than what is charged.
     pub(crate) fn change(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::Nothing)

@@ -53,10 +53,11 @@ struct TimedStore {
 impl Store for TimedStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        let decided = self.store.acquire(plan);
+        let store = self.store.clone();
         match self.timing {
-            Timing::Ready => decided,
-            Timing::Later => AcquireFuture::boxed(async {
+            Timing::Ready => store.acquire(plan),
+            Timing::Later => AcquireFuture::boxed(async move {
+                let decided = store.acquire(plan);
                 tokio::task::yield_now().await;
                 decided.await
             }),
@@ -413,6 +414,15 @@ fn queue() -> QuotaPolicy {
     QuotaPolicy::new("queue", 1, Duration::from_secs(10)).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 })
 }
 
+/// One request passes, and its slots and bytes are settled.
+fn serve_one(service: &mut Service, handle: &mut Handle) {
+    handle.allow(1);
+    let mut first = call(service);
+    let answer = arrive(&mut first, handle);
+    answer.send_response(Response::default());
+    assert_ready_ok!(first.poll());
+}
+
 /// Whoever waits for a turn must not keep others from what a ready service stands for, wherever the store is.
 #[tokio::test(start_paused = true)]
 async fn a_request_in_a_queue_holds_no_service_that_is_ready() {
@@ -451,27 +461,57 @@ async fn a_request_in_a_queue_holds_no_service_that_is_ready() {
     }
 }
 
+/// X34
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_given_up_or_fails_in_a_queue_costs_nothing_wherever_the_store_is() {
-    let policies = [queue(), QuotaPolicy::per_day("daily", 9)];
+async fn a_request_that_is_cancelled_in_a_queue_stays_charged_with_its_place_and_holds_no_slot() {
+    let policies = [
+        queue(),
+        QuotaPolicy::per_day("daily", 9),
+        QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Content::Request),
+        QuotaPolicy::concurrent("at once", 5),
+    ];
     for (store, layer) in layers(&policies) {
         let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
-        handle.allow(2);
-        let mut first = call(&mut service);
-        let answer = arrive(&mut first, &mut handle);
-        answer.send_response(Response::default());
-        assert_ready_ok!(first.poll());
+        serve_one(&mut service, &mut handle);
         let before = left(&store, &policies).await;
+        assert_eq!(before, [3, 8, 999, 5]);
 
-        let mut given_up = call(&mut service);
-        assert_pending!(settle!(given_up));
-        assert_eq!(left(&store, &policies).await, [before[0] - 1, before[1] - 1]);
-        drop(given_up);
-        assert_eq!(left(&store, &policies).await, before);
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let announced = http::Request::post("/").header("content-length", 300);
+        let mut cancelled = task::spawn(service.call(announced.body(Full::default()).unwrap()));
+        assert_pending!(settle!(cancelled));
+        assert_eq!(left(&store, &policies).await, [2, 7, 699, 4]);
+        drop(cancelled);
+        assert_eq!(
+            left(&store, &policies).await,
+            [2, 7, 998, 5],
+            "nothing of the body was sent"
+        );
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_pending!(handle.poll_request());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_fails_while_a_request_is_in_a_queue_costs_it_nothing() {
+    let policies = [
+        queue(),
+        QuotaPolicy::per_day("daily", 9),
+        QuotaPolicy::concurrent("at once", 5),
+    ];
+    for (store, layer) in layers(&policies) {
+        let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+        serve_one(&mut service, &mut handle);
+        let before = left(&store, &policies).await;
 
         handle.allow(1);
         let mut failing = call(&mut service);
         assert_pending!(settle!(failing));
+        assert_eq!(
+            left(&store, &policies).await,
+            [before[0] - 1, before[1] - 1, before[2] - 1]
+        );
         handle.send_error("gone");
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(assert_ready!(failing.poll()).unwrap_err().to_string(), "gone");
@@ -479,21 +519,68 @@ async fn a_request_that_is_given_up_or_fails_in_a_queue_costs_nothing_wherever_t
     }
 }
 
+/// X34
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_given_up_while_its_store_decides_costs_nothing_and_holds_nothing() {
-    let policies = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 2)];
+async fn a_request_that_is_cancelled_while_its_store_decides_stays_charged_and_holds_no_slot() {
+    let policies = [
+        QuotaPolicy::per_day("daily", 9),
+        QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Content::Request),
+        QuotaPolicy::concurrent("at once", 2),
+    ];
     let [_, (store, layer)] = layers(&policies);
     let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
     handle.allow(1);
-    let mut given_up = call(&mut service);
-    assert_pending!(given_up.poll());
-    assert_eq!(left(&store, &policies).await, [8, 1]);
-    drop(given_up);
+    assert_ready_ok!(service.poll_ready());
+    let announced = http::Request::post("/").header("content-length", 300);
+    let mut cancelled = task::spawn(service.call(announced.body(Full::default()).unwrap()));
+    assert_pending!(cancelled.poll());
+    assert_eq!(left(&store, &policies).await, [8, 700, 1]);
+    drop(cancelled);
     for _ in 0..3 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(left(&store, &policies).await, [9, 2]);
+    assert_eq!(
+        left(&store, &policies).await,
+        [8, 999, 2],
+        "nothing of the body was sent"
+    );
     assert_pending!(handle.poll_request());
+}
+
+/// X34: `call` has asked a store that decides at once, and nobody has asked one that has to be waited for.
+#[tokio::test(start_paused = true)]
+async fn a_future_that_was_never_polled_is_charged_if_the_decision_was_made_by_call() {
+    let policies = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 2)];
+    for ((store, layer), expected) in layers(&policies).into_iter().zip([8, 9]) {
+        let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+        handle.allow(1);
+        drop(call(&mut service));
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(left(&store, &policies).await, [expected, 2]);
+    }
+}
+
+/// X34
+#[tokio::test(start_paused = true)]
+async fn the_request_of_an_outer_layer_stays_charged_when_it_is_cancelled_while_an_inner_store_decides() {
+    let policies = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 2)];
+    for ((outer_store, outer), (inner_store, inner)) in layers(&policies).into_iter().zip(layers(&policies)) {
+        let (mock, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let mut service = mock::Spawn::new(outer.layer(inner.layer(mock)));
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let mut cancelled = task::spawn(service.call(request()));
+        assert_pending!(settle!(cancelled));
+        drop(cancelled);
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        for store in [outer_store, inner_store] {
+            assert_eq!(left(&store, &policies).await, [8, 2]);
+        }
+    }
 }
 
 /// The service was called: what it may have done is charged, also if nobody waits for its answer.

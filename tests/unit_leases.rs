@@ -559,7 +559,7 @@ async fn requests_for_which_a_block_has_no_units_do_not_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn when_who_takes_a_block_is_given_up_the_others_have_it_all_the_same() {
+async fn when_the_request_that_takes_a_block_is_cancelled_the_others_have_it_all_the_same() {
     let (scene, layer, permits) = waiting_scene().await;
     let calls = scene.store.calls();
     let mut requests: Vec<_> = (0..10).map(|_| Box::pin(outcome(&layer))).collect();
@@ -569,14 +569,17 @@ async fn when_who_takes_a_block_is_given_up_the_others_have_it_all_the_same() {
     drop(requests.drain(..5));
     permits.add_permits(1);
     assert_eq!(join_all(requests).await, [Outcome::Allowed; 5]);
-    // What was meant for those who were given up is there for others.
-    assert_eq!(allowed(&layer, 11).await, 11);
+    // X34: the five that were cancelled have spent their units.
+    assert_eq!(allowed(&layer, 6).await, 6);
     assert_eq!(scene.store.calls(), calls + 1);
     assert_eq!(left(&layer).await, 1_000 - 31 - 16);
+    permits.add_permits(1);
+    assert_eq!(allowed(&layer, 1).await, 1);
+    assert_eq!(scene.store.calls(), calls + 2, "the block is used up");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_asks_for_itself_and_is_given_up_is_not_charged() {
+async fn a_request_that_asks_for_itself_and_is_cancelled_stays_charged() {
     let scene = Scene::new(Timing::AtOnce);
     let layer = scene.layer([daily(1_000, 16)]);
     let permits = Arc::new(Semaphore::new(0));
@@ -586,12 +589,12 @@ async fn a_request_that_asks_for_itself_and_is_given_up_is_not_charged() {
     drop(request);
     permits.add_permits(1);
     pass(Duration::from_millis(1)).await;
-    assert_eq!((scene.store.calls(), scene.store.settlements()), (1, 1));
-    assert_eq!(left(&layer).await, 1_000);
+    assert_eq!((scene.store.calls(), scene.store.settlements()), (1, 0));
+    assert_eq!(left(&layer).await, 999);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_block_for_which_nobody_waits_any_more_is_not_lost() {
+async fn a_block_for_which_no_request_waits_any_more_is_not_lost_but_for_what_was_asked_for() {
     let (scene, layer, permits) = waiting_scene().await;
     let mut request = Box::pin(outcome(&layer));
     assert!(futures_util::poll!(&mut request).is_pending());
@@ -600,7 +603,7 @@ async fn a_block_for_which_nobody_waits_any_more_is_not_lost() {
     pass(Duration::from_millis(1)).await;
     assert_eq!(left(&layer).await, 1_000 - 31 - 16);
     scene.advance(GIVEN_BACK).await;
-    assert_eq!(left(&layer).await, 1_000 - 31);
+    assert_eq!(left(&layer).await, 1_000 - 31 - 1);
 }
 
 /// L9

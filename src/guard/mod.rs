@@ -205,7 +205,7 @@ impl Guard {
                         Err(error) => guard.without_store(spare, &error).decided().await,
                     }
                 };
-                Deciding::Waiting(Waiting::to_the_end(self, self.log.waiting(decision)))
+                Deciding::Waiting(Waiting::new(self, self.log.waiting(decision)))
             }
         }
     }
@@ -301,7 +301,7 @@ impl Guard {
                         Ok(Err(_)) | Err(_) => failed,
                     }
                 };
-                Deciding::Waiting(Waiting::to_the_end(self, decision))
+                Deciding::Waiting(Waiting::new(self, decision))
             }
         }
     }
@@ -401,10 +401,10 @@ mod tests {
         }
 
         /// A request that waits and is dropped, and whatever comes of it afterwards.
-        async fn give_up(&self) {
-            let mut given_up = Box::pin(self.decide());
-            assert!(futures_util::poll!(&mut given_up).is_pending());
-            drop(given_up);
+        async fn cancel_one(&self) {
+            let mut cancelled = Box::pin(self.decide());
+            assert!(futures_util::poll!(&mut cancelled).is_pending());
+            drop(cancelled);
             for _ in 0..3 {
                 tokio::task::yield_now().await;
             }
@@ -441,39 +441,56 @@ mod tests {
         }
     }
 
-    /// Otherwise somebody who gives up all of its requests could keep the circuit open, and with it the layer.
+    /// Otherwise a client that cancels all of its requests could keep the circuit open, and with it the layer.
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_given_up_does_not_keep_the_circuit_open() {
+    async fn a_request_that_is_cancelled_does_not_keep_the_circuit_open() {
         let scene = Scene::new(FailureMode::Open, None);
         scene.lose_the_store_for_a_while().await;
         scene.store.is_slow.store(true, Ordering::SeqCst);
-        scene.give_up().await;
-        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
-            assert_eq!(scene.decide().await, expected, "what was given up is not charged");
+        scene.cancel_one().await;
+        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
+            assert_eq!(scene.decide().await, expected, "the cancelled one is charged");
         }
     }
 
+    /// X34: one that was reset and cost nothing could be repeated without an end.
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_given_up_while_the_store_decides_is_not_charged() {
+    async fn a_request_that_is_cancelled_while_the_store_decides_stays_charged() {
         let scene = Scene::new(FailureMode::Open, None);
         scene.store.is_slow.store(true, Ordering::SeqCst);
-        for _ in 0..5 {
-            scene.give_up().await;
+        for _ in 0..3 {
+            scene.cancel_one().await;
         }
-        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
-            assert_eq!(scene.decide().await, expected);
-        }
+        assert_eq!(scene.decide().await, Outcome::Refused);
     }
 
-    /// Otherwise the store would hear of each request of somebody who never waits for a refusal.
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_remembered_also_when_its_request_is_given_up() {
+    async fn what_a_fallback_decides_about_a_cancelled_request_stays_charged() {
+        let fallback = Arc::new(Moody::default());
+        let scene = Scene::new(FailureMode::Open, Some(Arc::new(Arc::clone(&fallback))));
+        for store in [&scene.store, &fallback] {
+            store.is_away.store(true, Ordering::SeqCst);
+        }
+        for _ in 0..5 {
+            assert_eq!(scene.decide().await, Outcome::FailedOpen);
+        }
+        fallback.is_away.store(false, Ordering::SeqCst);
+        fallback.is_slow.store(true, Ordering::SeqCst);
+        for _ in 0..3 {
+            scene.cancel_one().await;
+        }
+        assert_eq!(scene.decide().await, Outcome::Refused);
+    }
+
+    /// Otherwise the store would hear of each request of a client that never waits for a rejection.
+    #[tokio::test(start_paused = true)]
+    async fn a_rejection_is_cached_also_when_its_request_is_cancelled() {
         let scene = Scene::new(FailureMode::Open, None);
         for _ in 0..3 {
             assert_eq!(scene.decide().await, Outcome::Allowed);
         }
         scene.store.is_slow.store(true, Ordering::SeqCst);
-        scene.give_up().await;
+        scene.cancel_one().await;
         assert_eq!((scene.decide().await, scene.calls()), (Outcome::Refused, 4));
     }
 
@@ -494,7 +511,7 @@ mod tests {
         let scene = Scene::new(FailureMode::Open, None);
         let polls = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&polls);
-        let waiting = Waiting::to_the_end(
+        let waiting = Waiting::new(
             &scene.guard,
             std::future::poll_fn(move |_| {
                 counted.fetch_add(1, Ordering::SeqCst);

@@ -1,9 +1,8 @@
-//! A decision that has to be waited for. What the store is asked goes on when the request is given up.
+//! A decision that has to be waited for. It runs to its end also when its request is cancelled.
 //!
-//! How a call ends is of use to others, whatever becomes of the request: a circuit may be waiting for it, a refusal can
-//! be remembered, and what was charged for a request that is not served is known and goes back. And whoever gives up all
-//! of its requests, which may be what somebody wants who lives well without limits, does not look like a store that does
-//! not answer.
+//! The answer is of use to others: the circuit breaker may wait for it, a rejection is cached, and slots that it takes
+//! become free. And the request stays charged: a client could otherwise ask for as much as it likes and pay nothing, if
+//! it only cancels each request before the store has answered.
 
 use std::{
     future::Future,
@@ -21,25 +20,16 @@ use crate::{decision::Decision, settlement::Settlement};
 pub(crate) struct Waiting {
     /// None once it was there.
     decision: Option<Pin<Box<dyn Future<Output = Decision> + Send>>>,
-    /// If the decision goes on in a task when this is dropped, who gives back what it charges, and the slots that it takes.
-    guard: Option<Arc<Guard>>,
-    /// Whether anybody may have been asked.
+    guard: Arc<Guard>,
+    /// Whether the store may have been asked.
     has_begun: bool,
 }
 
 impl Waiting {
-    /// A decision that goes on when its request is given up.
-    pub(super) fn to_the_end(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Self {
-        let mut waiting = Self::with_its_request(decision);
-        waiting.guard = Some(Arc::clone(guard));
-        waiting
-    }
-
-    /// A decision that ends when its request is given up; others see to whatever is under way.
-    pub(super) fn with_its_request(decision: impl Future<Output = Decision> + Send + 'static) -> Self {
+    pub(super) fn new(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Self {
         Self {
             decision: Some(Box::pin(decision)),
-            guard: None,
+            guard: Arc::clone(guard),
             has_begun: false,
         }
     }
@@ -64,12 +54,12 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         if self.has_begun
             && let Some(waiting) = self.decision.take()
-            && let Some(guard) = self.guard.take()
             && let Ok(runtime) = Handle::try_current()
         {
+            let guard = Arc::clone(&self.guard);
             drop(runtime.spawn(async move {
                 let decision = waiting.await;
-                guard.settle(&decision, Settlement::unused(&decision));
+                guard.settle(&decision, Settlement::cancelled(&decision));
             }));
         }
     }

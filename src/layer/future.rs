@@ -25,9 +25,19 @@ use crate::{decision::Decision, guard::Waiting, policy::Selection};
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
     ///
-    /// When it is dropped before the decision, or while it waits for its turn, the inner service is not called and the
-    /// charge is given back: by a task that waits for the store's answer, until the deadline. When it is dropped later,
-    /// the request stays charged, and its slots are free.
+    /// Dropping it cancels the request. The inner service is then not called any more; **the request stays charged**, and
+    /// its slots are free:
+    ///
+    /// - Before the decision, a task waits for the store's answer in its place, until the deadline. A request that the
+    ///   store has allowed is charged although it is not passed on: clients could otherwise ask for as much as they like,
+    ///   and reset each stream a moment later. Bytes that it had announced, and that were never sent, are given back.
+    /// - While it waits in a [leaky bucket](crate::Algorithm::LeakyBucketQueue), its place stays taken, too.
+    /// - After that, bytes are charged as far as they were transferred.
+    ///
+    /// A future that was never polled has asked no store that has to be waited for, as one in Redis has: nothing is
+    /// charged. A store that decides at once, as a [`MemoryStore`](crate::MemoryStore) does, has charged it with `call`.
+    ///
+    /// If the inner service fails while the request waits for its turn, all of the charge is given back.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -49,8 +59,9 @@ pin_project! {
     /// assert_eq!(service.ready().await?.call(request()).await?.status(), 200);
     /// let waiting: ResponseFuture<_, ()> = service.ready().await?.call(request());
     /// assert_eq!(service.ready().await?.call(request()).await?.status(), 429);
+    /// // The one that waits is cancelled, and its place stays taken.
     /// drop(waiting);
-    /// assert_eq!(service.ready().await?.call(request()).await?.status(), 200);
+    /// assert_eq!(service.ready().await?.call(request()).await?.status(), 429);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -164,7 +175,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     }
 
     fn calling(mut service: S, request: Request<B>, verdict: Verdict) -> Self {
-        verdict.is_used();
+        verdict.passed_on();
         Self::Calling {
             future: service.call(request),
             verdict: Some(verdict),
@@ -198,8 +209,9 @@ where
                     ready!(sleep.as_mut().poll(cx));
                     let (service, ..) = held.as_mut().expect("a turn comes once");
                     if let Err(error) = ready!(service.poll_ready(cx)) {
-                        // Nothing was done for the request: dropping its charge gives it back.
-                        *held = None;
+                        if let Some((.., verdict)) = held.take() {
+                            verdict.unserved();
+                        }
                         return Poll::Ready(Err(error));
                     }
                     let (service, request, verdict) = held.take().expect("a turn comes once");

@@ -147,9 +147,16 @@ pub(super) struct Verdict {
 
 impl Verdict {
     /// The inner service is called now.
-    pub(super) fn is_used(&self) {
+    pub(super) fn passed_on(&self) {
         if let Some(charge) = &self.charge {
-            charge.used();
+            charge.passed_on();
+        }
+    }
+
+    /// The inner service has failed before it could be called: nothing stays charged.
+    pub(super) fn unserved(self) {
+        if let Some(charge) = &self.charge {
+            charge.unserved();
         }
     }
 }
@@ -162,7 +169,7 @@ pub(super) enum Turn {
 
 impl Turn {
     pub(super) fn of(limits: &Limits, verdict: &Verdict) -> Self {
-        // Only what is open can be given up while it waits.
+        // Of what is not open, nothing could be given back if the service fails meanwhile.
         if verdict.charge.is_none() {
             return Self::Now;
         }
@@ -399,7 +406,7 @@ impl Limits {
     /// Nothing was done for the request: a layer of ours inside of this one has refused it.
     fn give_back(&self, decision: &mut Decision, charge: Option<Arc<OpenCharge>>) {
         match charge {
-            Some(charge) => charge.unused(),
+            Some(charge) => charge.unserved(),
             None => self.guard.settle(decision, Settlement::unused(decision)),
         }
         decision.set_charged(Costs::NOTHING);

@@ -23,10 +23,22 @@ struct State {
     decision: Decision,
     /// What the request has cost so far, as opposed to what is charged.
     actual: Costs,
-    /// Whether the inner service was called, and nothing of ours inside of it has refused the request.
-    is_used: bool,
+    progress: Progress,
+    /// Whether a [`Reader`](super::content::Reader) counts the bytes of the request.
+    has_reader: bool,
     /// Whether the length of the response is that of what is sent: not if only its head is.
     has_response_content: bool,
+}
+
+/// How far the request has come.
+enum Progress {
+    /// It waits for its turn. If it is cancelled now, it stays charged: it was asked for.
+    Queued,
+    /// The inner service was called.
+    PassedOn,
+    /// The server has not served it: the inner service failed before it was called, or a layer inside of it has rejected
+    /// the request. Nothing stays charged.
+    Unserved,
 }
 
 impl OpenCharge {
@@ -38,7 +50,8 @@ impl OpenCharge {
         let state = State {
             actual: decision.charged(),
             decision,
-            is_used: false,
+            progress: Progress::Queued,
+            has_reader: false,
             has_response_content: *request != Method::HEAD,
         };
         Arc::new(Self {
@@ -49,13 +62,13 @@ impl OpenCharge {
     }
 
     /// The inner service is called.
-    pub(super) fn used(&self) {
-        self.lock().is_used = true;
+    pub(super) fn passed_on(&self) {
+        self.lock().progress = Progress::PassedOn;
     }
 
-    /// A layer inside of this one has refused the request.
-    pub(super) fn unused(&self) {
-        self.lock().is_used = false;
+    /// The server has not served the request.
+    pub(super) fn unserved(&self) {
+        self.lock().progress = Progress::Unserved;
     }
 
     /// The response begins: what it costs, and the length that it announces, are charged before it is sent; of a long
@@ -72,7 +85,9 @@ impl OpenCharge {
 
     /// The request's bytes are counted as they come; what was announced is forgotten.
     pub(super) fn count_request_bytes(&self) {
-        self.lock().actual.request_bytes = 0;
+        let mut state = self.lock();
+        state.has_reader = true;
+        state.actual.request_bytes = 0;
     }
 
     pub(super) fn request_bytes(&self, bytes: usize) {
@@ -116,14 +131,18 @@ impl OpenCharge {
 impl Drop for OpenCharge {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let settlement = if state.is_used {
-            // What was charged late may have met the bound of the debt. Nobody knows how much of it was taken, so none of it
-            // is given back: otherwise a caller who reads most of a large response and goes away would owe nothing.
-            let charged = state.decision.charged().response_bytes;
-            state.actual.response_bytes = state.actual.response_bytes.max(charged);
-            Settlement::finish(&state.decision, state.actual)
-        } else {
-            Settlement::unused(&state.decision)
+        let settlement = match state.progress {
+            // Without a reader nobody knows what was sent, and of a body that nobody has read nothing is taken for sent.
+            Progress::Queued if !state.has_reader => Settlement::cancelled(&state.decision),
+            Progress::Queued => Settlement::finish(&state.decision, state.actual),
+            Progress::PassedOn => {
+                // What was charged late may have met the bound of the debt. Nobody knows how much of it was taken, so none of
+                // it is given back: otherwise a caller who reads most of a large response and goes away would owe nothing.
+                let charged = state.decision.charged().response_bytes;
+                state.actual.response_bytes = state.actual.response_bytes.max(charged);
+                Settlement::finish(&state.decision, state.actual)
+            }
+            Progress::Unserved => Settlement::unused(&state.decision),
         };
         self.guard.settle(&state.decision, settlement);
     }

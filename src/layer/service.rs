@@ -99,7 +99,7 @@ where
                 let request = Request::from_parts(parts, body);
                 match Turn::of(&limits, &verdict) {
                     Turn::Now => {
-                        verdict.is_used();
+                        verdict.passed_on();
                         ResponseFuture::calling(limits, self.inner.call(request), verdict)
                     }
                     // The clone that takes its place need not be ready; the place that this one holds is let go.

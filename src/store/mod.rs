@@ -70,8 +70,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// from then on it is counted for how long a refusal may be [remembered](crate::RateLimitLayerBuilder::denial_cache).
     ///
     /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
-    /// layer drops it when its deadline has passed, but not with a request that is given up: the future is then polled on
-    /// in a task of its own, and what it has charged goes back.
+    /// layer drops it when its deadline has passed, but not when a request is cancelled: a task then polls the future on,
+    /// and what it charges [stays charged](crate::ResponseFuture).
     ///
     /// Without the layer there is no deadline and no circuit breaker: an error, or an answer that does not come, is
     /// yours to deal with.

@@ -147,18 +147,19 @@ async fn who_goes_away_while_a_response_is_sent_is_charged_for_what_was_sent_and
     }
 }
 
-/// L20: nobody has come behind it, so the place is free again, too.
+/// L20, X34
 #[tokio::test]
-async fn who_goes_away_in_the_queue_leaves_neither_place_nor_slot_taken() {
-    let queue = QuotaPolicy::per_day("queue", 1).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 2 });
+async fn a_client_that_disconnects_in_the_queue_leaves_its_place_taken_and_no_slot() {
+    let queue = QuotaPolicy::per_day("queue", 1).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 });
     for scene in Scene::both(queue).await {
         assert_eq!(scene.server.get_as("alice", "/").await.status(), 200);
-        scene.until("the first has left its slot", |left| left == [2, 4]).await;
-        for _ in 0..3 {
+        scene.until("the first has left its slot", |left| left == [3, 4]).await;
+        for places in [2, 1, 0] {
             let waiting = scene.connect("GET / HTTP/1.1\n\n").await;
-            scene.until("one waits", |left| left == [1, 3]).await;
+            scene.until("one waits", |left| left == [places, 3]).await;
             drop(waiting);
-            scene.until("nobody waits", |left| left == [2, 4]).await;
+            scene.until("its slot is free", |left| left == [places, 4]).await;
         }
+        assert_eq!(scene.server.get_as("alice", "/").await.status(), 429);
     }
 }

@@ -218,7 +218,8 @@ impl Holding {
             block.forget();
         }
         for Waiting { plan, verdict } in taking.waiting {
-            // Whoever was given up meanwhile leaves its units to others.
+            // A request that has missed its deadline was not counted: it leaves its units to others. One that was cancelled
+            // still listens.
             if !verdict.is_closed() {
                 let decided = block.spend(&plan).map_or(Verdict::Alone, Verdict::Decided);
                 verdicts.push((verdict, decided));

@@ -8,8 +8,8 @@
 //!    share of what the store has left.
 //! 4. It is charged by itself, as without all this. So requests are never queued behind each other for single units.
 //!
-//! A block is taken by a task of its own: whoever waits for it may be given up, and the units are not lost. Another
-//! task gives back what was not spent in time; it runs while there are blocks.
+//! A block is taken by a task of its own: the requests that wait for it may miss their deadlines, and the units are not
+//! lost. Another task gives back what was not spent in time; it runs while there are blocks.
 
 mod block;
 mod holding;
@@ -74,7 +74,7 @@ pub(super) fn decide(guard: &Arc<Guard>, plan: Plan, terms: BlockTerms) -> Decid
         return guard.ask(plan, guard.deadline);
     }
     let decision = decide_by_store(Arc::clone(guard), plan, terms);
-    let mut decision = Waiting::with_its_request(guard.log.waiting(decision));
+    let mut decision = Waiting::new(guard, guard.log.waiting(decision));
     // A store in this process answers at once.
     match Pin::new(&mut decision).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => Deciding::Decided(decision),
@@ -339,7 +339,7 @@ struct Take {
 }
 
 impl Take {
-    /// Asks the store. Unless it answers at once, a task waits for it, which nobody gives up.
+    /// Asks the store. Unless it answers at once, a task waits for it, whatever becomes of the request.
     fn begin(self, guard: &Arc<Guard>) {
         match guard.begin(self.plan.clone(), guard.deadline) {
             Asked::Answered(result) => self.land(result),
@@ -365,7 +365,7 @@ impl Take {
             }
         }
         for (sender, verdict) in verdicts {
-            // Who was given up does not listen.
+            // A request that has missed its deadline does not listen.
             let _ = sender.send(verdict);
         }
     }
