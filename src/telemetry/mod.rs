@@ -339,8 +339,7 @@ impl LayerLog {
                 WARN,
                 scope = %scope,
                 "a request could not be attributed to a caller; \
-                 is the peer address or the user id missing from its extensions, \
-                 or has a trusted proxy sent a field that does not show the client?"
+                 is the peer address or the user id missing from its extensions?"
             );
         }
     }
