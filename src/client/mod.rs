@@ -71,7 +71,9 @@
 //! | nothing | holds nothing back |
 //! | `r=5;t=10` | sends at most five in ten seconds, those on their way counted, until a later answer says more |
 //! | `r=0;t=10` | waits ten seconds, then lets one request at a time try, until an answer says what is left |
-//! | several limits | obeys each of them |
+//! | `r=0;t=10` of `content-bytes` or `concurrent-requests` | the same |
+//! | `r=5` of `concurrent-requests` | has at most five requests on their way at once |
+//! | several limits | obeys each of them, also where they are in two dialects |
 //! | `Retry-After`, seconds or a date | sends nothing until then, and forgets about `t`; then one at a time tries |
 //! | `t=1000000` | believes ten minutes: [`Caps`] |
 //! | something malformed | ignores that field |

@@ -60,6 +60,9 @@ impl Dialect {
 /// may have no fields at all, and any server can send any number, so put bounds on what you do with them.
 /// [`retry_after`](Self::retry_after) counts more than all the rest.
 ///
+/// A response can speak two dialects, as that of a service behind a gateway which has a limit of its own. Then the limits of
+/// both hold, and both are here: `RateLimit` says nothing about `RateLimit-Remaining`, and the other way round.
+///
 /// A field that is malformed, or too long, is ignored as a whole; [`ignored`](Self::ignored) says why. So are the
 /// `RateLimit` fields of a response from a cache (with a positive `Age`): they were true of somebody, some time ago.
 /// Whether `Retry-After` still holds there is up to you. `X-RateLimit-*` fields are not read, as servers differ in what
@@ -173,24 +176,42 @@ impl Hints {
             return hints;
         }
         hints.read_limits(headers);
-        if hints.limits.is_empty() {
-            hints.read_numbers(headers);
-        }
         hints.read_policies(headers);
+        hints.read_numbers(headers);
         hints
     }
 
-    /// The dialect of what is left, or of the policies if nothing is said about that.
+    /// The dialect of what is left, or of the policies if nothing is said about that. Of two dialects, it is that of the
+    /// list.
     pub fn dialect(&self) -> Option<Dialect> {
         self.limits_dialect.or(self.policies_dialect)
     }
 
-    /// What is left, in the order of the field, at most 256 items. Several can have one name, for several partitions.
+    /// What is left: the items of the list in their order, at most [`MAX_ITEMS`](super::MAX_ITEMS), and behind them the limit of draft-06,
+    /// which has no name, unless it says the same as one of them. Several can have one name, for several partitions.
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use tower_quota::fields::Hints;
+    ///
+    /// let mut headers = HeaderMap::new();
+    /// headers.insert("ratelimit", r#""edge";r=999;t=60"#.parse()?);
+    /// headers.insert("ratelimit-limit", "10".parse()?);
+    /// headers.insert("ratelimit-remaining", "0".parse()?);
+    /// headers.insert("ratelimit-reset", "60".parse()?);
+    /// let remaining: Vec<_> = Hints::read(&headers).limits().iter().map(|limit| limit.remaining()).collect();
+    /// assert_eq!(remaining, [Some(999), Some(0)]);
+    ///
+    /// // A server that says the same in both.
+    /// headers.insert("ratelimit", r#""edge";r=0;t=60"#.parse()?);
+    /// assert_eq!(Hints::read(&headers).limits().len(), 1);
+    /// # Ok::<_, http::header::InvalidHeaderValue>(())
+    /// ```
     pub fn limits(&self) -> &[LimitHint] {
         &self.limits
     }
 
-    /// The policies that the server applies, in the order of the field, at most 256. They only inform.
+    /// The policies that the server applies, in the order of the field, at most [`MAX_ITEMS`](super::MAX_ITEMS). They only inform.
     pub fn policies(&self) -> &[PolicyHint] {
         &self.policies
     }
@@ -240,10 +261,23 @@ impl Hints {
                 .map(|field| field.wait()),
             ..LimitHint::default()
         };
-        if hint != LimitHint::default() {
-            self.limits.push(hint);
-            self.limits_dialect = Some(Dialect::Draft06);
+        if hint == LimitHint::default() || self.limits.iter().any(|limit| self.says_no_more(&hint, limit)) {
+            return;
         }
+        self.limits.push(hint);
+        self.limits_dialect = self.limits_dialect.or(Some(Dialect::Draft06));
+    }
+
+    /// Whether the three numbers are nothing but another form of this item of the list.
+    fn says_no_more(&self, numbers: &LimitHint, item: &LimitHint) -> bool {
+        let mut policies = self.policies.iter().filter(|policy| policy.name == item.name);
+        numbers
+            .remaining
+            .is_none_or(|remaining| item.remaining == Some(remaining))
+            && numbers.reset.is_none_or(|reset| item.reset == Some(reset))
+            && numbers
+                .quota
+                .is_none_or(|quota| policies.all(|policy| policy.quota == quota))
     }
 
     fn read_policies(&mut self, headers: &HeaderMap) {

@@ -18,17 +18,28 @@ pub(super) struct Shown<'a> {
     pub(super) remaining: u64,
     /// Whole seconds.
     pub(super) reset: Option<u64>,
-    is_violated: bool,
+    pub(super) is_violated: bool,
 }
 
 impl<'a> Shown<'a> {
+    /// With the moment of `Retry-After` in place of its own one. Where that is earlier, nothing is left until then: units that
+    /// have to last longer would look more.
+    pub(super) fn resetting_after(self, seconds: u64) -> Self {
+        let is_earlier = self.reset.is_some_and(|reset| seconds < reset);
+        Self {
+            remaining: if is_earlier { 0 } else { self.remaining },
+            reset: Some(seconds),
+            ..self
+        }
+    }
+
     /// Whether at most so many percent of the quota are left.
     fn is_at_most(&self, percent: u8) -> bool {
         u128::from(self.remaining) * 100 <= u128::from(self.policy.quota()) * u128::from(percent)
     }
 
     /// Smaller for what is closer to being reached.
-    fn distance(&self) -> (u64, Reverse<Option<u64>>) {
+    pub(super) fn distance(&self) -> (u64, Reverse<Option<u64>>) {
         (self.remaining, Reverse(self.reset))
     }
 

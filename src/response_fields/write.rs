@@ -13,6 +13,7 @@ use crate::{
         self, ClosestLimit, OwnFields, RetryAfter,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
     },
+    quota::QuotaPolicy,
     random,
 };
 
@@ -46,9 +47,7 @@ impl ResponseFields {
         }
         let jitter = delay.0;
         let wait = self.refusal_seconds(decision, jitter);
-        if let Some(seconds) = wait {
-            self.ask_to_wait(seconds, response.headers_mut());
-        }
+        let wait = self.ask_to_wait(wait, response.headers_mut());
         let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
         if is_about_policies && self.is_due(decision) {
             let telling = Telling {
@@ -65,21 +64,28 @@ impl ResponseFields {
         }
     }
 
-    /// Writes `Retry-After`. The application may have made the response, and have asked for more.
-    fn ask_to_wait(&self, seconds: u64, headers: &mut HeaderMap) {
-        let wait = Duration::from_secs(seconds);
-        let now = UNIX_EPOCH + Duration::from_micros(Clock::system().now().as_micros());
-        let is_longer = |present: RetryAfter| present.wait(now) > wait;
-        if matches!(RetryAfter::read(headers), Ok(Some(present)) if is_longer(present)) {
-            return;
+    /// Writes `Retry-After`, and returns what it says in the end: the application may have made the response, or an inner
+    /// service, and have asked for more.
+    fn ask_to_wait(&self, seconds: Option<u64>, headers: &mut HeaderMap) -> Option<u64> {
+        let present = RetryAfter::read(headers).ok().flatten();
+        if seconds.is_none() && present.is_none() {
+            return None;
         }
-        let date = now.checked_add(wait).filter(|_| self.retry_after_as_date);
+        let now = UNIX_EPOCH + Duration::from_micros(Clock::system().now().as_micros());
+        let present = present.map(|present| fields::whole_seconds(present.wait(now)));
+        let Some(own) = seconds.filter(|own| present.is_none_or(|present| present <= *own)) else {
+            return present;
+        };
+        let date = now
+            .checked_add(Duration::from_secs(own))
+            .filter(|_| self.retry_after_as_date);
         // A moment that no date can say is said in seconds.
         let value = match date.map(RetryAfter::at) {
             Some(Ok(date)) => date.to_header_value(),
-            _ => HeaderValue::from(seconds),
+            _ => HeaderValue::from(own),
         };
         headers.insert(header::RETRY_AFTER, value);
+        Some(own)
     }
 
     /// What is added to the times of one response.
@@ -104,7 +110,7 @@ struct Telling<'a> {
     decision: &'a Decision,
     policies: &'a PolicyFields,
     jitter: u64,
-    /// The seconds after which a refused client may come back.
+    /// The seconds that `Retry-After` says.
     wait: Option<u64>,
 }
 
@@ -174,7 +180,13 @@ impl Telling<'_> {
     /// `"burst";r=9;t=1, "daily";r=4999;t=86383`; nothing if the list has no members, which is not sent at all.
     fn write_list(&self, field: &mut String) -> bool {
         let mut list = ListSerializer::with_buffer(field);
-        for shown in self.settings.listed(self.decision, self.jitter) {
+        let moment = self.wait.filter(|_| self.settings.form == Form::InBetween);
+        let nearest = moment.and_then(|_| self.nearest_item());
+        for mut shown in self.settings.listed(self.decision, self.jitter) {
+            let is_nearest = nearest.is_some_and(|policy| std::ptr::eq(policy, shown.policy));
+            if let Some(seconds) = moment.filter(|_| shown.is_violated || is_nearest) {
+                shown = shown.resetting_after(seconds);
+            }
             let name = shown.policy.name();
             let item = match self.settings.form {
                 Form::InBetween => list.bare_item(TokenRef::from_str(name).expect("build() refuses other names")),
@@ -189,6 +201,13 @@ impl Telling<'_> {
             }
         }
         list.finish().is_some()
+    }
+
+    /// The item that `Retry-After` is about as far as the client can see: a violated one, or else the closest one.
+    fn nearest_item(&self) -> Option<&QuotaPolicy> {
+        let items = self.settings.listed(self.decision, self.jitter);
+        let nearest = items.min_by_key(|shown| (!shown.is_violated, shown.distance()));
+        nearest.map(|shown| shown.policy)
     }
 
     fn write_legacy<B>(&self, reset: LegacyReset, response: &mut Response<B>) {
@@ -223,13 +242,17 @@ impl Telling<'_> {
         }
     }
 
-    /// The numbers of the closest limit. On a refusal its reset is the moment at which the client may come back.
+    /// The numbers of the closest limit. Beside a `Retry-After`, its reset names the same moment.
     fn closest(&self) -> Option<ClosestLimit> {
         let closest = self.settings.closest(self.decision, self.jitter)?;
+        let closest = match self.wait {
+            Some(seconds) => closest.resetting_after(seconds),
+            None => closest,
+        };
         Some(ClosestLimit {
             quota: closest.policy.quota(),
             remaining: closest.remaining,
-            reset: closest.reset.max(self.wait).unwrap_or(0),
+            reset: closest.reset.unwrap_or(0),
         })
     }
 }

@@ -341,24 +341,90 @@ fn every_limit_holds_by_itself() {
     assert_eq!(scene.wait(0).until(), at(1));
 }
 
-/// F17: bytes and units that nobody knows are kept, and hold nothing back; so are slots, which end with contents.
+/// F17: units that nobody knows are kept, and hold nothing back.
 #[test]
-fn only_requests_are_counted() {
+fn only_known_units_hold_requests_back() {
     let mut scene = waiting();
     scene.exchange(
         0,
         &[
-            r#"ratelimit: "b";r=0;t=9, "x";r=3;t=9, "c";r=0"#,
+            r#"ratelimit: "b";r=1;t=9, "x";r=0;t=9, "c";r=50"#,
             r#"ratelimit-policy: "b";q=9;qu="content-bytes", "x";q=5;qu="tokens", "c";q=5;qu="concurrent-requests""#,
         ],
     );
     // The unit is known from then on, though the policy is not repeated.
-    scene.exchange(1, &[r#"ratelimit: "b";r=0;t=9, "x";r=2;t=9, "c";r=0"#]);
+    scene.exchange(1, &[r#"ratelimit: "b";r=1;t=9, "x";r=0;t=9, "c";r=50"#]);
     let _sent: Vec<_> = (0..10).map(|_| scene.send(1)).collect();
-    assert_eq!(scene.left(1), [0, 2, 0]);
+    assert_eq!(scene.left(1), [1, 0, 50]);
     let limits = scene.0.limits(at(1));
     let units: Vec<_> = limits.iter().map(|limit| limit.unit().as_str()).collect();
     assert_eq!(units, ["content-bytes", "tokens", "concurrent-requests"]);
+}
+
+/// F7: no bytes are left, so that no request fits.
+#[test]
+fn used_up_bytes_hold_requests_back_until_the_window_is_over() {
+    let policy = r#"ratelimit-policy: "b";q=9;qu="content-bytes";w=60"#;
+    let mut scene = waiting();
+    scene.exchange(0, &[r#"ratelimit: "b";r=500;t=60"#, policy]);
+    let (early, late) = (scene.send(0), scene.send(0));
+    scene.answer(1, late, &[r#"ratelimit: "b";r=0;t=59"#, policy]);
+    assert_eq!(scene.wait(1).until(), at(60));
+    // An answer that was made before may have known less.
+    scene.answer(2, early, &[r#"ratelimit: "b";r=200;t=58"#, policy]);
+    assert_eq!(scene.wait(2).until(), at(60));
+    assert!(scene.wait(2).is_certain());
+    // Then one tries.
+    let trial = scene.send(60);
+    scene.wait(60);
+    scene.answer(61, trial, &[r#"ratelimit: "b";r=400;t=60"#]);
+    assert_eq!((0..50).map(|_| scene.send(61)).count(), 50);
+}
+
+/// F7: of slots, those that this client holds count.
+#[test]
+fn no_more_requests_are_on_their_way_than_slots_were_left() {
+    let policy = r#"ratelimit-policy: "c";q=5;qu="concurrent-requests""#;
+    let mut scene = waiting();
+    scene.exchange(0, &[r#"ratelimit: "c";r=3"#, policy]);
+    let mut sent = scene.burst(0);
+    assert_eq!(sent.len(), 3);
+    assert!(!scene.wait(0).is_certain(), "each answer may free a slot");
+    scene.0.lost(sent.pop().unwrap());
+    sent.extend(scene.burst(0));
+    assert_eq!(sent.len(), 3);
+
+    // Somebody else has taken the rest.
+    scene.answer(1, sent.pop().unwrap(), &[r#"ratelimit: "c";r=0"#]);
+    scene.wait(1);
+    scene.0.not_sent(sent.pop().unwrap());
+    scene.wait(1);
+    scene.0.lost(sent.pop().unwrap());
+    // A single one finds out.
+    let trial = scene.send(1);
+    scene.wait(1);
+    scene.answer(2, trial, &[r#"ratelimit: "c";r=0;t=7"#]);
+    assert_eq!(scene.wait(2).until(), at(9));
+    let _trial = scene.send(9);
+    scene.wait(9);
+    // It is never answered: in the end the limit is forgotten.
+    let _sent: Vec<_> = (0..9).map(|_| scene.send(60)).collect();
+}
+
+/// X37: a gateway has plenty, and the service behind it, which speaks another dialect, has nothing.
+#[test]
+fn limits_in_two_dialects_both_hold_requests_back() {
+    let mut scene = waiting();
+    let numbers = ["ratelimit-limit: 10", "ratelimit-remaining: 0", "ratelimit-reset: 60"];
+    scene.exchange(0, &[&[r#"ratelimit: "edge";r=999;t=60"#][..], &numbers].concat());
+    assert_eq!(scene.wait(0).until(), at(60));
+    assert_eq!(scene.left(0), [999, 0]);
+
+    let mut scene = waiting();
+    let numbers = ["ratelimit-limit: 10", "ratelimit-remaining: 7", "ratelimit-reset: 60"];
+    scene.exchange(0, &[&["ratelimit: edge;r=3;t=60"][..], &numbers].concat());
+    assert_eq!(scene.burst(0).len(), 3);
+    assert_eq!(scene.left(0), [0, 4]);
 }
 
 /// X29: without the units left there is nothing to obey; without a window, one at a time tries from the start.

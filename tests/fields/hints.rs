@@ -136,7 +136,7 @@ fn a_response_in_draft_06_is_read_with_or_without_what_is_left() {
     assert_eq!(malformed.ignored()[0].field(), "RateLimit-Limit");
 }
 
-/// K17: both say the same; the one with names counts.
+/// K17: both say the same; the one with names is enough.
 #[test]
 fn draft_11_counts_where_draft_06_stands_beside_it() {
     let lines = [
@@ -155,6 +155,57 @@ fn draft_11_counts_where_draft_06_stands_beside_it() {
     let malformed = hints(&malformed);
     assert_eq!(malformed.dialect(), Some(Dialect::Draft06));
     assert_eq!(malformed.limits()[0].quota(), Some(100));
+}
+
+/// X37: a gateway and the service behind it.
+#[test]
+fn limits_in_two_dialects_both_hold() {
+    for (list, dialect) in [
+        (r#""edge";r=999;t=60"#, Dialect::Draft11),
+        ("edge;r=999;t=60", Dialect::InBetween),
+    ] {
+        let both = hints(&[
+            ("RateLimit", list),
+            ("RateLimit-Limit", "10"),
+            ("RateLimit-Remaining", "0"),
+            ("RateLimit-Reset", "60"),
+        ]);
+        assert_eq!(both.dialect(), Some(dialect));
+        let [edge, upstream] = both.limits() else {
+            panic!("{both:?}")
+        };
+        assert_eq!((edge.name(), edge.remaining()), (Some("edge"), Some(999)));
+        assert_eq!((upstream.name(), upstream.quota()), (None, Some(10)));
+        assert_eq!((upstream.remaining(), upstream.reset()), (Some(0), Some(seconds(60))));
+    }
+}
+
+/// X37: where anything is different, nobody knows that it is the same limit.
+#[test]
+fn the_numbers_of_draft_06_are_another_limit_unless_they_say_the_same() {
+    let count = |numbers: [&str; 3]| {
+        let lines = [
+            ("RateLimit", r#""a";r=60;t=58, "b";r=7"#),
+            ("RateLimit-Policy", r#""a";q=100;w=60"#),
+            ("RateLimit-Limit", numbers[0]),
+            ("RateLimit-Remaining", numbers[1]),
+            ("RateLimit-Reset", numbers[2]),
+        ];
+        let present: Vec<_> = lines.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        hints(&present).limits().len()
+    };
+    assert_eq!(count(["", "", ""]), 2);
+    for same in [["100", "60", "58"], ["", "60", "58"], ["", "", "58"], ["100", "7", ""]] {
+        assert_eq!(count(same), 2, "{same:?}");
+    }
+    for other in [
+        ["99", "60", "58"],
+        ["100", "59", "58"],
+        ["100", "60", "59"],
+        ["100", "7", "58"],
+    ] {
+        assert_eq!(count(other), 3, "{other:?}");
+    }
 }
 
 /// F1, X5: one malformed field does not spoil the other.

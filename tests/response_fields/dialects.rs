@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 
-use futures_util::stream;
+use futures_util::{FutureExt, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use tower_quota::{Content, LegacyReset, ShownWhen};
+use tower_quota::{Content, LegacyReset, ShownWhen, fields::Hints};
 
 use super::*;
 
@@ -272,6 +272,116 @@ async fn a_rejection_in_the_dialect_in_between_can_be_plain_json() {
     assert_eq!(rejected.field("ratelimit"), "minute;r=0;t=60");
     assert_eq!(rejected.field("ratelimit-policy"), "minute;q=1;w=60");
     assert_eq!(rejected.field("retry-after"), "60");
+}
+
+/// The dialects in which the reset of the limit that is shown has to be the moment of `Retry-After`.
+fn naming_one_moment() -> [ResponseFields; 3] {
+    [
+        ResponseFields::draft06(),
+        ResponseFields::draft11().with_draft06_limit(),
+        ResponseFields::in_between(),
+    ]
+}
+
+/// What is left, and when the closest limit resets, as a client of these dialects reads it.
+fn left_and_reset(answer: &Answer) -> (u64, u64) {
+    let mut headers = answer.headers.clone();
+    // With the numbers beside it, the list is that of draft-11.
+    if headers.contains_key("ratelimit-reset") {
+        headers.remove("ratelimit");
+    }
+    let hints = Hints::read(&headers);
+    let closest = hints.limits().iter().min_by_key(|limit| limit.remaining()).unwrap();
+    (closest.remaining().unwrap(), closest.reset().unwrap().as_secs())
+}
+
+/// J12, K9, X7
+#[tokio::test]
+async fn a_refusal_by_a_hidden_policy_names_one_moment() {
+    for fields in naming_one_moment() {
+        // Later than what is shown.
+        let layer = Scene::new().layer(
+            fields.clone(),
+            [minute(5), fixed(QuotaPolicy::per_hour("secret", 1)).hidden()],
+        );
+        take(&layer, 1).await;
+        let refused = take(&layer, 1).await;
+        assert_eq!(refused.field("retry-after"), "3600");
+        assert_eq!(left_and_reset(&refused), (4, 3600), "{fields:?}");
+
+        // Earlier: four units in a second would look like more than four in a minute.
+        let layer = Scene::new().layer(
+            fields.clone(),
+            [minute(5), fixed(QuotaPolicy::per_second("secret", 1)).hidden()],
+        );
+        take(&layer, 1).await;
+        let refused = take(&layer, 1).await;
+        assert_eq!(refused.field("retry-after"), "1");
+        assert_eq!(left_and_reset(&refused), (0, 1), "{fields:?}");
+    }
+}
+
+/// J12, K9, X7
+#[tokio::test]
+async fn a_refusal_by_slots_names_one_moment() {
+    for fields in naming_one_moment() {
+        let layer = Scene::new().layer(fields.clone(), [minute(5), QuotaPolicy::concurrent("slots", 1)]);
+        let never = |_: Request<()>| std::future::pending::<Result<TextResponse, Infallible>>();
+        let mut holding = Box::pin(layer.layer(service_fn(never)).oneshot(request(1)));
+        assert!(holding.as_mut().now_or_never().is_none());
+        let refused = take(&layer, 1).await;
+        assert_eq!((refused.status.as_u16(), refused.field("retry-after")), (429, "1"));
+        assert_eq!(left_and_reset(&refused), (0, 1), "{fields:?}");
+    }
+}
+
+/// J12, K9, X7: of a service behind the layer, whatever its status, or of the application that has made a refusal.
+#[tokio::test]
+async fn beside_a_retry_after_of_somebody_else_the_reset_names_its_moment() {
+    for fields in naming_one_moment() {
+        for (retry_after, expected) in [("30", (0, 30)), ("90", (4, 90)), ("60", (4, 60)), ("nonsense", (4, 60))] {
+            let layer = Scene::new().layer(fields.clone(), [minute(5)]);
+            let mut inner = with_fields([("retry-after", retry_after)]);
+            *inner.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            let answer = send(&layer, request(1), inner).await;
+            assert_eq!(answer.field("retry-after"), retry_after, "it is not ours");
+            assert_eq!(left_and_reset(&answer), expected, "{fields:?}");
+        }
+
+        let builder = Scene::new().builder([minute(1)]).response_fields(fields.clone());
+        let layer = builder
+            .respond_with(|rejection| {
+                let mut response = rejection.to_response();
+                response.headers_mut().insert("retry-after", "600".parse().unwrap());
+                response
+            })
+            .build()
+            .unwrap();
+        take(&layer, 1).await;
+        let refused = take(&layer, 1).await;
+        assert_eq!(refused.field("retry-after"), "600");
+        assert_eq!(left_and_reset(&refused), (0, 600), "{fields:?}");
+    }
+}
+
+/// K9: the longest wait of those that refuse is that of each; others keep their time.
+#[tokio::test]
+async fn in_the_dialect_in_between_all_violated_policies_name_the_moment_and_no_other() {
+    let layer = Scene::new().layer(
+        ResponseFields::in_between(),
+        [
+            minute(1),
+            fixed(QuotaPolicy::per_hour("hour", 1)),
+            fixed(QuotaPolicy::per_day("day", 9)),
+        ],
+    );
+    take(&layer, 1).await;
+    let refused = take(&layer, 1).await;
+    assert_eq!(
+        refused.field("ratelimit"),
+        "minute;r=0;t=3600, hour;r=0;t=3600, day;r=8;t=86400"
+    );
+    assert_eq!(refused.field("retry-after"), "3600");
 }
 
 /// K17

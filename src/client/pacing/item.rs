@@ -11,7 +11,8 @@ pub(super) struct Item {
     unit: Unit,
     /// What pacing takes for the quota.
     quota: u64,
-    /// Requests that may still be sent before `until`. All that are on their way have been taken off.
+    /// Requests that may still be sent before `until`. All that are on their way have been taken off. In other units, what
+    /// the server has said.
     left: u64,
     /// Requests for which nothing was left to take, since the limit was heard of.
     without: u64,
@@ -104,28 +105,32 @@ impl Item {
         }
         let Some(remaining) = limit.remaining else { return };
         self.quota = limit.quota.unwrap_or_else(|| self.quota.max(remaining));
-        if !self.counts_requests() {
-            self.left = remaining;
-        }
         // Only the answer to a request that was sent after the last answer came is newer for certain. Any other may
         // lower what is left, and may not make it more.
         let is_newer = answer.number > self.heard_at;
-        let least = remaining.saturating_sub(answer.uncounted);
-        if is_newer {
-            self.left = self.left.max(least);
-            self.until = until;
+        if self.counts_requests() {
+            self.hear_of_requests(remaining, answer, is_newer);
+        } else if is_newer || remaining < self.left {
+            self.left = remaining;
         }
-        if self.left > remaining {
-            // Somebody else uses the quota, too, or requests cost more than one unit.
-            self.left = least.max(remaining.saturating_sub(answer.in_flight));
-        }
-        self.until = self.until.max(until);
+        self.until = if is_newer { until } else { self.until.max(until) };
         let window = Duration::from_micros(self.until.micros_since(now));
         let memory = window.clamp(Self::SHORTEST_MEMORY, Self::LONGEST_MEMORY);
         self.forget_at = self.until.saturating_add(memory);
         self.heard_at = answer.last;
         self.without = 0;
         self.lowest.hear(remaining, answer);
+    }
+
+    fn hear_of_requests(&mut self, remaining: u64, answer: &Answer, is_newer: bool) {
+        let least = remaining.saturating_sub(answer.uncounted);
+        if is_newer {
+            self.left = self.left.max(least);
+        }
+        if self.left > remaining {
+            // Somebody else uses the quota, too, or requests cost more than one unit.
+            self.left = least.max(remaining.saturating_sub(answer.in_flight));
+        }
     }
 
     /// `Retry-After` wins over the window.
@@ -167,17 +172,24 @@ impl Item {
         }
     }
 
-    /// When this limit lets the next request go; a moment in the past if it does already.
+    /// When this limit lets the next request go, by time alone; `now` if it does already.
     pub(super) fn wait_until(&self, now: Timestamp, low_percent: u8) -> Timestamp {
         if self.is_over(now) {
             now
         } else if self.is_used_up() {
             self.until
-        } else if self.is_low(low_percent) {
+        } else if self.counts_requests() && self.is_low(low_percent) {
             self.next_at.min(self.until)
         } else {
             now
         }
+    }
+
+    /// Whether this limit has no slot left for another request beside those that are on their way. A single one may always
+    /// find out.
+    pub(super) fn is_full(&self, in_flight: u64) -> bool {
+        // The server may not have known of any of them when it said how many slots are free.
+        self.unit == Unit::ConcurrentRequests && in_flight >= self.left.max(1)
     }
 
     fn is_low(&self, percent: u8) -> bool {
@@ -202,7 +214,12 @@ impl Item {
         self.forget_at
     }
 
-    pub(super) fn counts_requests(&self) -> bool {
+    /// Whether anybody knows what is counted.
+    pub(super) fn has_known_unit(&self) -> bool {
+        self.unit.is_known()
+    }
+
+    fn counts_requests(&self) -> bool {
         self.unit == Unit::Requests
     }
 

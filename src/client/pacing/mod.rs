@@ -102,9 +102,15 @@ impl Strategy {
 /// - A limit of which nothing more is heard is forgotten after its window and as long again, at least ten seconds and
 ///   at most a minute.
 ///
-/// Only limits that count requests hold requests back; each request counts as one unit. Bytes and units that are not
-/// known are kept to be looked at. So are limits of concurrent requests: their slots are free when contents end, which
-/// is not seen here; use a limit of concurrency for them.
+/// Each request counts as one unit of a limit that counts requests. Limits in other units hold requests back like this:
+///
+/// - `content-bytes`: nobody knows how many bytes the next request takes, so requests go while any are left. When none are,
+///   nothing is sent within `t`, and then one request at a time tries.
+/// - `concurrent-requests`: no more requests are on their way at once than slots were left, since the server may have
+///   known of none of them; a single one always goes. When no slot is left, nothing is sent within `t` if the server says
+///   such a time. A slot is free when the content of its response ends, which is not seen here: where contents are
+///   long, bound the concurrency yourself.
+/// - A unit that is not known holds nothing back. Its limits are kept to be looked at.
 ///
 /// At most 32 limits are kept, with names and partition keys of at most 256 bytes together.
 ///
@@ -437,7 +443,11 @@ impl Pacing {
             });
         }
         let waits = self.in_force(now).map(|item| item.wait_until(now, self.low_percent()));
-        let until = waits.max().unwrap_or(now);
+        let mut until = waits.max().unwrap_or(now);
+        if until <= now && self.in_force(now).any(|item| item.is_full(self.in_flight())) {
+            // Until one of them is answered. If none ever is, the limit is forgotten.
+            until = now.saturating_add(Self::PATIENCE.min(self.caps.wait()));
+        }
         if until > now {
             // A late answer may leave more than was feared.
             let is_certain = self.in_flight() == 0;
@@ -475,7 +485,7 @@ impl Pacing {
     /// The limits that hold requests back.
     fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &Item> {
         let known = self.items.iter().filter(move |item| item.is_known(now));
-        known.filter(|item| item.counts_requests() && self.is_for_these_requests(item))
+        known.filter(|item| item.has_known_unit() && self.is_for_these_requests(item))
     }
 
     fn is_for_these_requests(&self, item: &Item) -> bool {
