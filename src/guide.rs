@@ -275,7 +275,8 @@
 //!   [`key::header`](crate::key::header) is for fields that a gateway of yours sets, and removes where clients have set
 //!   them.
 //! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The `pk`
-//!   that responses [can show](crate::QuotaPolicy::with_partition_key) is a digest, of no use to act as somebody else.
+//!   that responses [can show](crate::QuotaPolicy::with_partition_key) is a digest, of no use to act as somebody else; but
+//!   who is behind it can be guessed, unless there is a [digest key](crate::RateLimitLayerBuilder::digest_key).
 //! - An [exemption](crate::Exemption) or a rule of an [access list](crate::AccessList) by key is as trustworthy as the
 //!   key is.
 //!

@@ -204,8 +204,9 @@ impl ToPartitionKey for IpAddr {
 
 /// What a store knows of a partition: a 128-bit digest of its key.
 ///
-/// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust, and
-/// says nothing about the caller to those who do not hold the digest key. The chance that any two of 10 million
+/// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust. With a
+/// [digest key](Scope::with_digest_key), it says nothing about the caller to those who do not hold that; without one, they can
+/// find the caller by trying names. The chance that any two of 10 million
 /// callers share a digest is below 10⁻²⁴.
 ///
 /// ```
@@ -227,12 +228,12 @@ impl PartitionId {
 
     /// The partition key as clients see it (`pk`), where a policy [shows it](crate::QuotaPolicy::with_partition_key).
     ///
-    /// It is a digest of the digest: it names the caller to nobody, and is of no use in the store. It is the first twelve
-    /// bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key
-    /// in a field`. A client that knows
-    /// the scope and how its key is made can compute it in advance, and so tell which of its requests share a quota. It
-    /// cannot if the layer has a [`digest_key`](crate::RateLimitLayerBuilder::digest_key); choose one if keys are made
-    /// from data that others could guess, such as addresses.
+    /// It is a digest of the digest, of no use in the store: the first twelve bytes that BLAKE3 derives from
+    /// [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key in a field`. A client that knows
+    /// the scope and how its key is made can compute it in advance, and so tell which of its requests share a quota. For the
+    /// same reason, others can find out by trial whose it is. Neither is possible if the layer has a
+    /// [`digest_key`](crate::RateLimitLayerBuilder::digest_key): choose one if keys are made from data that others could
+    /// guess, such as addresses, names or numbers of users.
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};

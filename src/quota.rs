@@ -609,8 +609,15 @@ impl QuotaPolicy {
 
     /// Shows the partition key (`pk`), so that clients can tell whose quota the numbers are about.
     ///
-    /// What is shown is [`PartitionId::shown_key`](crate::PartitionId::shown_key), which says nothing about the caller.
-    /// Dialects that have no place for it leave it out.
+    /// What is shown is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects that have no place for
+    /// it leave it out.
+    ///
+    /// **A digest hides only what cannot be guessed.** Whoever sees it, and knows the scope and how keys are made, can try
+    /// names until one gives the same digest: a million numbers of users take seconds, all IPv4 addresses minutes. With a
+    /// [`digest_key`](crate::RateLimitLayerBuilder::digest_key), a secret of the servers, nobody else can try anything; but
+    /// then a client can no longer compute its key in advance. Set one, unless keys are long and random, or what they are
+    /// made from is no secret among those who see responses. For keys that are [made from
+    /// addresses](crate::key::KeyExtractor::may_be_address), `build()` warns by an event if there is none.
     ///
     /// ```
     /// # use http::{Request, Response};

@@ -15,10 +15,10 @@ use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Content, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreError,
-    StoreErrorKind, StoreFuture, TierLayer, Tiers,
+    AcquireFuture, Algorithm, Content, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    ResponseFields, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, TierLayer, Tiers,
     clock::{Clock, Timestamp},
-    key,
+    key::{self, KeyExtractor},
 };
 use tracing::{Instrument, Level, field::Empty, info_span};
 use tracing_subscriber::fmt::MakeWriter;
@@ -202,6 +202,55 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
     ] {
         assert_eq!(build(&[day.clone(), other]), Vec::<String>::new());
     }
+}
+
+/// E5, I5: all addresses can be tried.
+#[test]
+fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_built() {
+    let shown = || QuotaPolicy::per_hour("hour", 9).with_partition_key();
+    let builder = |policy: QuotaPolicy| {
+        RateLimitLayer::builder(MemoryStore::new())
+            .scope("log")
+            .key(key::header("x-user-id"))
+            .policy(policy)
+    };
+    let build = |builder: RateLimitLayerBuilder| lines_while(|| drop(builder.build().unwrap()));
+    let warning = [
+        "WARN tower_quota: a policy shows a partition key that is made from an address, which can be found out by trying \
+         all addresses; set a digest key scope=log policy=hour",
+    ];
+
+    let by_user_or_address = || key::header("x-user-id").or_else(key::client_ip());
+    assert_eq!(build(builder(shown()).key(key::client_ip())), warning);
+    assert_eq!(build(builder(shown()).key(by_user_or_address())), warning);
+    assert_eq!(
+        build(builder(shown()).key(key::extension::<std::net::IpAddr>())),
+        warning
+    );
+    let named = builder(shown().counted_by("address")).named_key("address", key::client_ip());
+    assert_eq!(build(named), warning);
+
+    let nothing = Vec::<String>::new();
+    assert_eq!(build(builder(shown())), nothing, "no address");
+    let others = builder(shown()).named_key("address", key::client_ip());
+    assert_eq!(
+        build(others.policy(QuotaPolicy::per_hour("other", 9).counted_by("address"))),
+        nothing
+    );
+    assert_eq!(
+        build(builder(shown()).key(key::client_ip()).digest_key([7; 32])),
+        nothing
+    );
+    assert_eq!(build(builder(shown().hidden()).key(key::client_ip())), nothing);
+    let older = ResponseFields::draft06();
+    assert_eq!(
+        build(builder(shown()).key(key::client_ip()).response_fields(older)),
+        nothing
+    );
+    assert_eq!(
+        build(builder(QuotaPolicy::per_hour("hour", 9)).key(key::client_ip())),
+        nothing
+    );
 }
 
 /// Decision 12: never is a fault of the configuration, not of the client.

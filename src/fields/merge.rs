@@ -412,9 +412,11 @@ macro_rules! named_items {
             }
 
             fn is_same(&self, own: &Self, [inner_units, own_units]: &Self::Units) -> bool {
-                let is_same_quota = self.name() == own.name() && self.partition_key() == own.partition_key();
+                if self.name() != own.name() || self.partition_key() != own.partition_key() {
+                    return false;
+                }
                 let unit = inner_units.of(self.name());
-                is_same_quota && unit.is_some() && unit == own_units.of(own.name())
+                unit.is_some() && unit == own_units.of(own.name())
             }
         }
 

@@ -86,7 +86,9 @@ pub use self::{
 
 /// The length of a field that is read, in bytes: all its lines, with two bytes between each two of them.
 ///
-/// A longer field is malformed, and cannot be made. Nothing that a server has to say needs as much.
+/// A longer field is malformed, and cannot be made. It is enough for what [RFC
+/// 9651](https://www.rfc-editor.org/rfc/rfc9651#section-3) has readers support: a list of 1 024 items with short names, say, or a
+/// byte sequence of 16 384 octets (21 850 bytes in a field) beside 256 parameters.
 ///
 /// ```
 /// use tower_quota::fields::{FieldErrorKind, MAX_LENGTH, draft11::RateLimit};
@@ -96,11 +98,12 @@ pub use self::{
 /// assert!(RateLimit::parse([format!("{item}{spaces}")]).is_ok());
 /// let error = RateLimit::parse([format!("{item}{spaces} ")]).unwrap_err();
 /// assert_eq!(error.kind(), FieldErrorKind::Size);
-/// assert_eq!(error.to_string(), "RateLimit: it is longer than 16384 bytes");
+/// assert_eq!(error.to_string(), "RateLimit: it is longer than 131072 bytes");
 /// ```
-pub const MAX_LENGTH: usize = 16 * 1024;
+pub const MAX_LENGTH: usize = 128 * 1024;
 
-/// The number of items of a field that are read. A field with more is malformed, and cannot be made.
+/// The number of items of a field that are read, the one that RFC 9651 has readers support. A field with more is malformed,
+/// and cannot be made.
 ///
 /// ```
 /// use tower_quota::fields::{MAX_ITEMS, draft11::{LimitItem, RateLimit}};
@@ -108,10 +111,10 @@ pub const MAX_LENGTH: usize = 16 * 1024;
 /// let item = LimitItem::new("a", 1)?;
 /// assert!(RateLimit::new(vec![item.clone(); MAX_ITEMS]).is_ok());
 /// let error = RateLimit::new(vec![item; MAX_ITEMS + 1]).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit: it has more than 256 items");
+/// assert_eq!(error.to_string(), "RateLimit: it has more than 1024 items");
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
-pub const MAX_ITEMS: usize = 256;
+pub const MAX_ITEMS: usize = 1024;
 
 /// The greatest number that a structured field can hold, in 15 digits.
 ///

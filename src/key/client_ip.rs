@@ -312,6 +312,10 @@ impl KeyExtractor for ClientIp {
         Some(IpNet::new(address, prefix).ok()?.network().to_partition_key())
     }
 
+    fn may_be_address(&self) -> bool {
+        true
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
         let error = |message| Err(ConfigError::new(ConfigErrorKind::Key, message));
         if let Err(network) = &self.proxies {

@@ -25,7 +25,12 @@ mod client_ip;
 #[cfg(feature = "axum")]
 mod matched_path;
 
-use std::{fmt, marker::PhantomData};
+use std::{
+    any::TypeId,
+    fmt,
+    marker::PhantomData,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use http::{HeaderName, request::Parts};
 
@@ -85,6 +90,26 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// If the extractor was given settings that cannot work.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
+    }
+
+    /// Whether keys may be made from addresses. No, unless it is written otherwise; an extractor that has another one in it
+    /// asks that.
+    ///
+    /// There are so few addresses that whoever sees a digest of one can try them all. So
+    /// [`build`](crate::RateLimitLayerBuilder::build) warns, by an event, where a policy
+    /// [shows](crate::QuotaPolicy::with_partition_key) such a key and there is no
+    /// [digest key](crate::RateLimitLayerBuilder::digest_key).
+    ///
+    /// ```
+    /// use std::net::IpAddr;
+    /// use tower_quota::key::{self, KeyExtractor};
+    ///
+    /// assert!(key::header("x-user-id").or_else(key::client_ip()).may_be_address());
+    /// assert!(key::extension::<IpAddr>().may_be_address());
+    /// assert!(!key::header("x-user-id").may_be_address());
+    /// ```
+    fn may_be_address(&self) -> bool {
+        false
     }
 
     /// Takes the key of `other` for requests that have none of this kind.
@@ -242,6 +267,15 @@ impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
         request.extensions.get::<T>().map(ToPartitionKey::to_partition_key)
     }
+
+    fn may_be_address(&self) -> bool {
+        let addresses = [
+            TypeId::of::<IpAddr>(),
+            TypeId::of::<Ipv4Addr>(),
+            TypeId::of::<Ipv6Addr>(),
+        ];
+        addresses.contains(&TypeId::of::<T>())
+    }
 }
 
 impl<T> Clone for Extension<T> {
@@ -356,6 +390,10 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
     fn check(&self) -> Result<(), ConfigError> {
         self.first.check().and_then(|()| self.second.check())
     }
+
+    fn may_be_address(&self) -> bool {
+        self.first.may_be_address() || self.second.may_be_address()
+    }
 }
 
 /// The extractor that [`KeyExtractor::and`] makes: both keys, or none.
@@ -386,5 +424,9 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
 
     fn check(&self) -> Result<(), ConfigError> {
         self.first.check().and_then(|()| self.second.check())
+    }
+
+    fn may_be_address(&self) -> bool {
+        self.first.may_be_address() || self.second.may_be_address()
     }
 }

@@ -197,8 +197,9 @@ impl RateLimitLayerBuilder {
     /// A secret that goes into the digests under which stores know callers. Default: none, so that the digest depends
     /// on the scope alone.
     ///
-    /// You want it if others can read the store and must not find out, by trying names, who has called. It has to be
-    /// the same in all instances; with another secret, every caller starts with a full quota.
+    /// You want it if others can read the store and must not find out, by trying names, who has called; and if a policy
+    /// [shows its partition key](QuotaPolicy::with_partition_key), since then every client can try them. It has to be the
+    /// same in all instances; with another secret, every caller starts with a full quota.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -853,7 +854,8 @@ impl RateLimitLayerBuilder {
 
     /// The status of refusals because a quota is used up, from 400 to 599. Default: 429.
     ///
-    /// Other refusals have a status of their own: see [`Rejection::status`].
+    /// Other refusals have a status of their own: see [`Rejection::status`]. With one that caches may store by themselves, such
+    /// as 404, a refusal has `Cache-Control: no-store`.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -887,7 +889,8 @@ impl RateLimitLayerBuilder {
     /// Replaces the response to refused requests. Default: [`Rejection::to_response`].
     ///
     /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure
-    /// returns. A `Retry-After` of yours stays if it is the later one.
+    /// returns. A `Retry-After` of yours stays if it is the later one, and a `Cache-Control` in any case: without one, a
+    /// response with a status that caches may store by themselves gets `no-store`.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -946,9 +949,10 @@ impl RateLimitLayerBuilder {
         check_deadline(self.deadline)?;
         check_denial_cache(self.denial_cache)?;
         check_status(self.status)?;
-        if let Some(window) = policies.lone_large_windows().first() {
-            telemetry::lone_large_window(&scope_name, *window);
-        }
+        warn(&scope_name, &policies, |named| {
+            let key = named.map_or(&key, |index| &self.named_keys[index].1);
+            self.digest_key.is_none() && key.may_be_address()
+        });
         let guard = Guard::new(
             self.store,
             self.fallback,
@@ -976,6 +980,17 @@ impl RateLimitLayerBuilder {
             decision_in_request: self.decision_in_request,
             log: LayerLog::default(),
         }))
+    }
+}
+
+/// Tells of settings that work, and not as most people want it. Of the main key or a named one it can be known that others
+/// could guess it.
+fn warn(scope: &str, policies: &Policies, is_guessable: impl Fn(Option<usize>) -> bool) {
+    if let Some(window) = policies.lone_large_windows().first() {
+        telemetry::lone_large_window(scope, *window);
+    }
+    if let Some(policy) = policies.showing_key(is_guessable) {
+        telemetry::guessable_address(scope, &policy);
     }
 }
 

@@ -348,6 +348,19 @@ impl Policies {
         let sets = self.all_sets();
         sets.iter().filter_map(|set| set.lone_large_window()).collect()
     }
+
+    /// The name of a policy whose partition key clients see, made from the main key or from a named one of which this holds.
+    pub(crate) fn showing_key(&self, of_interest: impl Fn(Option<usize>) -> bool) -> Option<String> {
+        if !self.fields().can_show_partition_keys() {
+            return None;
+        }
+        let sets = self.all_sets();
+        let mut parts = sets.iter().flat_map(|set| &set.parts);
+        parts.find_map(|part| {
+            let shown = part.shows_partition_key().filter(|_| of_interest(part.key))?;
+            Some(shown.to_owned())
+        })
+    }
 }
 
 impl Active {

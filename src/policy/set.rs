@@ -35,6 +35,15 @@ pub(crate) struct SetPart {
     pub(crate) policies: CheckedPolicies,
 }
 
+impl SetPart {
+    /// The name of the first policy that shows clients whose quota it is about.
+    pub(super) fn shows_partition_key(&self) -> Option<&str> {
+        let mut policies = self.policies.iter().map(|policy| policy.policy());
+        let shown = policies.find(|policy| policy.shows_partition_key() && !policy.is_hidden())?;
+        Some(shown.name())
+    }
+}
+
 type Reduced = [OnceLock<Arc<PolicySet>>; 99];
 
 /// What has to be followed after a request was admitted.

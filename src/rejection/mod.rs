@@ -6,7 +6,7 @@ mod problem;
 use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Response, StatusCode, header, request::Parts};
+use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
 use self::problem::ProblemType;
 use crate::{
@@ -189,7 +189,10 @@ impl<'a> Rejection<'a> {
     /// the metadata of the status.
     ///
     /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards. A
-    /// `Retry-After` of yours stays if it is the later one.
+    /// `Retry-After` of yours stays if it is the later one. To a response with a status that caches may store by
+    /// themselves, such as 200, 404 or 410 ([RFC 9110, section
+    /// 15.1](https://www.rfc-editor.org/rfc/rfc9110#section-15.1)), the layer adds `Cache-Control: no-store`, unless it has a
+    /// `Cache-Control` of yours.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -246,9 +249,25 @@ impl Responder {
         Self(Box::new(respond))
     }
 
+    /// The response to a refusal, which no cache may give to anybody else.
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
-        (self.0)(rejection)
+        let mut response = (self.0)(rejection);
+        // No cache stores what a POST of gRPC is answered with, unless it is told to.
+        let is_call = rejection.is_grpc() && rejection.request.method == Method::POST;
+        if is_cacheable(response.status()) && !is_call && !response.headers().contains_key(header::CACHE_CONTROL) {
+            let no_store = HeaderValue::from_static("no-store");
+            let _ = response.headers_mut().try_insert(header::CACHE_CONTROL, no_store);
+        }
+        response
     }
+}
+
+/// Whether a cache may store a response with this status though nothing in it says so: RFC 9110, section 15.1, and RFC 7725.
+fn is_cacheable(status: StatusCode) -> bool {
+    matches!(
+        status.as_u16(),
+        200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 451 | 501
+    )
 }
 
 impl Default for Responder {

@@ -115,6 +115,11 @@ macro_rules! extended {
 }
 
 impl ResponseFields {
+    /// Whether the dialect has a place for them.
+    pub(crate) fn can_show_partition_keys(&self) -> bool {
+        matches!(self.form, Form::Draft11 | Form::InBetween)
+    }
+
     /// Writes what is known already, and finds what the dialect cannot say.
     pub(crate) fn prepare(&self, policies: &CheckedPolicies) -> Result<PolicyFields, ConfigError> {
         let shown = || {

@@ -172,6 +172,16 @@ pub(crate) fn lone_large_window(scope: &str, window: Duration) {
     );
 }
 
+pub(crate) fn guessable_address(scope: &str, policy: &str) {
+    event!(
+        WARN,
+        scope = %scope,
+        policy = %policy,
+        "a policy shows a partition key that is made from an address, which can be found out by trying all addresses; \
+         set a digest key"
+    );
+}
+
 #[cfg(feature = "redis")]
 pub(crate) fn connection_failed(error: &dyn Display) {
     meters::connection_failed();

@@ -205,3 +205,11 @@ fn types_that_rfc_8941_does_not_have_are_malformed() {
         FieldErrorKind::Syntax
     );
 }
+
+/// RFC 8941, section 3.1: what every reader of structured fields has to support.
+#[test]
+fn policies_of_the_least_sizes_that_readers_support_are_read() {
+    let comment = "s".repeat(64);
+    let policies = (0..1_024).map(|quota| format!(r#"{quota};w=999999999999999;comment="{comment}""#));
+    assert_eq!(RateLimitPolicy::parse(policies).unwrap().items().len(), 1_024);
+}

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use http::HeaderMap;
 use tower_quota::fields::{
-    ExtensionValue, FieldErrorKind, MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, Unit,
+    ExtensionValue, FieldErrorKind, Hints, MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, Unit,
     draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy},
 };
 
@@ -397,6 +398,44 @@ fn values_that_cannot_be_written_are_refused() {
     }
 }
 
+/// RFC 9651, sections 3.1 to 3.3: what every reader of structured fields has to support.
+#[test]
+fn fields_of_the_least_sizes_that_readers_support_are_read() {
+    let octets = vec![0xa5; 16_384];
+    let limit = LimitItem::new("a", MAX_INTEGER)
+        .unwrap()
+        .with_partition_key(octets.clone());
+    let field = RateLimit::new([limit]).unwrap();
+    let read = RateLimit::parse([field.to_header_value()]).unwrap();
+    assert_eq!(read.items()[0].partition_key(), Some(&*octets));
+
+    // All that one item can have at once.
+    let name = "n".repeat(1_024);
+    let key = |number: usize| format!("k{number:063}");
+    let mut policy = PolicyItem::new(&name, MAX_INTEGER).unwrap().with_partition_key(octets);
+    for number in 0..253 {
+        let value = ExtensionValue::integer(MAX_INTEGER).unwrap();
+        policy = policy.with_unprefixed_extension(&key(number), value).unwrap();
+    }
+    let text = ExtensionValue::string(&"s".repeat(1_024)).unwrap();
+    policy = policy.with_unprefixed_extension(&key(253), text).unwrap();
+    let field = RateLimitPolicy::new([policy]).unwrap();
+    let value = field.to_header_value();
+    assert_eq!(RateLimitPolicy::parse([&value]), Ok(field));
+    let headers = HeaderMap::from_iter([(RateLimitPolicy::NAME, value)]);
+    assert_eq!(Hints::read(&headers).policies()[0].name(), Some(&*name));
+
+    let of_name = |number: usize| format!("{number:064}");
+    let items: Vec<_> = (0..1_024)
+        .map(|number| format!(r#""{}";r={MAX_INTEGER};t={MAX_INTEGER}"#, of_name(number)))
+        .collect();
+    for lines in [items.clone(), vec![items.join(", ")], vec![items.join(",")]] {
+        let read = RateLimit::parse(lines).unwrap();
+        assert_eq!(read.items().len(), 1_024);
+        assert_eq!(read.items()[1_023].name(), of_name(1_023));
+    }
+}
+
 /// F12, I7: a stranger's field costs no more than this.
 #[test]
 fn fields_that_are_too_long_are_malformed() {
@@ -405,12 +444,12 @@ fn fields_that_are_too_long_are_malformed() {
     let error = RateLimit::parse(items(MAX_ITEMS + 1)).unwrap_err();
     assert_eq!(error.kind(), FieldErrorKind::Size);
     let error = RateLimit::parse([items(MAX_ITEMS + 1).join(",")]).unwrap_err();
-    assert_eq!(error.to_string(), "RateLimit: it has more than 256 items");
+    assert_eq!(error.to_string(), "RateLimit: it has more than 1024 items");
 
     let long = |length: usize| format!(r#""{}";r=1"#, "a".repeat(length - 6));
     assert!(RateLimit::parse([long(MAX_LENGTH)]).is_ok());
     let error = RateLimit::parse([long(MAX_LENGTH + 1)]).unwrap_err();
-    assert_eq!(error.to_string(), "RateLimit: it is longer than 16384 bytes");
+    assert_eq!(error.to_string(), "RateLimit: it is longer than 131072 bytes");
     // Two bytes between each two lines.
     let lines = |length: usize| [r#""a";r=1"#.to_owned(), long(length - 2 - 7)];
     assert!(RateLimit::parse(lines(MAX_LENGTH)).is_ok());

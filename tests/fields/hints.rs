@@ -7,7 +7,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Scope,
     fields::{
-        Dialect, FieldErrorKind, Hints, RetryAfter, Unit,
+        Dialect, FieldErrorKind, Hints, MAX_ITEMS, RetryAfter, Unit,
         draft11::{LimitItem, RateLimit},
     },
     key,
@@ -339,7 +339,7 @@ fn the_limits_of_a_response_from_a_cache_are_ignored() {
 /// F12, I7
 #[test]
 fn fields_that_are_too_long_are_ignored() {
-    let long = r#""a";r=1, "#.repeat(300) + r#""a";r=1"#;
+    let long = r#""a";r=1, "#.repeat(MAX_ITEMS) + r#""a";r=1"#;
     let hints = hints(&[("ratelimit", &long)]);
     assert!(hints.limits().is_empty());
     assert_eq!(hints.ignored()[0].kind(), FieldErrorKind::Size);

@@ -218,3 +218,20 @@ fn types_that_rfc_8941_does_not_have_are_malformed() {
     let error = LimitItem::new("a").unwrap().with_extension("acme-x", date).unwrap_err();
     assert_eq!(error.kind(), FieldErrorKind::Extension);
 }
+
+/// RFC 8941, sections 3.1 to 3.3: what every reader of structured fields has to support.
+#[test]
+fn fields_of_the_least_sizes_that_readers_support_are_read() {
+    let octets = vec![0xa5; 16_384];
+    let limit = LimitItem::new(&"n".repeat(512))
+        .unwrap()
+        .with_partition_key(octets.clone());
+    let field = RateLimit::new([limit]).unwrap();
+    let read = RateLimit::parse([field.to_header_value()]).unwrap();
+    assert_eq!(read.items()[0].partition_key(), Some(&*octets));
+
+    let policies = (0..1_024).map(|number| format!("p{number:063};q={number};w=999999999999999"));
+    let read = RateLimitPolicy::parse(policies).unwrap();
+    assert_eq!(read.items().len(), 1_024);
+    assert_eq!(read.items()[1_023].quota(), 1_023);
+}

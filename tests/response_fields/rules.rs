@@ -420,6 +420,54 @@ async fn the_status_of_refusals_can_be_another_one() {
     assert_eq!(error.to_string(), "refusal status 200 is outside 400..=599");
 }
 
+/// RFC 9110, section 15.1: what caches may store by themselves would be given to clients that are not rejected.
+#[tokio::test]
+async fn a_refusal_that_a_cache_could_store_says_not_to() {
+    let rejected = async |status: u16, own: Option<&'static str>, grpc: Option<&str>| {
+        let builder = Scene::new().builder([minute(1)]);
+        let layer = builder
+            .respond_with(move |rejection| {
+                let mut response = rejection.to_response();
+                *response.status_mut() = StatusCode::from_u16(status).unwrap();
+                if let Some(own) = own {
+                    response.headers_mut().insert("cache-control", own.parse().unwrap());
+                }
+                response
+            })
+            .build()
+            .unwrap();
+        take(&layer, 1).await;
+        let mut request = request(1);
+        if let Some(method) = grpc {
+            *request.method_mut() = method.parse().unwrap();
+            request
+                .headers_mut()
+                .insert("content-type", "application/grpc".parse().unwrap());
+        }
+        let answer = send(&layer, request, ok()).await;
+        assert_eq!(answer.status, status);
+        answer.field("cache-control").to_owned()
+    };
+    for status in 200..600 {
+        let is_stored = [200, 203, 204, 206, 300, 301, 308, 404, 405, 410, 414, 451, 501].contains(&status);
+        let expected = if is_stored { "no-store" } else { "" };
+        assert_eq!(rejected(status, None, None).await, expected, "{status}");
+    }
+    assert_eq!(rejected(404, Some("max-age=1"), None).await, "max-age=1");
+    // Whoever asks for a page in the name of gRPC does not spoil it for others.
+    assert_eq!(rejected(200, None, Some("GET")).await, "no-store");
+    assert_eq!(rejected(200, None, Some("POST")).await, "");
+
+    let layer = Scene::new().builder([minute(1)]).refusal_status(StatusCode::NOT_FOUND);
+    let layer = layer.build().unwrap();
+    assert_eq!(
+        take(&layer, 1).await.field("cache-control"),
+        "",
+        "what passes is not ours"
+    );
+    assert_eq!(take(&layer, 1).await.field("cache-control"), "no-store");
+}
+
 /// D15
 #[tokio::test]
 async fn a_client_that_is_told_of_nothing_left_is_served_all_the_same_if_there_is() {
