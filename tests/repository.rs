@@ -12,6 +12,26 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
 }
 
+/// The path and the text of each file of the crate.
+fn sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut folders, mut sources) = (vec![root.join("src")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension().and_then(|extension| extension.to_str()) {
+                None => folders.push(path),
+                Some("rs") => {
+                    let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                    sources.push((name, fs::read_to_string(&path).unwrap()));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    sources
+}
+
 /// Names on the left side of a section of the manifest.
 fn names(section: &str) -> Vec<String> {
     let manifest = read("Cargo.toml");
@@ -70,9 +90,95 @@ fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_s
 
 #[test]
 fn every_feature_is_explained_in_the_readme_and_in_the_documentation() {
-    for document in [read("README.md"), read("src/lib.rs")] {
-        for feature in names("features").iter().filter(|feature| *feature != "default") {
-            assert!(document.contains(&format!("| `{feature}` |")), "{feature}");
+    let document = read("src/lib.rs");
+    for feature in names("features").iter().filter(|feature| *feature != "default") {
+        assert!(document.contains(&format!("| `{feature}` |")), "{feature}");
+    }
+}
+
+/// The modules of each rung of the ladder in `docs/DESIGN.md`.
+fn ladder() -> Vec<Vec<String>> {
+    let design = read("docs/DESIGN.md");
+    let (_, ladder) = design.split_once("## The ladder of modules").unwrap();
+    let rungs = ladder
+        .lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+    rungs
+        .map(|rung| rung.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+        .collect()
+}
+
+/// The modules of the crate that a file imports or names, its tests apart.
+fn modules_used(source: &str) -> BTreeSet<String> {
+    let code = source.split("#[cfg(test)]\nmod ").next().unwrap();
+    let code: String = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let mut used = BTreeSet::new();
+    for path in code.split("crate::").skip(1) {
+        match path.strip_prefix('{') {
+            None => used.extend(first_name(path)),
+            // Names of a group stand behind its bracket and behind commas that no inner bracket holds.
+            Some(group) => {
+                let (mut depth, mut is_first) = (0, true);
+                for (position, character) in group.char_indices() {
+                    if depth == 0 && is_first && !character.is_whitespace() {
+                        used.extend(first_name(&group[position..]));
+                        is_first = false;
+                    }
+                    match character {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => is_first = true,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    used
+}
+
+/// The module at the beginning of a path. Types that are re-exported at the root are not modules.
+fn first_name(path: &str) -> Option<String> {
+    let end = path.find(|character: char| !character.is_alphanumeric() && character != '_')?;
+    let name = &path[..end];
+    name.starts_with(|first: char| first.is_lowercase())
+        .then(|| name.to_owned())
+}
+
+#[test]
+fn imports_of_a_group_are_found() {
+    let source = "use crate::{\n    clock::{Clock, Timestamp},\n    error,\n};\nfn f(_: crate::plan::Plan) {}\n";
+    let expected = ["clock", "error", "plan"].map(str::to_owned);
+    assert_eq!(modules_used(source), BTreeSet::from(expected));
+}
+
+#[test]
+fn a_module_uses_only_modules_above_it_in_the_ladder() {
+    let ladder = ladder();
+    let rung = |module: &str| ladder.iter().position(|rung| rung.iter().any(|name| name == module));
+    for (path, source) in sources() {
+        let module = path
+            .strip_prefix("src/")
+            .unwrap()
+            .split(['/', '.'])
+            .next()
+            .unwrap()
+            .to_owned();
+        // Documentation, and what stands beside the ladder.
+        if ["docs", "guide", "lib"].contains(&module.as_str()) || path.ends_with("/tests.rs") {
+            continue;
+        }
+        let own = match module.as_str() {
+            "client" => 2,
+            module => rung(module).unwrap_or_else(|| panic!("{module} is not in the ladder")),
+        };
+        for used in modules_used(&source).into_iter().filter(|used| *used != module) {
+            assert!(rung(&used).is_some_and(|used| used < own), "{path} uses {used}");
         }
     }
 }
@@ -107,24 +213,14 @@ fn conditional_compilation_stays_at_the_edges() {
         "src/telemetry/mod.rs",
         "src/telemetry/no_meters.rs",
     ];
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let name = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap().to_str().unwrap();
-            let source = fs::read_to_string(&path).unwrap();
-            let is_test = name.ends_with("/tests.rs");
-            // Examples in the documentation say which feature they need.
-            let mut code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
-            assert!(
-                is_test || allowed.contains(&name) || !code.any(|line| line.contains("cfg(feature")),
-                "{name}"
-            );
-        }
+    for (name, source) in sources() {
+        let is_test = name.ends_with("/tests.rs");
+        // Examples in the documentation say which feature they need.
+        let mut code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+        assert!(
+            is_test || allowed.contains(&name.as_str()) || !code.any(|line| line.contains("cfg(feature")),
+            "{name}"
+        );
     }
 }
 

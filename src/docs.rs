@@ -1,0 +1,10 @@
+//! Documentation only: pages that are longer than the front page has room for.
+
+#[doc = include_str!("../docs/choosing.md")]
+pub mod choosing {}
+
+#[doc = include_str!("../docs/DESIGN.md")]
+pub mod design {}
+
+#[doc = include_str!("../docs/PRODUCTION.md")]
+pub mod production {}
