@@ -1,6 +1,13 @@
 //! The second waist: what was decided, and what is known about each policy.
 
-use std::{fmt, slice, sync::Arc, time::Duration};
+use std::{
+    fmt, slice,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use smallvec::SmallVec;
 
@@ -122,6 +129,31 @@ enum Source {
     Store(Measured),
 }
 
+/// The right to settle what was charged, once. A clone has none.
+#[derive(Debug)]
+struct Receipt(AtomicBool);
+
+impl Receipt {
+    const fn new(is_there: bool) -> Self {
+        Self(AtomicBool::new(is_there))
+    }
+
+    fn is_there(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Whether it was still there.
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl Clone for Receipt {
+    fn clone(&self) -> Self {
+        Self::new(false)
+    }
+}
+
 /// What was decided about a request, with one [`Allowance`] per policy.
 ///
 /// The layer puts it into the extensions of every response it has decided on, so that outer layers, logs and tests need
@@ -168,6 +200,7 @@ pub struct Decision {
     charged: Costs,
     /// Units that are known to have been used since the store has answered.
     used_since: u64,
+    receipt: Receipt,
     source: Source,
 }
 
@@ -279,6 +312,7 @@ impl Decision {
             wait: None,
             charged,
             used_since: 0,
+            receipt: Receipt::new(outcome == Outcome::Allowed),
             source: Source::Store(measured),
         }
     }
@@ -318,6 +352,7 @@ impl Decision {
             wait: None,
             charged: Costs::NOTHING,
             used_since: 0,
+            receipt: Receipt::new(false),
             source: Source::Elsewhere,
         }
     }
@@ -391,14 +426,24 @@ impl Decision {
 
     /// What a store knew when it let the request pass, if it did.
     #[inline]
-    pub(crate) fn receipt(&self) -> Option<&Measured> {
+    pub(crate) fn admitted(&self) -> Option<&Measured> {
         self.measurement().filter(|_| self.outcome == Outcome::Allowed)
+    }
+
+    /// What a store knew when it let the request pass, for a change of the charge, unless it was settled before.
+    pub(crate) fn receipt(&self) -> Option<&Measured> {
+        self.admitted().filter(|_| self.receipt.is_there())
+    }
+
+    /// The same, and nobody can settle or change the charge afterwards.
+    pub(crate) fn take_receipt(&self) -> Option<&Measured> {
+        self.admitted().filter(|_| self.receipt.take())
     }
 
     /// Whether each limit of concurrent requests has given the request a slot, in the plan's order.
     #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "the Redis store renews them"))]
     pub(crate) fn takes_slots(&self) -> impl Iterator<Item = bool> {
-        self.receipt().into_iter().flat_map(|measured| {
+        self.admitted().into_iter().flat_map(|measured| {
             let slots = measured
                 .charges()
                 .filter(|(charge, ..)| charge.policy().policy().window().is_none());
@@ -408,7 +453,7 @@ impl Decision {
 
     /// Whether the request was allowed and holds slots of limits of concurrent requests.
     pub(crate) fn holds_slots(&self) -> bool {
-        self.receipt().is_some_and(|measured| measured.lease.is_some())
+        self.admitted().is_some_and(|measured| measured.lease.is_some())
     }
 
     /// All that a store knew, whatever it decided.
@@ -456,7 +501,7 @@ impl Decision {
     /// # }).unwrap();
     /// ```
     pub fn delay(&self) -> Duration {
-        let charges = self.receipt().into_iter().flat_map(Measured::charges);
+        let charges = self.admitted().into_iter().flat_map(Measured::charges);
         let enforced = charges.filter(|(charge, ..)| !charge.is_shadow());
         let delays = enforced.map(|(charge, reading, _)| charge.policy().rule().delay(reading, charge.weight()));
         Duration::from_micros(delays.max().unwrap_or(0))

@@ -15,8 +15,12 @@ use crate::{
 /// A change of what a [`Decision`] has charged, for [`Store::settle`](crate::Store::settle).
 ///
 /// The layer makes them by itself. You want them when you use a store alone: each decision that was allowed can be
-/// settled once, and has to be settled if it holds a slot of a limit of
+/// settled, and has to be settled if it holds a slot of a limit of
 /// [concurrent requests](crate::QuotaPolicy::concurrent).
+///
+/// A decision is settled once. The first settlement takes its receipt; further ones are [empty](Self::is_empty), and
+/// change nothing. Clones have no receipt, nor do the decisions that a layer puts into extensions: the layer settles them.
+/// A settlement that is dropped, or that the store does not carry out, is lost: charges then stand as they are.
 ///
 /// Nothing is refused any more: what is charged late may overdraw a policy, by up to as much again as it may hold.
 /// What is given back never lifts a policy above full. It comes back as far as it has not come back by itself, and no
@@ -36,13 +40,14 @@ use crate::{
 ///
 /// let left: Vec<u64> = store.peek(Plan::new(policies, alice, 1)).await?.allowances().map(|a| a.remaining()).collect();
 /// assert_eq!(left, [3, 1]);
+/// assert!(Settlement::unused(&decision).is_empty(), "it was settled");
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Settlement(Option<Change>);
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Change {
     measured: Measured,
     /// What is added to each charge, or taken from it.
@@ -115,9 +120,13 @@ impl Settlement {
         Self::of(decision, actual, Free::Slots)
     }
 
-    /// Nothing, where nothing was charged or nothing changes.
+    /// Nothing, where nothing was charged or nothing changes, and after the end of the request was settled.
     fn of(decision: &Decision, actual: Costs, free: Free) -> Self {
-        let change = decision.receipt().and_then(|measured| {
+        let measured = match free {
+            Free::Nothing => decision.receipt(),
+            Free::All | Free::Slots => decision.take_receipt(),
+        };
+        let change = measured.and_then(|measured| {
             let deltas = deltas(measured, decision.charged(), actual, free);
             deltas.iter().any(|delta| *delta != 0).then(|| Change {
                 measured: measured.clone(),
@@ -127,7 +136,8 @@ impl Settlement {
         Self(change)
     }
 
-    /// Whether there is nothing to do: nothing was charged, or the cost is what was charged and no slot is held.
+    /// Whether there is nothing to do: nothing was charged, the decision was settled before or is a clone, or the cost is
+    /// what was charged and no slot is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }

@@ -613,3 +613,31 @@ async fn a_request_that_was_passed_on_stays_charged_wherever_the_store_is() {
         assert_eq!(left(&store, &policies).await, [6, 88, 5]);
     }
 }
+
+/// The layer settles what it has charged. A program that settles the same decision once more would give it back twice.
+#[tokio::test(start_paused = true)]
+async fn a_decision_from_extensions_cannot_be_settled_by_the_program() {
+    for slots in [None, Some(QuotaPolicy::concurrent("slots", 5))] {
+        let policies: Vec<QuotaPolicy> = [QuotaPolicy::per_day("daily", 9)].into_iter().chain(slots).collect();
+        for timed in stores() {
+            let builder = RateLimitLayer::builder(timed)
+                .scope("contract")
+                .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))))
+                .decision_in_request();
+            let builder = policies.iter().cloned().fold(builder, RateLimitLayerBuilder::policy);
+            let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(builder.build().unwrap());
+            handle.allow(1);
+            let mut response = call(&mut service);
+            assert_pending!(settle!(response));
+            let (request, answer) = assert_ready!(handle.poll_request()).unwrap();
+            answer.send_response(Response::default());
+            let mut response = assert_ready_ok!(response.poll());
+            let in_request = request.extensions().get::<Decision>().unwrap();
+            let in_response = response.extensions_mut().remove::<Decision>().unwrap();
+            for decision in [in_request, &in_response] {
+                assert_eq!(decision.outcome(), Outcome::Allowed);
+                assert!(Settlement::unused(decision).is_empty());
+            }
+        }
+    }
+}

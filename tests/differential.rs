@@ -378,14 +378,16 @@ impl Pair {
         let Some(position) = self.open.len().checked_sub(which + 1) else {
             return;
         };
-        let (decision, receipt) = self.open[position].clone();
+        let (decision, receipt) = &mut self.open[position];
+        let settlement = match actual {
+            Actual::Cost(cost) => Settlement::new(decision, cost),
+            Actual::Unused => Settlement::unused(decision),
+        };
+        // Should it be settled once more, nothing more comes of it.
+        let receipt = receipt.take();
         if is_last {
             self.open.remove(position);
         }
-        let settlement = match actual {
-            Actual::Cost(cost) => Settlement::new(&decision, cost),
-            Actual::Unused => Settlement::unused(&decision),
-        };
         self.store.settle(settlement).await.unwrap();
         if let (Some(model), Some(receipt)) = (&mut self.model, receipt) {
             model.settle(now, &receipt, actual);

@@ -340,6 +340,26 @@ on_every_store! {
         assert_eq!(bench.remaining(&[DAY]).await, [1]);
     }
 
+    async fn what_is_settled_twice_is_given_back_once(bench) {
+        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
+        let policies = [DAY, log, QuotaPolicy::concurrent("slots", 3)];
+        let (first, second) = (bench.acquire(&policies, 5).await, bench.acquire(&policies, 7).await);
+        let clone = first.clone();
+        assert!(Settlement::unused(&clone).is_empty() && Settlement::new(&clone, 1).is_empty());
+        assert_eq!(bench.remaining(&policies).await, [88, 38, 1]);
+        for again in [Settlement::unused, |decision: &_| Settlement::new(decision, 0), |decision: &_| Settlement::new(decision, 50)] {
+            bench.store.settle(Settlement::new(&first, 4)).await.unwrap();
+            assert_eq!(bench.remaining(&policies).await, [89, 39, 2]);
+            let again = again(&first);
+            assert!(again.is_empty() && again.partition().is_none());
+            bench.store.settle(again).await.unwrap();
+            assert_eq!(bench.remaining(&policies).await, [89, 39, 2]);
+        }
+        bench.store.settle(Settlement::unused(&second)).await.unwrap();
+        bench.store.settle(Settlement::unused(&second)).await.unwrap();
+        assert_eq!(bench.remaining(&policies).await, [96, 46, 3]);
+    }
+
     /// All later entries would have to be written anew.
     async fn a_log_gives_back_what_fewer_than_a_thousand_requests_have_come_behind(bench) {
         let log = [QuotaPolicy::per_hour("log", 5_000).with_algorithm(Algorithm::SlidingWindowLog)];

@@ -142,6 +142,7 @@ async fn what_becomes_of_a_charge_that_was_told_is_forgotten() {
 async fn a_store_that_is_away_changes_no_charge_either() {
     let store = ScriptedStore::new();
     let charged = store.acquire(plan(MINUTE)).await.unwrap();
+    let other = store.acquire(plan(MINUTE)).await.unwrap();
     store.answer(Answer::Failed(StoreErrorKind::Unavailable));
     let kinds = [
         store.acquire(plan(MINUTE)).await.unwrap_err().kind(),
@@ -151,12 +152,12 @@ async fn a_store_that_is_away_changes_no_charge_either() {
     assert_eq!(kinds, [StoreErrorKind::Unavailable; 3]);
     store.answer(Answer::Hanging);
     assert!(store.acquire(plan(MINUTE)).now_or_never().is_none());
-    assert!(store.settle(Settlement::new(&charged, 0)).now_or_never().is_none());
+    assert!(store.settle(Settlement::new(&other, 0)).now_or_never().is_none());
     assert!(store.reset(plan(MINUTE)).now_or_never().is_none());
 
     store.answer(Answer::Counted);
     let left = store.peek(plan(MINUTE)).await.unwrap();
-    assert_eq!(left.allowances().next().unwrap().remaining(), 2);
+    assert_eq!(left.allowances().next().unwrap().remaining(), 1);
     store.reset(plan(MINUTE)).await.unwrap();
     let left = store.peek(plan(MINUTE)).await.unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 3);

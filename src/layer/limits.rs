@@ -326,7 +326,8 @@ impl Limits {
                 charge: None,
             };
         }
-        let charge = OpenCharge::new(Arc::clone(&self.guard), decision.clone(), &request.method);
+        let told = decision.clone();
+        let charge = OpenCharge::new(Arc::clone(&self.guard), decision, &request.method);
         if follow_up.counts_request_bytes
             && let Some(reader) = request.extensions.get::<Reader>()
         {
@@ -337,7 +338,7 @@ impl Limits {
             request.extensions.insert(SlotHandle::new(&charge, outer));
         }
         Verdict {
-            decision,
+            decision: told,
             policies,
             charge: Some(charge),
         }
@@ -384,7 +385,7 @@ impl Limits {
             mut charge,
         } = verdict;
         let (mut head, body) = response.into_parts();
-        if decision.receipt().is_some() {
+        if decision.admitted().is_some() {
             if is_refused(&head.extensions) {
                 self.give_back(&mut decision, charge.take());
             } else {
@@ -440,6 +441,8 @@ impl Limits {
         self.policies.fields().tell(&decision, fields, delay, response);
         // A layer of ours inside of this one may have refused what this one has allowed.
         if !is_refused(response.extensions()) {
+            // The charge is the layer's: what others find here can be read, and not settled.
+            let _ = decision.take_receipt();
             response.extensions_mut().insert(decision);
         }
     }

@@ -208,11 +208,11 @@ impl ScriptedStore {
     /// let store = ScriptedStore::new();
     /// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// # let plan = Plan::new(policies, alice, 3);
-    /// let decision = store.acquire(plan).await?;
-    /// store.settle(Settlement::new(&decision, 3)).await?;
+    /// # let plan = || Plan::new(policies.clone(), alice, 2);
+    /// let (first, second) = (store.acquire(plan()).await?, store.acquire(plan()).await?);
+    /// store.settle(Settlement::new(&first, 2)).await?;
     /// assert_eq!(store.settlements(), 0);
-    /// store.settle(Settlement::new(&decision, 2)).await?;
+    /// store.settle(Settlement::new(&second, 1)).await?;
     /// assert_eq!(store.settlements(), 1);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();

@@ -610,7 +610,7 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, remembered: &Decision)
             .allowances()
             .all(|allowance| is_eligible(allowance.policy()) && allowance.remaining() == 0)
     );
-    assert!(remembered.receipt().is_none() && Settlement::unused(remembered).is_empty());
+    assert!(remembered.admitted().is_none() && Settlement::unused(remembered).is_empty());
     assert!(
         within(watched.last_sent, now, 1_000),
         "remembered for more than a second"

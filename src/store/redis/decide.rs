@@ -139,7 +139,7 @@ impl<'a> InFlight<'a> {
 
     fn answered(mut self, decision: &Decision) {
         if let Some((lease, keys)) = self.slots.take()
-            && decision.receipt().is_some()
+            && decision.admitted().is_some()
         {
             let taken = decision.takes_slots();
             let keys: Keys = keys
