@@ -389,6 +389,11 @@ impl<'a> PartPlan<'a> {
         self.part.partition
     }
 
+    /// The same for a request that has cost something else.
+    pub(crate) fn costing(self, costs: Costs) -> Self {
+        Self { costs, ..self }
+    }
+
     /// What operators see in place of the digest, if that is what they want.
     #[cfg_attr(
         not(feature = "redis"),

@@ -909,9 +909,7 @@ fn rule(policy: &QuotaPolicy) -> Result<Rule, ConfigError> {
             .map(Rule::LeakyBucket)
             .map_err(with_kind(ConfigErrorKind::Algorithm)),
         Algorithm::FixedWindow => Ok(Rule::FixedWindow(FixedWindow::new(quota, window))),
-        Algorithm::SlidingWindowCounter => SlidingCounter::new(quota, window)
-            .map(Rule::SlidingCounter)
-            .map_err(with_kind(ConfigErrorKind::Quota)),
+        Algorithm::SlidingWindowCounter => Ok(Rule::SlidingCounter(SlidingCounter::new(quota, window))),
         Algorithm::SlidingWindowLog => SlidingLog::new(quota, window)
             .map(Rule::SlidingLog)
             .map_err(with_kind(ConfigErrorKind::Quota)),

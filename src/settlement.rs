@@ -24,7 +24,9 @@ use crate::{
 ///
 /// Nothing is refused any more: what is charged late may overdraw a policy, by up to as much again as it may hold.
 /// What is given back never lifts a policy above full. It comes back as far as it has not come back by itself, and no
-/// later than a window after the charge.
+/// later than a window after the charge. A token bucket counts that as if nobody had come since the charge, so that it
+/// never gives back what others have used: of 10 units, charged to a full bucket that gives one a second, all but those
+/// of the seconds since then can still be given back.
 ///
 /// ```
 /// use tower_quota::{CheckedPolicies, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
@@ -50,6 +52,8 @@ pub struct Settlement(Option<Change>);
 #[derive(Debug)]
 struct Change {
     measured: Measured,
+    /// What was charged before.
+    charged: Costs,
     /// What is added to each charge, or taken from it.
     deltas: SmallVec<[i64; 4]>,
 }
@@ -130,6 +134,7 @@ impl Settlement {
             let deltas = deltas(measured, decision.charged(), actual, free);
             deltas.iter().any(|delta| *delta != 0).then(|| Change {
                 measured: measured.clone(),
+                charged: decision.charged(),
                 deltas,
             })
         });
@@ -155,7 +160,7 @@ impl Settlement {
 
     /// The lease whose slots become free.
     pub(crate) fn released(&self) -> Option<LeaseId> {
-        let Change { measured, deltas } = self.0.as_ref()?;
+        let Change { measured, deltas, .. } = self.0.as_ref()?;
         let mut changes = measured.plan.policies().zip(deltas);
         let is_released = changes.any(|(policy, delta)| is_slots(policy) && *delta < 0);
         is_released.then_some(measured.lease).flatten()
@@ -163,14 +168,19 @@ impl Settlement {
 
     /// What changes in each partition. Unlike the charge, that need not be one step.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
-        self.0.iter().flat_map(|Change { measured, deltas }| {
+        self.0.iter().flat_map(|change| {
+            let Change {
+                measured,
+                charged,
+                deltas,
+            } = change;
             let (mut readings, mut deltas) = (&*measured.readings, &**deltas);
             measured.plan.parts().enumerate().map(move |(number, part)| {
                 let (own_readings, other_readings) = readings.split_at(part.width());
                 let (own_deltas, other_deltas) = deltas.split_at(part.charges().len());
                 (readings, deltas) = (other_readings, other_deltas);
                 PartSettlement {
-                    part,
+                    part: part.costing(*charged),
                     charged_at: measured.moment(number),
                     lease: measured.lease,
                     readings: own_readings,
@@ -184,6 +194,7 @@ impl Settlement {
 /// The part of a [`Settlement`] that is about one partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartSettlement<'a> {
+    /// With what is charged by now.
     pub(crate) part: PartPlan<'a>,
     /// The store's time when the charge was made.
     pub(crate) charged_at: Timestamp,

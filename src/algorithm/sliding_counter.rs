@@ -1,14 +1,13 @@
 //! Sliding window counter: the count of this window, and that of the last one weighed by how much of it the sliding
 //! window still covers.
 
-use super::{EXACT, Times, least_time_for, window_start};
+use super::{Times, least_time_for, window_start};
 
+/// Units times microseconds have more digits than a double holds, or 64 bits, where quota and window are both large:
+/// they are multiplied in 128 bits here, and in parts in the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlidingCounter {
     pub(crate) window_micros: u64,
-    /// How finely the overlap is measured: the finest of a microsecond, a millisecond and a second with which amounts
-    /// stay exact. The overlap is rounded up, so that a coarser one admits less and never more.
-    pub(crate) tick_micros: u64,
     /// Units per window.
     pub(crate) limit: u64,
     /// The most units in a window that are ever believed.
@@ -23,27 +22,12 @@ pub(crate) struct Windows {
 }
 
 impl SlidingCounter {
-    const TICKS: [u64; 3] = [1, 1_000, 1_000_000];
-
-    pub(crate) fn new(quota: u64, window_secs: u64) -> Result<Self, String> {
-        let window_micros = window_secs * 1_000_000;
-        let bound = quota * 2;
-        // Both windows may be at their bound.
-        let is_exact = |tick: &u64| u128::from(bound) * 2 * u128::from(window_micros / tick) < u128::from(EXACT);
-        let tick_micros = Self::TICKS.into_iter().find(is_exact).ok_or_else(|| {
-            format!("quota {quota} per {window_secs} s cannot be counted exactly by a sliding window counter")
-        })?;
-        Ok(Self {
-            window_micros,
-            tick_micros,
+    pub(crate) fn new(quota: u64, window_secs: u64) -> Self {
+        Self {
+            window_micros: window_secs * 1_000_000,
             limit: quota,
-            bound,
-        })
-    }
-
-    /// Ticks of a window: what one unit of this window weighs.
-    fn ticks(&self) -> u64 {
-        self.window_micros / self.tick_micros
+            bound: quota * 2,
+        }
     }
 
     /// The windows as seen from now.
@@ -66,23 +50,31 @@ impl SlidingCounter {
         }
     }
 
-    /// What is used in ticks: the overlap shrinks by one each tick.
-    pub(crate) fn weight(&self, windows: Windows, now: u64) -> u64 {
-        let overlap = self.ticks() - now % self.window_micros / self.tick_micros;
-        // Windows that a store has read are within the bound; what else a server may answer, nobody knows.
-        let previous = windows.previous.saturating_mul(overlap);
-        previous.saturating_add(windows.current.saturating_mul(self.ticks()))
+    /// What so many units weigh during a whole window.
+    fn weigh(&self, units: u64) -> u128 {
+        u128::from(units) * u128::from(self.window_micros)
+    }
+
+    /// What the last window's count weighs: the overlap shrinks by one each microsecond.
+    fn overlapping(&self, previous: u64, now: u64) -> u128 {
+        u128::from(previous) * u128::from(self.window_micros - now % self.window_micros)
+    }
+
+    /// What is used.
+    fn weight(&self, windows: Windows, now: u64) -> u128 {
+        self.overlapping(windows.previous, now)
+            .saturating_add(self.weigh(windows.current))
     }
 
     pub(crate) fn admits(&self, windows: Windows, now: u64, charge: u64) -> bool {
-        let weight = self
-            .weight(windows, now)
-            .saturating_add(charge.saturating_mul(self.ticks()));
-        weight <= self.limit * self.ticks()
+        let room = self.limit.checked_sub(windows.current.saturating_add(charge));
+        room.is_some_and(|room| self.overlapping(windows.previous, now) <= self.weigh(room))
     }
 
     pub(crate) fn remaining(&self, windows: Windows, now: u64) -> u64 {
-        (self.limit * self.ticks()).saturating_sub(self.weight(windows, now)) / self.ticks()
+        let left = self.weigh(self.limit).saturating_sub(self.weight(windows, now));
+        // At most the limit.
+        (left / u128::from(self.window_micros)) as u64
     }
 
     /// Microseconds until a charge passes if nothing else is used; `None` if it never does.
@@ -103,9 +95,9 @@ impl SlidingCounter {
 
     /// Microseconds after the start of a window when `count` of the window before weighs at most `room` units.
     fn micros_until_overlap(&self, count: u64, room: u64) -> u64 {
-        let ticks = self.ticks();
-        let overlap = (room * ticks).checked_div(count).unwrap_or(ticks).min(ticks);
-        (ticks - overlap) * self.tick_micros
+        let window = u128::from(self.window_micros);
+        let overlap = self.weigh(room).checked_div(count.into()).unwrap_or(window).min(window);
+        (window - overlap) as u64
     }
 
     /// Until the window ends, or longer if that would invite a client to more than twice the rate; with nothing left,
@@ -161,9 +153,9 @@ mod tests {
     /// L18: a quarter into the window, 3 + 10 × 75 % = 10.5.
     #[test]
     fn the_last_window_is_weighed_by_its_overlap() {
-        let counter = SlidingCounter::new(12, 60).unwrap();
+        let counter = SlidingCounter::new(12, 60);
         let now = 7 * MINUTE + MINUTE / 4;
-        let units = counter.weight(windows(10, 3), now) as f64 / counter.ticks() as f64;
+        let units = counter.weight(windows(10, 3), now) as f64 / MINUTE as f64;
         assert_eq!(units.to_bits(), 10.5_f64.to_bits());
         assert_eq!(counter.remaining(windows(10, 3), now), 1);
         assert!(counter.admits(windows(10, 3), now, 1) && !counter.admits(windows(10, 3), now, 2));
@@ -171,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_wait_ends_in_this_window_or_in_the_next() {
-        let counter = SlidingCounter::new(10, 60).unwrap();
+        let counter = SlidingCounter::new(10, 60);
         // 10 × overlap + 1 ≤ 10 at a tenth of the window.
         assert_eq!(counter.wait(windows(10, 0), MINUTE, 1), Some(MINUTE / 10));
         // This window is full: it has to become the last one and lose a tenth of its weight.
@@ -181,15 +173,15 @@ mod tests {
     }
 
     #[test]
-    fn large_quotas_are_measured_in_coarser_ticks_and_absurd_ones_refused() {
-        let tick = |quota, window| {
-            SlidingCounter::new(quota, window)
-                .map(|counter| counter.tick_micros)
-                .ok()
-        };
-        assert_eq!(tick(5_000, 86_400), Some(1));
-        assert_eq!(tick(1_000_000, 86_400), Some(1_000));
-        assert_eq!(tick(10_000_000_000, 86_400), Some(1_000_000));
-        assert_eq!(tick(999_999_999_999_999, 86_400), None);
+    fn the_largest_quota_in_the_longest_window_is_exact_to_the_microsecond() {
+        let (quota, window) = (999_999_999_999_999, 1_000_000_000);
+        let counter = SlidingCounter::new(quota, window);
+        let now = 3 * counter.window_micros + 1;
+        // A microsecond of this window is one unit, less a part of it.
+        assert_eq!(counter.remaining(windows(quota, 0), now - 1), 0);
+        assert_eq!(counter.remaining(windows(quota, 0), now), 0);
+        assert_eq!(counter.remaining(windows(quota, 0), now + 1), 1);
+        assert!(counter.admits(windows(quota, 0), now + 1, 1) && !counter.admits(windows(quota, 0), now, 1));
+        assert_eq!(counter.wait(windows(quota, 0), now - 1, 1), Some(2));
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Receipt<'a> {
     pub(crate) at: u64,
     /// The reading before the charge.
     pub(crate) reading: &'a [u64],
-    /// The charge itself.
+    /// What is charged by now.
     pub(crate) charge: u64,
     /// After this many microseconds units do not come back.
     pub(crate) refundable_micros: u64,
@@ -33,6 +33,11 @@ pub(crate) struct Receipt<'a> {
 }
 
 impl Receipt<'_> {
+    /// How full a bucket was after the charge.
+    pub(crate) fn filled_to(&self) -> u64 {
+        self.reading[0].saturating_add(self.charge)
+    }
+
     /// The number of a charge's entry in a log: the one after the newest that was there before.
     pub(crate) fn entry(&self) -> u64 {
         LogReading::from_numbers(self.reading).sequence + 1
@@ -116,13 +121,13 @@ impl State {
             (Self::Amount(used), Rule::TokenBucket(bucket)) => {
                 *used = bucket.drained(*used, times.elapsed());
                 if is_due {
-                    *used = bucket.refunded(*used, refund, receipt.reading[0], age);
+                    *used = bucket.refunded(*used, refund, receipt.filled_to(), age);
                 }
             }
             (Self::Amount(used), Rule::LeakyBucket(leaky)) => {
                 *used = leaky.bucket.drained(*used, times.elapsed());
                 if is_due {
-                    *used = leaky.given_up(*used, refund, receipt.reading[0] + receipt.charge, age);
+                    *used = leaky.given_up(*used, refund, receipt.filled_to(), age);
                 }
             }
             (Self::Amount(used), Rule::FixedWindow(window)) => {

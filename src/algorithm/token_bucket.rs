@@ -102,18 +102,13 @@ impl TokenBucket {
         used.div_ceil(self.drain)
     }
 
-    /// What is used once `refund` of a charge is taken back that was made `age` microseconds ago, when `used_before` was
-    /// used.
+    /// What is used once `refund` of a charge is taken back that was made `age` microseconds ago and filled the bucket up
+    /// to `filled_to`.
     ///
-    /// What has filled up by itself since then cannot be given back a second time. How much that is depends on all that
-    /// has happened in between; this is the most it can be, as if nobody else had come.
-    pub(crate) fn refunded(&self, used: u64, refund: u64, used_before: u64, age: u64) -> u64 {
-        let filled = age.saturating_mul(self.drain);
-        if filled >= EXACT {
-            return used;
-        }
-        let filled = filled.saturating_sub(used_before);
-        used.saturating_sub(refund.saturating_sub(filled))
+    /// What has come back by itself since then is not given back a second time. How much of the charge is left depends on
+    /// all that has happened in between; this is the least that it can be, as if nobody had come since.
+    pub(crate) fn refunded(&self, used: u64, refund: u64, filled_to: u64, age: u64) -> u64 {
+        used.saturating_sub(refund.min(self.drained(filled_to, age)))
     }
 
     /// A weight of another bucket of the same policy in the weight of this one: the same number of units, rounded up by
@@ -276,14 +271,24 @@ mod tests {
 
     /// A second unit a second later, and the first one given back: two at one moment would be one too many.
     #[test]
-    fn what_has_filled_up_by_itself_is_not_given_back_again() {
+    fn what_has_come_back_by_itself_is_not_given_back_again() {
         let bucket = TokenBucket::new(1, 1, 1).unwrap();
         let (second, unit) = (1_000_000, bucket.weight);
-        assert_eq!(bucket.refunded(unit, unit, 0, 0), 0);
-        assert_eq!(bucket.refunded(unit, unit, 0, second / 2), unit / 2);
-        assert_eq!(bucket.refunded(unit, unit, 0, second), unit);
-        assert_eq!(bucket.refunded(unit, unit, unit / 2, second), unit / 2);
-        assert_eq!(bucket.refunded(unit, u64::MAX, 0, u64::MAX), unit);
+        assert_eq!(bucket.refunded(unit, unit, unit, 0), 0);
+        assert_eq!(bucket.refunded(unit, unit, unit, second / 2), unit / 2);
+        assert_eq!(bucket.refunded(unit, unit, unit, second), unit);
+        assert_eq!(bucket.refunded(unit, unit, unit + unit / 2, second), unit / 2);
+        assert_eq!(bucket.refunded(unit, u64::MAX, unit, u64::MAX), unit);
+    }
+
+    /// Of ten units, five have come back by themselves; the five that were not used are all still taken.
+    #[test]
+    fn what_has_come_back_by_itself_is_the_used_part_of_a_charge_first() {
+        let bucket = TokenBucket::new(1, 1, 10).unwrap();
+        let unit = bucket.weight;
+        assert_eq!(bucket.refunded(5 * unit, 5 * unit, 10 * unit, 5_000_000), 0);
+        assert_eq!(bucket.refunded(4 * unit, 5 * unit, 10 * unit, 6_000_000), 0);
+        assert_eq!(bucket.refunded(9 * unit, 5 * unit, 10 * unit, 6_000_000), 5 * unit);
     }
 
     #[test]

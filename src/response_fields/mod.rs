@@ -568,7 +568,8 @@ impl ResponseFields {
     /// How many times the rate of its policy a client may get if it spends what is left in the time that is shown: 1, or
     /// 2, the default.
     ///
-    /// The time is lengthened as needed; what is left is never lowered for it.
+    /// The time is lengthened as needed. The time of a policy that rejects the request is not: it is the wait, as in
+    /// `Retry-After`, and fewer units are shown instead.
     ///
     /// ```
     /// # use std::time::Duration;

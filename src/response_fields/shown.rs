@@ -65,17 +65,25 @@ impl ResponseFields {
             remaining = lower(allowance).min(remaining);
         }
         let mut reset = allowance.reset().map(whole_seconds);
+        // A shadow refuses nothing, so nobody waits for it.
+        let is_violated = allowance.is_violated() && !policy.is_shadow();
         if let (1, Some(seconds), Some(window)) = (self.ratio_cap, &mut reset, policy.window()) {
-            let least = (u128::from(remaining) * u128::from(window.as_secs())).div_ceil(policy.quota().into());
-            *seconds = (*seconds).max(u64::try_from(least).unwrap_or(u64::MAX));
+            let (quota, window) = (u128::from(policy.quota()), u128::from(window.as_secs()));
+            if is_violated {
+                // Its time is the wait, which `Retry-After` says, too.
+                let most = u128::from(*seconds) * quota / window;
+                remaining = remaining.min(u64::try_from(most).unwrap_or(u64::MAX));
+            } else {
+                let least = (u128::from(remaining) * window).div_ceil(quota);
+                *seconds = (*seconds).max(u64::try_from(least).unwrap_or(u64::MAX));
+            }
         }
         Shown {
             policy,
             partition: allowance.partition(),
             remaining,
             reset: reset.map(|seconds| seconds.saturating_add(jitter)),
-            // A shadow refuses nothing, so nobody waits for it.
-            is_violated: allowance.is_violated() && !policy.is_shadow(),
+            is_violated,
         }
     }
 

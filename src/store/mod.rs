@@ -105,8 +105,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Forgets what the plan's partition has used, so that it starts with a full quota: for support staff.
     ///
     /// Slots of requests in progress stay taken. A [sliding window log](crate::Algorithm::SlidingWindowLog) is
-    /// forgotten if one of the plan's policies is kept in it; all other algorithms are whatever the policies are. The
-    /// cost of the plan does not matter.
+    /// forgotten if the plan has its policy: in Redis each log is a key of its own, which only its policy leads to. All
+    /// that other algorithms have counted is forgotten, whatever the plan's policies are. The cost of the plan does not
+    /// matter.
     ///
     /// A layer may go on refusing for as long as it [remembers](crate::RateLimitLayerBuilder::denial_cache) a refusal;
     /// [`AdminHandle::reset`](crate::AdminHandle::reset) forgets that, too.

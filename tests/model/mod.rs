@@ -123,18 +123,18 @@ impl State {
         }
     }
 
-    /// Gives back units that were taken at a moment, when the state was as it was before and after that. The window
-    /// has not passed since then.
+    /// Gives back units that were taken at a moment, when the state was as it was after that. The window has not
+    /// passed since then.
     fn give_back(&mut self, now: i128, units: i128, charge: &Charge) {
         let at = charge.at;
-        match (self, &charge.before, &charge.after) {
-            (Self::Concurrency(state), ..) => state.release(charge.lease),
-            (Self::FixedWindow(state), ..) => state.give_back(now, units, at),
-            (Self::SlidingCounter(state), ..) => state.give_back(now, units, at),
-            (Self::TokenBucket(state), Self::TokenBucket(before), _) => state.give_back(now, units, at, before),
-            (Self::LeakyBucket(state), _, Self::LeakyBucket(after)) => state.give_back(now, units, at, after),
-            (Self::SlidingLog(state), _, Self::SlidingLog(after)) => state.give_back(units, at, after),
-            (state, ..) => panic!("{state:?} was charged as {:?}", charge.before),
+        match (self, &charge.after) {
+            (Self::Concurrency(state), _) => state.release(charge.lease),
+            (Self::FixedWindow(state), _) => state.give_back(now, units, at),
+            (Self::SlidingCounter(state), _) => state.give_back(now, units, at),
+            (Self::TokenBucket(state), Self::TokenBucket(after)) => state.give_back(now, units, at, after),
+            (Self::LeakyBucket(state), Self::LeakyBucket(after)) => state.give_back(now, units, at, after),
+            (Self::SlidingLog(state), Self::SlidingLog(after)) => state.give_back(units, at, after),
+            (state, after) => panic!("{state:?} was charged as {after:?}"),
         }
     }
 }
@@ -143,7 +143,6 @@ impl State {
 #[derive(Clone, Debug)]
 struct Charge {
     at: i128,
-    before: State,
     after: State,
     lease: u64,
 }

@@ -89,9 +89,8 @@ impl Partition {
         }
         let told = policies.iter().zip(&costs).zip(before.iter().zip(&after));
         let verdict = Verdict::expected(now, told.map(|((policy, cost), (old, new))| (policy, *cost, old, new)));
-        let charge = |(before, after)| Charge {
+        let charge = |after| Charge {
             at: now,
-            before,
             after,
             lease: self.leases,
         };
@@ -99,7 +98,7 @@ impl Partition {
             set,
             policies: policies.to_vec(),
             request,
-            charges: before.into_iter().zip(after).map(charge).collect(),
+            charges: after.into_iter().map(charge).collect(),
             is_taken: each_fits,
         });
         (verdict, receipt)
@@ -136,10 +135,9 @@ impl Partition {
     /// Forgets everything but the slots that are held, and logs that these policies do not name.
     pub fn reset(&mut self, policies: &[QuotaPolicy]) {
         let named: Vec<String> = policies.iter().map(identity).collect();
-        let kept = self.kept;
         self.states.retain(|identity, state| match state {
             State::Concurrency(_) => true,
-            State::SlidingLog(_) => kept != Kept::Together && !named.contains(identity),
+            State::SlidingLog(_) => !named.contains(identity),
             _ => false,
         });
     }

@@ -11,29 +11,22 @@ use tower_quota::QuotaPolicy;
 pub(super) struct SlidingCounter {
     quota: i128,
     window: i128,
-    /// How finely the overlap is measured.
-    tick: i128,
     counts: Counts,
 }
 
 impl SlidingCounter {
     pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
-        let (quota, window) = (i128::from(policy.quota()), window(policy));
-        // Both windows, each overdrawn by as much again, have to fit into a double.
-        let is_exact = |tick: &i128| 2 * 2 * quota * (window / tick) < 1 << 53;
         Self {
-            quota,
-            window,
-            tick: [1, 1_000, 1_000_000].into_iter().find(is_exact).unwrap(),
-            counts: Counts::new(window, now),
+            quota: policy.quota().into(),
+            window: window(policy),
+            counts: Counts::new(window(policy), now),
         }
     }
 
     /// In units times the window's microseconds.
     fn left_at(&self, moment: i128) -> i128 {
         let start = self.counts.number(moment) * self.window;
-        let passed = (moment - start) / self.tick * self.tick;
-        let previous = self.counts.count(moment, 1) * (self.window - passed);
+        let previous = self.counts.count(moment, 1) * (self.window - (moment - start));
         (self.quota - self.counts.count(moment, 0)) * self.window - previous
     }
 
@@ -77,8 +70,7 @@ impl Counter for SlidingCounter {
     }
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
-        let new = Self::new(policy, 0);
-        (self.quota, self.tick) = (new.quota, new.tick);
+        self.quota = policy.quota().into();
         self.counts.limit_to(2 * self.quota);
     }
 }

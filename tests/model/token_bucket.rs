@@ -35,13 +35,12 @@ impl TokenBucket {
         (self.left + (moment - self.at) * self.rate).min(self.capacity)
     }
 
-    /// What has filled up by itself is not given back again. That is the most it can be, as if nobody else had come:
-    /// what the rate has brought beyond what had been used before.
-    pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128, before: &Self) {
+    /// What has come back by itself is not given back again. What is still missing of the charge is at least what was
+    /// missing after it, less what the rate has brought.
+    pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128, after: &Self) {
         let age = (now - charged_at).max(0);
-        let missing_before = before.capacity - before.left_at(charged_at);
-        let filled = (age * self.rate - missing_before).max(0);
-        let given = (units * self.window - filled).max(0);
+        let still_missing = after.capacity - after.left_at(charged_at) - age * self.rate;
+        let given = (units * self.window).min(still_missing).max(0);
         self.left = (self.left_at(now) + given).min(self.capacity);
         self.at = now;
     }

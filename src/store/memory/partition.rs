@@ -143,16 +143,21 @@ impl PartitionState {
         self.at = now;
     }
 
-    /// Everything but the slots that are held.
-    pub(super) fn reset(&mut self) {
-        let is_slots = |rule: &Rule| matches!(rule, Rule::Concurrency(_));
+    /// Forgets everything but the slots that are held and logs that these policies do not name. Those are kept because
+    /// Redis cannot find them: each is a key of its own there, whose name is made from its policy.
+    pub(super) fn reset(&mut self, policies: &CheckedPolicies) {
+        let is_kept = |id: u32, rule: &Rule| match rule {
+            Rule::Concurrency(_) => true,
+            Rule::SlidingLog(_) => policies.iter().all(|policy| policy.id() != id),
+            _ => false,
+        };
         for (policy, state) in self.policies.iter().zip(&mut self.states) {
-            if !is_slots(policy.rule()) {
+            if !is_kept(policy.id(), policy.rule()) {
                 *state = State::new(policy.rule());
             }
         }
         if let Some(others) = &mut self.others {
-            others.states.retain(|foreign| is_slots(&foreign.rule));
+            others.states.retain(|foreign| is_kept(foreign.id, &foreign.rule));
         }
     }
 

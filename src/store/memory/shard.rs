@@ -56,11 +56,11 @@ impl Shard {
         self.keep(now, partition, state);
     }
 
-    pub(super) fn reset(&mut self, now: Timestamp, partition: PartitionId) {
-        if let Some(state) = self.0.get_mut(partition) {
-            state.reset();
+    pub(super) fn reset(&mut self, now: Timestamp, part: PartPlan<'_>) {
+        if let Some(state) = self.0.get_mut(part.partition()) {
+            state.reset(part.policies());
             if state.empty_at() <= now {
-                self.0.remove(partition);
+                self.0.remove(part.partition());
             }
         }
     }

@@ -32,8 +32,10 @@ local MOST_LEVELS = math.floor((LARGEST - HEADER) / 26)
 -- In microseconds; no store gives longer ones.
 local LONGEST_LEASE = 86400000000
 local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 1, 2, 3, 4
--- What a drain that is no drain stands for. Below these it is a sliding counter, whose tick is 3 less than its negative.
+-- What a drain that is no drain stands for. Below these it is a sliding counter.
 local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY = -1, -2, -3
+-- Half the digits of a number that is to be multiplied beyond 2^53.
+local HALF = 67108864
 -- What a level is.
 local BUCKET, WINDOW, COUNTER = 0, 1, 2
 local EXACT, NARROW_MAX = 9007199254740992, 4294967295
@@ -155,17 +157,19 @@ for step = 1, steps do
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 9)
         after = amount
         if age < limit then
-          local filled = age * drain
-          if mark < 0 then
-            -- A leaky bucket: only the last place can be given up, and it was the last if nothing has come in since.
-            local left = -mark - filled
-            if left < 0 then left = 0 end
+          -- What is left of that to which it was filled, as if nobody had come since.
+          local is_leaky, left = mark < 0, mark
+          if is_leaky then left = -mark end
+          left = left - age * drain
+          if left < 0 then left = 0 end
+          if is_leaky then
+            -- Only the last place can be given up, and it was the last if nothing has come in since.
             if amount == left then after = amount + charge end
-          elseif filled < EXACT then
-            -- A token bucket: what has filled up by itself is not given back again.
-            filled = filled - mark
-            if filled < 0 then filled = 0 end
-            if filled < -charge then after = amount + charge + filled end
+          elseif left < -charge then
+            -- What has come back by itself is not given back again.
+            after = amount - left
+          else
+            after = amount + charge
           end
           if after < 0 then after = 0 end
         end
@@ -203,8 +207,7 @@ for step = 1, steps do
 
     elseif drain < CONCURRENCY then
       -- Sliding window counter.
-      local tick = -drain - 3
-      local ticks, start = weight / tick, floor(now / weight) * weight
+      local start = floor(now / weight) * weight
       local previous, current = 0, 0
       if kind == COUNTER then
         local its_start = floor(at / weight) * weight
@@ -219,8 +222,21 @@ for step = 1, steps do
       readings[width + 1], readings[width + 2] = previous, current
       width = width + 2
       if not receipt then
-        local overlap = ticks - floor((now - start) / tick)
-        if previous * overlap + current * ticks + charge * ticks > limit * ticks then
+        local overlap, room = weight - (now - start), limit - current - charge
+        local used, most = previous * overlap, room * weight
+        local is_over = used > most
+        if used >= EXACT and most >= EXACT then
+          -- The same in halves: the difference of the products, from its last digits to its first.
+          local a, b, c, d = floor(previous / HALF), floor(overlap / HALF), floor(room / HALF), floor(weight / HALF)
+          local p, o, r, w = previous - a * HALF, overlap - b * HALF, room - c * HALF, weight - d * HALF
+          local low, middle, high = p * o - r * w, a * o + p * b - (c * w + r * d), a * b - c * d
+          local carried = floor(low / HALF)
+          low, middle = low - carried * HALF, middle + carried
+          carried = floor(middle / HALF)
+          middle, high = middle - carried * HALF, high + carried
+          is_over = high > 0 or (high == 0 and (middle > 0 or low > 0))
+        end
+        if is_over then
           if is_shadow then charge = 0 else fits = false end
         end
         current = current + charge

@@ -32,11 +32,11 @@ const CHARGE: usize = 44;
 /// The bytes of half a call's number. A reply begins with the first half and ends with the second one.
 const HALF: usize = 4;
 
-/// What stands in the place of a drain for algorithms that have none. A sliding window counter has the negative of its
-/// tick, less this.
+/// What stands in the place of a drain for algorithms that have none.
 const FIXED_WINDOW: f64 = -1.0;
 const SLIDING_LOG: f64 = -2.0;
 const CONCURRENCY: f64 = -3.0;
+const SLIDING_COUNTER: f64 = -4.0;
 
 /// The sixth argument, if there is one: partitions that have nothing to do with each other.
 const INDEPENDENT: &[u8] = b"1";
@@ -301,10 +301,9 @@ impl Numbers {
             }) => (window_micros, FIXED_WINDOW, limit, bound),
             Rule::SlidingCounter(SlidingCounter {
                 window_micros,
-                tick_micros,
                 limit,
                 bound,
-            }) => (window_micros, CONCURRENCY - tick_micros as f64, limit, bound),
+            }) => (window_micros, SLIDING_COUNTER, limit, bound),
             Rule::SlidingLog(SlidingLog {
                 window_micros,
                 limit,
@@ -328,14 +327,15 @@ impl Numbers {
     }
 }
 
-/// What the script has to know of a charge to take it back: what was used before it, the number of its entry, or, for a
-/// leaky bucket and as a negative number, how full it was afterwards.
+/// What the script has to know of a charge to take it back: how full a bucket was afterwards, as a negative number for a
+/// leaky one, or the number of an entry.
 fn mark(adjustment: &Adjustment<'_>) -> f64 {
     let receipt = &adjustment.receipt;
     match adjustment.policy.rule() {
-        Rule::LeakyBucket(_) => -((receipt.reading[0] + receipt.charge) as f64),
-        Rule::SlidingLog(_) => (receipt.entry()) as f64,
-        _ => receipt.reading[0] as f64,
+        Rule::TokenBucket(_) => receipt.filled_to() as f64,
+        Rule::LeakyBucket(_) => -(receipt.filled_to() as f64),
+        Rule::SlidingLog(_) => receipt.entry() as f64,
+        Rule::FixedWindow(_) | Rule::SlidingCounter(_) | Rule::Concurrency(_) => 0.0,
     }
 }
 
