@@ -89,7 +89,7 @@ mod tests {
             Rule::TokenBucket(TokenBucket::new(10, 86_400, 10).unwrap()),
             Rule::LeakyBucket(LeakyBucket::new(10, 86_400, 9).unwrap()),
             Rule::FixedWindow(FixedWindow::new(10, 86_400)),
-            Rule::SlidingCounter(SlidingCounter::new(10, 86_400).unwrap()),
+            Rule::SlidingCounter(SlidingCounter::new(10, 86_400)),
             Rule::SlidingLog(SlidingLog::new(10, 86_400).unwrap()),
         ];
         let worth = |rule: &Rule| {
