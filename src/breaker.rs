@@ -30,7 +30,8 @@ pub(crate) trait CircuitLog: fmt::Debug + Send + Sync {
 /// each failed try.
 ///
 /// A connection that breaks takes all calls with it that were under way on it. That is one failure and not many: the
-/// store may be there for the next call. A deadline missed or an error answered is one for each call.
+/// store may be there for the next call. An error answered is one for each call, and so is a deadline missed, if the store
+/// has answered nobody since the call was admitted: where it has, something else was late, this process first of all.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker(Arc<Circuit>);
 
@@ -41,6 +42,9 @@ struct Circuit {
     failures: AtomicU32,
     /// How often the store was found unreachable by a call that began after the time before.
     losses: AtomicU32,
+    /// How often the store has answered a call that was admitted after the answer before. Of calls that are in flight
+    /// together only the first one to be answered writes to it.
+    answers: AtomicU32,
     /// How often the circuit has opened.
     openings: AtomicU32,
     /// Calls that found the circuit open.
@@ -63,12 +67,20 @@ struct Trial {
 /// How a call may go on.
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// The circuit is closed, and this many losses and openings were known when the call began.
-    Closed { losses: u32, openings: u32 },
+    /// The circuit is closed, and this is what was known when the call began.
+    Closed(Known),
     /// The circuit is half-open, and this call is the one that tries.
     HalfOpen(TrialGuard),
     /// The circuit is open.
     Refused,
+}
+
+/// How many losses, answers and openings there were.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    losses: u32,
+    answers: u32,
+    openings: u32,
 }
 
 impl Breaker {
@@ -83,6 +95,7 @@ impl Breaker {
             is_open: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             losses: AtomicU32::new(0),
+            answers: AtomicU32::new(0),
             openings: AtomicU32::new(0),
             refused: AtomicU64::new(0),
             trial: Mutex::default(),
@@ -122,13 +135,17 @@ impl Breaker {
 
     /// What became of a call that was admitted: `error` is none if it succeeded.
     pub(crate) fn record(&self, admission: Admission, error: Option<&StoreError>) {
+        // The store was not asked. A trial that was to ask it has found out nothing.
+        if error.is_some_and(|error| error.kind() == StoreErrorKind::Overloaded) {
+            return;
+        }
         let failure = error.filter(|error| error.opens_circuit());
         match (admission, failure) {
-            (Admission::Closed { .. }, None) => self.0.succeeded(),
-            (Admission::Closed { losses, openings }, Some(error)) => {
+            (Admission::Closed(known), None) => self.0.succeeded(known),
+            (Admission::Closed(known), Some(error)) => {
                 // What was under way when the circuit opened says nothing about the time since.
-                let is_of_now = openings == self.0.openings.load(Ordering::Relaxed);
-                if is_of_now && self.0.is_news(losses, error) {
+                let is_of_now = known.openings == self.0.openings.load(Ordering::Relaxed);
+                if is_of_now && self.0.is_news(known, error) {
                     self.0.failed(error);
                 }
             }
@@ -145,24 +162,27 @@ impl Circuit {
     }
 
     fn closed(&self) -> Admission {
-        Admission::Closed {
+        Admission::Closed(Known {
             losses: self.losses.load(Ordering::Relaxed),
+            answers: self.answers.load(Ordering::Relaxed),
             openings: self.openings.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Whether a failure says something about the store that is not known already.
+    fn is_news(&self, known: Known, error: &StoreError) -> bool {
+        match error.kind() {
+            // The first call to find the store unreachable speaks for all that were under way then.
+            StoreErrorKind::Unreachable => is_first(&self.losses, known.losses),
+            StoreErrorKind::TimedOut => self.answers.load(Ordering::Relaxed) == known.answers,
+            _ => true,
         }
     }
 
-    /// Whether a failure says something that the one before did not: the first call to find the store unreachable
-    /// speaks for all that were under way then.
-    fn is_news(&self, losses: u32, error: &StoreError) -> bool {
-        let next = losses.wrapping_add(1);
-        let is_first = || {
-            self.losses
-                .compare_exchange(losses, next, Ordering::Relaxed, Ordering::Relaxed)
-        };
-        error.kind() != StoreErrorKind::Unreachable || is_first().is_ok()
-    }
-
-    fn succeeded(&self) {
+    fn succeeded(&self, known: Known) {
+        if self.answers.load(Ordering::Relaxed) == known.answers {
+            is_first(&self.answers, known.answers);
+        }
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }
@@ -212,6 +232,14 @@ impl Circuit {
             trial.at = self.clock.now().saturating_add(jittered(Breaker::FIRST_PAUSE));
         }
     }
+}
+
+/// Whether nobody has counted since; counts, if so.
+fn is_first(count: &AtomicU32, known: u32) -> bool {
+    let next = known.wrapping_add(1);
+    count
+        .compare_exchange(known, next, Ordering::Relaxed, Ordering::Relaxed)
+        .is_ok()
 }
 
 /// The one call that tries. Ends the trial when the call is cancelled before it has a result.
@@ -303,6 +331,45 @@ mod tests {
         }
         breaker.record(breaker.admit(), Some(&unreachable()));
         assert!(matches!(breaker.admit(), Admission::Refused));
+    }
+
+    /// Found with a process that had more to do than it could: the store had answered, and nobody had time to read it.
+    #[test]
+    fn a_missed_deadline_says_nothing_against_a_store_that_has_answered_others_meanwhile() {
+        let (_, breaker) = manual();
+        for _ in 0..3 {
+            let late: Vec<_> = (0..100).map(|_| breaker.admit()).collect();
+            breaker.record(breaker.admit(), None);
+            for admission in late {
+                breaker.record(admission, Some(&failure()));
+            }
+            assert!(matches!(breaker.admit(), Admission::Closed { .. }));
+        }
+        // What was asked after the last answer is news.
+        let late: Vec<_> = (0..Breaker::FAILURES).map(|_| breaker.admit()).collect();
+        for admission in late {
+            breaker.record(admission, Some(&failure()));
+        }
+        assert!(matches!(breaker.admit(), Admission::Refused));
+    }
+
+    #[test]
+    fn what_the_store_was_not_asked_for_neither_opens_nor_closes_it_nor_begins_the_count_again() {
+        let overloaded = StoreError::new(StoreErrorKind::Overloaded, "test");
+        let (_, breaker) = manual();
+        for _ in 0..Breaker::FAILURES {
+            assert!(matches!(breaker.admit(), Admission::Closed { .. }));
+            breaker.record(breaker.admit(), Some(&overloaded));
+            breaker.record(breaker.admit(), Some(&failure()));
+        }
+        assert!(matches!(breaker.admit(), Admission::Refused));
+
+        let (clock, breaker) = opened();
+        clock.advance(Breaker::FIRST_PAUSE);
+        breaker.record(breaker.admit(), Some(&overloaded));
+        assert!(matches!(breaker.admit(), Admission::Refused));
+        clock.advance(Breaker::FIRST_PAUSE);
+        assert!(matches!(breaker.admit(), Admission::HalfOpen(_)));
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub enum ConfigErrorKind {
     Deadline,
     /// How many refusals are remembered.
     DenialCache,
+    /// How many requests may wait for a store.
+    MaxWaiting,
     /// No policies, or more than one layer can hold.
     Policies,
     /// Two policies of one layer with the same name, or with names that cannot be told apart in a store.
@@ -142,7 +144,9 @@ pub struct StoreError {
 ///
 /// After five errors in a row that are [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
 /// [`Unreachable`](Self::Unreachable), the circuit breaker of a layer opens, and the store is left alone for a while.
-/// [`Rejected`](Self::Rejected) is an answer like any other: the count begins anew.
+/// A missed deadline counts only if the store has answered nobody since the call began: a store that answers others is
+/// there, and it is the process or the network that was late. [`Rejected`](Self::Rejected) is an answer like any other:
+/// the count resets. [`Overloaded`](Self::Overloaded) changes nothing.
 ///
 /// ```
 /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
@@ -191,8 +195,9 @@ pub struct StoreError {
 pub enum StoreErrorKind {
     /// The circuit breaker is open: the store was not asked.
     CircuitOpen,
-    /// The store was not asked because more requests wait for it than it decides in time. This kind says nothing about
-    /// the server's health and does not open the circuit.
+    /// The store was not asked, because more requests wait for it than it decides in time, or than
+    /// [may wait](crate::RateLimitLayerBuilder::max_waiting). This kind says nothing about the server's health and does
+    /// not open the circuit.
     Overloaded,
     /// The store answered, but not with a decision: a script error, a missing permission. The next call may well succeed,
     /// so this kind does not open the circuit.

@@ -201,8 +201,10 @@ async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
         );
     }
     for mode in ["closed", "open"] {
-        let series = format!(r#"tower_quota_failed_total{{scope="test",mode="{mode}"}}"#);
-        assert_eq!(value(&page, &series), 0.0);
+        for name in ["failed_total", "failed_while_closed_total"] {
+            let series = format!(r#"tower_quota_{name}{{scope="test",mode="{mode}"}}"#);
+            assert_eq!(value(&page, &series), 0.0);
+        }
     }
     for reason in REASONS {
         let series = format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#);
@@ -295,19 +297,41 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
     };
     assert_eq!((undecided("timed_out"), undecided("circuit_open")), (5.0, 3.0));
     assert_eq!(undecided("rejected"), 8.0);
-    let failed = |mode| {
-        value(
-            &text,
-            &format!(r#"tower_quota_failed_total{{scope="test",mode="{mode}"}}"#),
-        )
-    };
-    assert_eq!((failed("open"), failed("closed")), (8.0, 8.0));
+    let failed = |name, mode| value(&text, &format!(r#"tower_quota_{name}{{scope="test",mode="{mode}"}}"#));
+    let all = "failed_total";
+    assert_eq!((failed(all, "open"), failed(all, "closed")), (8.0, 8.0));
+    // One circuit has opened, and what it spares its requests is an outage; the other one stays closed.
+    let while_closed = "failed_while_closed_total";
+    assert_eq!(
+        (failed(while_closed, "open"), failed(while_closed, "closed")),
+        (5.0, 8.0)
+    );
     let asked = value(&text, r#"tower_quota_store_seconds_count{scope="test"}"#);
     assert_eq!(asked, 13.0, "an open circuit asks nobody");
     assert_eq!(value(&text, r#"tower_quota_circuit_open{scope="test"}"#), 1.0);
 
     drop(open);
     assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+}
+
+/// L10
+#[tokio::test(start_paused = true)]
+async fn requests_that_find_too_many_waiting_are_counted_as_such_and_the_circuit_stays_closed() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(Failing(None))
+        .max_waiting(3)
+        .policy(QuotaPolicy::per_day("day", 9));
+    let layer = layer.build().unwrap();
+    let mut requests: Vec<_> = (0..10).map(|_| Box::pin(send(&layer, request("alice")))).collect();
+    let mut waiting = 0;
+    for request in &mut requests {
+        waiting += usize::from(futures_util::poll!(request).is_pending());
+    }
+    let page = page.render();
+    let undecided = r#"tower_quota_undecided_total{scope="test",reason="overloaded"}"#;
+    assert_eq!((waiting, value(&page, undecided)), (3, 7.0));
+    assert_eq!(value(&page, r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
 }
 
 #[tokio::test]

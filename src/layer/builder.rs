@@ -13,7 +13,7 @@ use super::{
 use crate::{
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
-    guard::{FailureMode, Guard},
+    guard::{FailureMode, Guard, Terms},
     key::KeyExtractor,
     partition::Scope,
     policy::{Policies, Rules, Tiers},
@@ -52,10 +52,8 @@ pub struct RateLimitLayerBuilder {
     no_key: NoKey,
     rules: Rules,
     tiers: Option<Tiers>,
-    deadline: Duration,
-    denial_cache: usize,
+    terms: Terms,
     clock: Clock,
-    failure_mode: FailureMode,
     fallback: Option<Arc<dyn Store>>,
     responder: Responder,
     status: StatusCode,
@@ -78,10 +76,8 @@ impl RateLimitLayerBuilder {
             no_key: NoKey::default(),
             rules: Rules::new(),
             tiers: None,
-            deadline: Duration::from_millis(50),
-            denial_cache: Guard::DENIAL_CACHE,
+            terms: Terms::default(),
             clock: Clock::system(),
-            failure_mode: FailureMode::default(),
             fallback: None,
             responder: Responder::default(),
             status: StatusCode::TOO_MANY_REQUESTS,
@@ -530,7 +526,65 @@ impl RateLimitLayerBuilder {
     /// # }).unwrap();
     /// ```
     pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+        self.terms.deadline = deadline;
+        self
+    }
+
+    /// How many requests wait for the store at the same time at most, from 1 to 65 536. Default: 10 000.
+    ///
+    /// Each request that waits holds memory, some kilobytes with its connection: with a long [`deadline`](Self::deadline)
+    /// and a store that has stopped, that adds up. A request that finds the bound reached does not wait: the
+    /// [`fallback`](Self::fallback) decides it if that answers at once, else the failure mode does. In the
+    /// [numbers](crate::telemetry) it is `overloaded`, and the circuit breaker takes it for nothing. A request that was
+    /// cancelled counts until the store has answered or its deadline is over. Requests that come at the very same
+    /// moment on several threads may exceed the bound by a few.
+    ///
+    /// As a rule, it is the requests a second of one instance times the deadline in seconds, and some room.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::{AcquireFuture, FailureMode, Plan, QuotaPolicy, RateLimitLayer, Store, key};
+    /// # use futures_util::{future::join_all, FutureExt};
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{Settlement, StoreFuture};
+    ///
+    /// /// Never answers.
+    /// #[derive(Debug)]
+    /// struct Hanging;
+    ///
+    /// impl Store for Hanging {
+    ///     fn acquire(&self, _: Plan) -> AcquireFuture {
+    ///         AcquireFuture::boxed(std::future::pending())
+    ///     }
+    ///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+    ///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+    ///     // …
+    /// }
+    ///
+    /// # tokio_test::block_on(async {
+    /// # tokio::time::pause();
+    /// let builder = || RateLimitLayer::builder(Hanging)
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .failure_mode(FailureMode::Closed);
+    ///
+    /// let layer = builder().deadline(Duration::from_secs(10)).max_waiting(2).build()?;
+    /// # let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// # let service = layer.layer(inner);
+    /// # let send = || service.clone().oneshot(Request::get("/").header("x-user-id", "alice").body(()).unwrap());
+    /// let mut waiting = [Box::pin(send()), Box::pin(send())];
+    /// assert!(join_all(&mut waiting).now_or_never().is_none());
+    /// assert_eq!(send().now_or_never().expect("it does not wait").unwrap().status(), 503);
+    ///
+    /// let error = builder().max_waiting(0).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "max waiting 0 is outside 1..=65536");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn max_waiting(mut self, requests: u32) -> Self {
+        self.terms.max_waiting = requests;
         self
     }
 
@@ -609,7 +663,7 @@ impl RateLimitLayerBuilder {
     /// # }).unwrap();
     /// ```
     pub fn denial_cache(mut self, partitions: usize) -> Self {
-        self.denial_cache = partitions;
+        self.terms.denial_cache = partitions;
         self
     }
 
@@ -656,7 +710,7 @@ impl RateLimitLayerBuilder {
     /// What happens to a request when the store gives no decision. Default: [`FailureMode::Open`]. See [`FailureMode`]
     /// for an example of each.
     pub fn failure_mode(mut self, failure_mode: FailureMode) -> Self {
-        self.failure_mode = failure_mode;
+        self.terms.failure_mode = failure_mode;
         self
     }
 
@@ -946,22 +1000,13 @@ impl RateLimitLayerBuilder {
         self.screening.check()?;
         self.fields.check()?;
         let policies = Policies::new(self.rules, self.tiers, keys, self.fields)?;
-        check_deadline(self.deadline)?;
-        check_denial_cache(self.denial_cache)?;
+        self.terms.check()?;
         check_status(self.status)?;
         warn(&scope_name, &policies, |named| {
             let key = named.map_or(&key, |index| &self.named_keys[index].1);
             self.digest_key.is_none() && key.may_be_address()
         });
-        let guard = Guard::new(
-            self.store,
-            self.fallback,
-            self.failure_mode,
-            self.deadline,
-            self.denial_cache,
-            self.clock,
-            &scope_name,
-        );
+        let guard = Guard::new(self.store, self.fallback, self.terms, self.clock, &scope_name);
         Ok(RateLimitLayer::new(Limits {
             shared_partition: Limits::shared_partition(&scope, ""),
             named_keys: NamedKey::of(&scope, self.named_keys),
@@ -1021,24 +1066,6 @@ fn scope(name: &str, digest_key: Option<&[u8; 32]>, readable_keys: bool) -> Resu
 
 fn no_scope() -> ConfigError {
     ConfigError::new(ConfigErrorKind::Scope, "scope: it is missing or empty")
-}
-
-fn check_deadline(deadline: Duration) -> Result<(), ConfigError> {
-    const DEADLINES: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
-
-    if DEADLINES.contains(&deadline) {
-        return Ok(());
-    }
-    let message = format!("deadline {deadline:?} is outside {DEADLINES:?}");
-    Err(ConfigError::new(ConfigErrorKind::Deadline, message))
-}
-
-fn check_denial_cache(partitions: usize) -> Result<(), ConfigError> {
-    if partitions <= Guard::MAX_DENIAL_CACHE {
-        return Ok(());
-    }
-    let message = format!("denial cache {partitions} is outside 0..={}", Guard::MAX_DENIAL_CACHE);
-    Err(ConfigError::new(ConfigErrorKind::DenialCache, message))
 }
 
 fn check_status(status: StatusCode) -> Result<(), ConfigError> {

@@ -28,6 +28,7 @@ const DECISIONS: &str = "tower_quota_decisions_total";
 const DENIAL_CACHE_HITS: &str = "tower_quota_denial_cache_hits_total";
 const EVICTIONS: &str = "tower_quota_evictions_total";
 const FAILED: &str = "tower_quota_failed_total";
+const FAILED_WHILE_CLOSED: &str = "tower_quota_failed_while_closed_total";
 const LOST_NODES: &str = "tower_quota_lost_nodes";
 const NEVER_FITS: &str = "tower_quota_never_fits_total";
 const QUEUE_WAIT: &str = "tower_quota_queue_wait_seconds";
@@ -40,12 +41,16 @@ const UNDECIDED: &str = "tower_quota_undecided_total";
 const UNKNOWN_TIER: &str = "tower_quota_unknown_tier_total";
 const UNSETTLED: &str = "tower_quota_unsettled_total";
 
-const COUNTERS: [(&str, &str); 12] = [
+const COUNTERS: [(&str, &str); 13] = [
     (CONNECTION_FAILURES, "Connections to Redis that could not be opened"),
     (DECISIONS, "Requests by what was decided about them"),
     (DENIAL_CACHE_HITS, "Requests that were refused without asking the store"),
     (EVICTIONS, "Partitions that a full memory store has evicted"),
     (FAILED, "Requests that no store decided, by the failure mode"),
+    (
+        FAILED_WHILE_CLOSED,
+        "Requests that no store decided although the circuit was closed, by the failure mode",
+    ),
     (NEVER_FITS, "Requests that cost more than a policy ever lets pass"),
     (
         SHADOW_REFUSALS,
@@ -127,6 +132,17 @@ fn scoped(scope: &str) -> Vec<Label> {
     vec![Label::new("scope", scope.to_owned())]
 }
 
+fn by_mode(scope: &str, outcome: Outcome) -> Vec<Label> {
+    let mut labels = scoped(scope);
+    let mode = if outcome == Outcome::FailedClosed {
+        "closed"
+    } else {
+        "open"
+    };
+    labels.push(Label::from_static_parts("mode", mode));
+    labels
+}
+
 /// What one layer counts.
 #[derive(Debug, Default)]
 pub(super) struct LayerMeters(OnceLock<LayerHandles>);
@@ -147,15 +163,11 @@ struct LayerHandles {
 impl LayerHandles {
     fn new(scope: &str) -> Self {
         register();
-        let failed = |mode: &'static str| {
-            let mut labels = scoped(scope);
-            labels.push(Label::from_static_parts("mode", mode));
-            counter!(FAILED, labels)
-        };
+        let failed = |outcome| counter!(FAILED, by_mode(scope, outcome));
         Self {
             decisions: Series::default(),
-            failed_closed: failed("closed"),
-            failed_open: failed("open"),
+            failed_closed: failed(Outcome::FailedClosed),
+            failed_open: failed(Outcome::FailedOpen),
             never_fits: counter!(NEVER_FITS, scoped(scope)),
             queue_wait: histogram!(QUEUE_WAIT, scoped(scope)),
             shadow_refusals: Series::default(),
@@ -231,6 +243,7 @@ pub(super) struct StoreMeters {
 struct StoreHandles {
     circuit_open: Gauge,
     denial_cache_hits: Counter,
+    failed_while_closed: [(Outcome, Counter); 2],
     seconds: Histogram,
     slots_held: Gauge,
     undecided: [(StoreErrorKind, Counter); 6],
@@ -247,6 +260,8 @@ impl StoreHandles {
         Self {
             circuit_open: gauge!(CIRCUIT_OPEN, scoped(scope)),
             denial_cache_hits: counter!(DENIAL_CACHE_HITS, scoped(scope)),
+            failed_while_closed: [Outcome::FailedClosed, Outcome::FailedOpen]
+                .map(|outcome| (outcome, counter!(FAILED_WHILE_CLOSED, by_mode(scope, outcome)))),
             seconds: histogram!(STORE, scoped(scope)),
             slots_held: gauge!(SLOTS_HELD, scoped(scope)),
             undecided: [
@@ -297,6 +312,13 @@ impl StoreMeters {
     pub(super) fn undecided(&self, scope: &str, kind: StoreErrorKind) {
         let undecided = &self.handles(scope).undecided;
         if let Some((_, counter)) = undecided.iter().find(|(reason, _)| *reason == kind) {
+            counter.increment(1);
+        }
+    }
+
+    pub(super) fn failed_while_closed(&self, scope: &str, outcome: Outcome) {
+        let failed = &self.handles(scope).failed_while_closed;
+        if let Some((_, counter)) = failed.iter().find(|(own, _)| *own == outcome) {
             counter.increment(1);
         }
     }

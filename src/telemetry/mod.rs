@@ -16,6 +16,7 @@
 //! |---|---|---|---|
 //! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | every request, when it is decided |
 //! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that no store decided, and no fallback either: `open` were passed on uncounted, `closed` were refused |
+//! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | of these, the ones that found the circuit closed: the store looked well, and no outage explains them |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; calls of the fallback are left out |
 //! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were refused without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would refuse them; the decisions have them, too |
@@ -77,6 +78,7 @@
 //! | alert | expression | what it means | what to do |
 //! |---|---|---|---|
 //! | limits are not enforced | `sum by (scope) (rate(tower_quota_failed_total{mode="open"}[5m])) > 0` | requests pass uncounted | see to the store; a [`fallback`](crate::RateLimitLayerBuilder::fallback) would limit each instance meanwhile |
+//! | limits leak although the store looks well | `sum by (scope) (rate(tower_quota_failed_while_closed_total[5m])) / sum by (scope) (rate(tower_quota_decisions_total[5m])) > 0.001`, for 5 min | more than one request in a thousand is not decided while the circuit is closed: too late, overloaded, on a connection that had ended | `tower_quota_undecided_total` names the `reason`. `timed_out`: compare `tower_quota_store_seconds` with the deadline and the distance of the server. `overloaded`: more is asked for than the server decides, or `max_waiting` is too low. `unreachable`: somebody closes idle connections |
 //! | requests fail for want of a store | `sum by (scope) (rate(tower_quota_failed_total{mode="closed"}[5m])) > 0` | clients get a 503 | see to the store |
 //! | the store is away | `max by (scope) (tower_quota_circuit_open) > 0`, for 1 min | an instance has stopped asking the store, and a few requests a second try; without requests nobody does | is Redis up, is it reached from this instance? If all instances say so it is Redis, if one does it is the network |
 //! | a node of the cluster is away | `max(tower_quota_lost_nodes) > 0`, for 1 min | callers whose slots it has are not limited, all others are | is the node up, has its replica taken over? The event names it |
@@ -97,6 +99,10 @@
 //! All have the target `tower_quota`. None is sent once for each request: a warning about the configuration is given once
 //! for each layer, and one about a request that goes on at most once in ten seconds, with the number of those that had
 //! none.
+//!
+//! Where requests stay undecided for ten seconds or more while the circuit is closed, a `WARN` event says how many in how
+//! long (`undecided`, `seconds`), and how many requests waited for the store meanwhile (`waited`); again every ten seconds
+//! as long as it goes on.
 //!
 //! # Spans
 //!
@@ -147,7 +153,10 @@ mod series;
 
 use std::{
     fmt::Display,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -238,7 +247,41 @@ impl Sparse {
 pub(crate) struct StoreLog {
     scope: Box<str>,
     undecided: Sparse,
+    leak: Mutex<Leak>,
     meters: StoreMeters,
+}
+
+/// Requests that no store has decided while the circuit was closed.
+#[derive(Debug, Default)]
+struct Leak {
+    since: Timestamp,
+    last: Timestamp,
+    undecided: u64,
+    /// How many requests had waited for the store when it began, modulo 2³².
+    waited: u32,
+}
+
+impl Leak {
+    const PERIOD_MICROS: u64 = 10_000_000;
+
+    /// One more. Calls `line` with their number, the seconds, and how many requests have waited, if that has gone on for a
+    /// while.
+    fn record(&mut self, now: Timestamp, waited: u32, line: impl FnOnce(u64, u64, u32)) {
+        if self.undecided == 0 || now.micros_since(self.last) >= Self::PERIOD_MICROS {
+            *self = Self {
+                since: now,
+                waited,
+                ..Self::default()
+            };
+        }
+        self.undecided += 1;
+        self.last = now;
+        let micros = now.micros_since(self.since);
+        if micros >= Self::PERIOD_MICROS {
+            line(self.undecided, micros / 1_000_000, waited.wrapping_sub(self.waited));
+            self.undecided = 0;
+        }
+    }
 }
 
 impl StoreLog {
@@ -277,6 +320,25 @@ impl StoreLog {
         }
         self.undecided.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "the quota store gave no decision");
+        });
+    }
+
+    /// A request is not decided at all. So far, `waited` requests have waited for the store, modulo 2³².
+    pub(crate) fn failed(&self, now: Timestamp, error: &StoreError, outcome: Outcome, waited: u32) {
+        if error.kind() == StoreErrorKind::CircuitOpen {
+            return;
+        }
+        self.meters.failed_while_closed(&self.scope, outcome);
+        let mut leak = self.leak.lock().unwrap_or_else(PoisonError::into_inner);
+        leak.record(now, waited, |undecided, seconds, waited| {
+            event!(
+                WARN,
+                error = %error,
+                undecided = %undecided,
+                waited = %waited,
+                seconds = %seconds,
+                "requests are not decided although the circuit is closed"
+            );
         });
     }
 

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use crate::{clock::Clock, decision::Decision, error::StoreErrorKind};
+use crate::{
+    clock::Clock,
+    decision::{Decision, Outcome},
+    error::StoreErrorKind,
+};
 
 #[cfg(feature = "redis")]
 pub(super) fn connection_failed() {}
@@ -47,6 +51,8 @@ impl StoreMeters {
     pub(super) fn remembered(&self, _: &str) {}
 
     pub(super) fn undecided(&self, _: &str, _: StoreErrorKind) {}
+
+    pub(super) fn failed_while_closed(&self, _: &str, _: Outcome) {}
 
     pub(super) fn answered(&self, _: &str, _: Stopwatch, _: &Clock) {}
 

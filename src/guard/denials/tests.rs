@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     MemoryStore, Outcome, StoreError,
-    guard::{Deciding, FailureMode, Guard, Waiting},
+    guard::{Deciding, Guard, Terms, Waiting},
     partition::{PartitionKey, Scope},
     quota::{Algorithm, CheckedPolicies, QuotaPolicy},
     settlement::Settlement,
@@ -130,16 +130,11 @@ impl World {
                 one_way,
                 calls: AtomicUsize::new(0),
             });
-            let deadline = Duration::from_millis(50);
-            let guard = Guard::new(
-                Arc::new(Arc::clone(&remote)),
-                None,
-                FailureMode::Open,
-                deadline,
+            let terms = Terms {
                 denial_cache,
-                clock.clone(),
-                "world",
-            );
+                ..Terms::default()
+            };
+            let guard = Guard::new(Arc::new(Arc::clone(&remote)), None, terms, clock.clone(), "world");
             Instance {
                 guard: Arc::new(guard),
                 store: remote,
@@ -264,7 +259,7 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
 /// L15: what is given back to others has nothing to do with who is under attack.
 #[test]
 fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
-    for denial_cache in [64, Guard::DENIAL_CACHE] {
+    for denial_cache in [64, Terms::default().denial_cache] {
         let mut world = World::new(1, Duration::from_micros(500), denial_cache);
         let _context = world.runtime.enter();
         let policies = checked([QuotaPolicy::per_day("day", 10)]);
@@ -510,7 +505,7 @@ fn a_partition_takes_less_than_300_bytes() {
     let bytes = size_of::<(PartitionId, Records)>() + 8 + 2 * 9;
     assert!(bytes <= 300, "{bytes}");
     let moments = Denials::MOMENTS * size_of::<Option<Timestamp>>();
-    assert!(bytes * Guard::DENIAL_CACHE + moments <= 5_000_000);
+    assert!(bytes * Terms::default().denial_cache + moments <= 5_000_000);
 }
 
 /// What happens in a world, one after the other.

@@ -38,7 +38,7 @@ use self::{
     block::Block,
     holding::{Holding, Step, Verdict, Verdicts},
 };
-use super::{Asked, Deciding, Guard, Settling, Waiting};
+use super::{Asked, Deciding, Guard, Place, Settling, Waiting};
 use crate::{
     bounded_map::BoundedMap,
     clock::{Clock, Timestamp},
@@ -69,6 +69,9 @@ pub(super) fn decide(guard: &Arc<Guard>, plan: Plan, terms: BlockTerms) -> Decid
     if let Some(decision) = guard.unit_leases.0.spend(&plan) {
         return Deciding::Decided(decision);
     }
+    if guard.places.are_taken() {
+        return guard.without_store(Some(plan), &guard.places.overloaded());
+    }
     // Nobody could give back what is not spent.
     if Handle::try_current().is_err() {
         return guard.ask(plan, guard.deadline);
@@ -94,7 +97,10 @@ async fn decide_by_store(guard: Arc<Guard>, plan: Plan, terms: BlockTerms) -> De
         }
         Step::Wait(verdict) => verdict,
     };
-    match timeout_at(deadline, verdict).await {
+    let place = Place::take(&guard);
+    let verdict = timeout_at(deadline, verdict).await;
+    drop(place);
+    match verdict {
         Ok(Ok(Verdict::Decided(decision))) => decision,
         Ok(Ok(Verdict::Failed(error))) => guard.without_store(Some(plan), &error).decided().await,
         // The runtime of the task that took the block has ended.

@@ -408,6 +408,7 @@ async fn unless_all_have_gone<T>(call: impl Future<Output = T>, answers: &mut [o
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a server takes its time")]
 mod tests {
     use std::sync::Mutex;
 
@@ -515,7 +516,7 @@ mod tests {
 
     /// 1 500 a second, as they come: most often one or two in a millisecond, and a burst now and then.
     fn usual(milli: u64) -> usize {
-        usize::from(milli % 2 == 0) + 1 + if milli % 100 == 0 { 20 } else { 0 }
+        1 + usize::from(milli.is_multiple_of(2)) + if milli.is_multiple_of(100) { 20 } else { 0 }
     }
 
     const fn millis(millis: u64) -> Duration {

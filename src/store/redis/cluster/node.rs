@@ -144,3 +144,25 @@ impl CircuitLog for NodeLog {
         telemetry::node_back(&self.address, refused);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends it without an answer, long after its beginning.
+    fn give_up(mut attempt: Attempt) {
+        attempt.since = Timestamp::default();
+    }
+
+    #[test]
+    fn a_node_that_has_answered_others_meanwhile_is_asked_on() {
+        let breaker = Breaker::new(Clock::system(), Arc::new(NodeLog::new("node")));
+        let attempts = || -> Vec<_> { (0..10).filter_map(|_| Attempt::start(&breaker)).collect() };
+        let late = attempts();
+        Attempt::start(&breaker).unwrap().end(None);
+        late.into_iter().for_each(give_up);
+        assert!(breaker.is_closed());
+        attempts().into_iter().for_each(give_up);
+        assert!(!breaker.is_closed());
+    }
+}
