@@ -16,6 +16,8 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct SharedConnection {
     connection: MultiplexedConnection,
+    /// Whether each command is preceded by `ASKING`.
+    is_asking: bool,
     health: Arc<Health>,
 }
 
@@ -108,6 +110,7 @@ impl SharedConnection {
     pub(super) fn new(connection: MultiplexedConnection, generation: Option<(Generation, u64)>) -> Self {
         Self {
             connection,
+            is_asking: false,
             health: Arc::new(Health {
                 opened: Clock::system().now(),
                 generation,
@@ -118,6 +121,15 @@ impl SharedConnection {
 
     pub(super) fn is_broken(&self) -> bool {
         self.health.is_broken()
+    }
+
+    /// The same connection for calls about a slot that is being moved to this node, which has sent nobody for it yet: it
+    /// decides about what has arrived already, and about what is new.
+    pub(super) fn asking(self) -> Self {
+        Self {
+            is_asking: true,
+            ..self
+        }
     }
 
     /// Gives the connection up because a reply on it was not that of its call: bytes were lost, and all further replies may
@@ -134,11 +146,12 @@ impl SharedConnection {
             since: Clock::system().now(),
             is_answered: false,
         };
-        let reply = self
-            .connection
-            .send_packed_command(command)
-            .await
-            .and_then(Value::extract_error);
+        let reply = if self.is_asking {
+            send_after_asking(&mut self.connection, command).await
+        } else {
+            self.connection.send_packed_command(command).await
+        };
+        let reply = reply.and_then(Value::extract_error);
         in_flight.answered();
         if let Err(error) = &reply {
             // A server that has become a replica keeps its connections, and none of them is of use any more.
@@ -150,6 +163,16 @@ impl SharedConnection {
         }
         reply
     }
+}
+
+/// `ASKING` is about the next command only, so that both are written at once: no other call may come in between.
+async fn send_after_asking(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
+    let mut both = ::redis::pipe();
+    both.cmd("ASKING").add_command(command.clone());
+    let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
+    replies
+        .pop()
+        .ok_or_else(|| (ErrorKind::Parse, "a reply is missing").into())
 }
 
 /// What an error of the `redis` crate means for the next call.

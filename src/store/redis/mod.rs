@@ -86,14 +86,21 @@ use crate::{
 ///
 /// A node that does not answer costs only those whose slots it has: each node has a circuit breaker of its own, which
 /// opens after five failures in a row. Until then each request waits for the node up to its deadline, and afterwards
-/// none does; one at a time tries, every 50 to 500 ms. The breaker of the layer stays closed. A call is repeated once, on
-/// another node, when the reply proves that it was not carried out: `MOVED`, and `LOADING` or `READONLY` if somebody else
-/// has the slot by now. While a slot is moved by hand (`MIGRATING`), those of its keys that have left, or were never
-/// there, are answered with `ASK` or `TRYAGAIN`, which counts as a failure: requests about them pass uncounted (or as the
-/// [`FailureMode`](crate::FailureMode) says) until the slot has arrived. What was counted moves with the keys.
+/// none does; one at a time tries, every 50 to 500 ms. The breaker of the layer stays closed. A call is repeated on
+/// another node when the reply proves that it was not carried out: `MOVED`, and `LOADING` or `READONLY` if another node
+/// has the slot by now.
+///
+/// While a slot is moved (`MIGRATING`), what was counted moves with the keys, and all goes on: a node that does not have
+/// a key any more, or has never had it, answers with `ASK`, and the call follows to the node that imports the slot, with
+/// `ASKING` before it. This holds for decisions, settlements, renewed and released slots, and resets. The exception are
+/// partitions with several keys: those that have a sliding window log, or a limit of concurrent requests. A call needs
+/// all keys of its partition on one node, and the importing node answers `TRYAGAIN` as long as one of them is not there.
+/// The call is tried again, 3 to 96 ms later, within the deadline of the layer and for two seconds at most. A key of the
+/// partition that does not exist keeps the call waiting until the slot has arrived, and what is not decided by
+/// then passes uncounted (or as the [`FailureMode`](crate::FailureMode) says).
 ///
 /// With `cluster-require-full-coverage yes`, the default of Redis, all nodes refuse to work when one slot is lost; set it to
-/// `no`. The clocks of the nodes need not agree. A user of the ACL needs `CLUSTER|SLOTS`, too.
+/// `no`. The clocks of the nodes need not agree. A user of the ACL needs `CLUSTER|SLOTS` and `ASKING`, too.
 ///
 /// # Sentinel
 ///

@@ -6,6 +6,7 @@
 //! it has, and a call that is given up is gone.
 
 mod node;
+mod redirection;
 mod slots;
 
 use std::{
@@ -23,6 +24,7 @@ use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::timeout};
 pub(super) use self::{node::Ready, slots::slot};
 use self::{
     node::{Attempt, Node, NodeLog},
+    redirection::{Redirection, Redirections},
     slots::{Range, SlotMap},
 };
 use super::{
@@ -102,24 +104,31 @@ impl Cluster {
         self.connect(node).await
     }
 
-    /// Sends a call; once more where the reply says who has the slot by now, or where that is known meanwhile. What was
+    /// Sends a call; again where the reply says who has the slot by now, or where that is known meanwhile. What was
     /// answered like that was not carried out.
     pub(super) async fn send(self: &Arc<Self>, ready: Ready, call: &Call) -> Result<Reply, StoreError> {
-        let asked = Arc::clone(&ready.node);
-        let error = match finish(ready, call).await {
-            Ok(reply) => return Ok(reply),
-            Err(error) => error,
-        };
-        let other = self.place_after(&asked, slot(call.key()), &error);
-        let error = store_error(error);
-        if error.opens_circuit() {
-            self.look_again();
+        let slot = slot(call.key());
+        let (mut ready, mut redirections) = (ready, Redirections::default());
+        loop {
+            let asked = Arc::clone(&ready.node);
+            let error = match finish(ready, call).await {
+                Ok(reply) => return Ok(reply),
+                Err(error) => error,
+            };
+            let redirection = self.redirection(&asked, slot, &error);
+            let error = store_error(error);
+            // A slot that is being moved belongs to whom it has belonged.
+            let is_moving = matches!(redirection, Some(Redirection::Asking(_) | Redirection::Later));
+            if error.opens_circuit() && !is_moving {
+                self.look_again();
+            }
+            ready = match redirections.follow(redirection).await {
+                Some(Redirection::Owner(node)) => self.connect(&node).await?,
+                Some(Redirection::Asking(node)) => self.connect(&node).await?.asking(),
+                Some(Redirection::Later) => self.get(slot).await?,
+                None => return Err(error),
+            };
         }
-        let Some(other) = other else {
-            return Err(error);
-        };
-        let ready = self.connect(&other).await?;
-        finish(ready, call).await.map_err(store_error)
     }
 
     async fn connect(self: &Arc<Self>, node: &Arc<Node>) -> Result<Ready, StoreError> {
@@ -127,29 +136,52 @@ impl Cluster {
         node.connect().await.inspect_err(|_| self.look_again())
     }
 
-    /// Who has the slot, if the node that was asked has proved that it did nothing because it is not the one.
-    fn place_after(&self, asked: &Arc<Node>, slot: u16, error: &RedisError) -> Option<Arc<Node>> {
+    /// Where a call goes next, if the node that was asked has proved that it did nothing because it is not the one.
+    fn redirection(&self, asked: &Arc<Node>, slot: u16, error: &RedisError) -> Option<Redirection> {
+        let address = || {
+            let (redirect, _) = error.redirect_node()?;
+            slots::address(redirect, &asked.host)
+        };
         match code(error)? {
             "MOVED" => {
-                let (redirect, _) = error.redirect_node()?;
-                let (host, port) = slots::address(redirect, &asked.host)?;
-                Some(self.moved(slot, host, port))
+                let (host, port) = address()?;
+                Some(Redirection::Owner(self.moved(slot, host, port)))
             }
+            "ASK" => {
+                let (host, port) = address()?;
+                Some(Redirection::Asking(self.importing(host, port)))
+            }
+            "TRYAGAIN" => Some(Redirection::Later),
             "LOADING" | "READONLY" => {
                 let map = self.map.load();
                 let owner = map.as_ref()?.owner(slot)?;
-                (!Arc::ptr_eq(owner, asked)).then(|| Arc::clone(owner))
+                (!Arc::ptr_eq(owner, asked)).then(|| Redirection::Owner(Arc::clone(owner)))
             }
             _ => None,
         }
     }
 
     fn moved(&self, slot: u16, host: String, port: u16) -> Arc<Node> {
+        self.with_node(host, port, |map, node| map.assign(slot, slot, node))
+    }
+
+    /// The node of this address. A node that gets its first slots just now is not on the map yet.
+    fn importing(&self, host: String, port: u16) -> Arc<Node> {
+        let known = self.map.load().as_ref().and_then(|map| map.node(&host, port).cloned());
+        known.unwrap_or_else(|| {
+            self.with_node(host, port, |map, node| {
+                map.add(node);
+            })
+        })
+    }
+
+    /// Changes the map in something that is about the node of this address.
+    fn with_node(&self, host: String, port: u16, change: impl FnOnce(&mut SlotMap, &Arc<Node>)) -> Arc<Node> {
         let _look = self.look();
         let mut map = self.map.load_full().map_or_else(SlotMap::new, |map| (*map).clone());
         let known = map.node(&host, port).cloned();
         let node = known.unwrap_or_else(|| self.node(host, port));
-        map.assign(slot, slot, &node);
+        change(&mut map, &node);
         self.map.store(Some(Arc::new(map)));
         node
     }

@@ -69,6 +69,16 @@ pub(in super::super) struct Ready {
     pub(super) attempt: Attempt,
 }
 
+impl Ready {
+    /// The same for a slot that is being moved to this node.
+    pub(super) fn asking(self) -> Self {
+        Self {
+            connection: self.connection.asking(),
+            ..self
+        }
+    }
+}
+
 /// Something that a breaker has let through. It has failed if it is given up without an answer.
 pub(super) struct Attempt {
     breaker: Breaker,

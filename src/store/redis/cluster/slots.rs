@@ -118,14 +118,19 @@ impl SlotMap {
         self.nodes.iter().find(|node| node.host == host && node.port == port)
     }
 
-    /// From now on this node has these slots. Nodes beyond what a cluster can have are not believed.
-    pub(super) fn assign(&mut self, first: u16, last: u16, node: &Arc<Node>) {
+    /// The place of a node, which may have no slots yet. Nodes beyond what a cluster can have are not believed.
+    pub(super) fn add(&mut self, node: &Arc<Node>) -> Option<usize> {
         let known = self.nodes.iter().position(|other| Arc::ptr_eq(other, node));
         let place = known.unwrap_or(self.nodes.len());
         if place == self.nodes.len() && place < Self::MOST_NODES {
             self.nodes.push(Arc::clone(node));
         }
-        if place < self.nodes.len()
+        (place < self.nodes.len()).then_some(place)
+    }
+
+    /// From now on this node has these slots.
+    pub(super) fn assign(&mut self, first: u16, last: u16, node: &Arc<Node>) {
+        if let Some(place) = self.add(node)
             && let Some(owners) = self.owners.get_mut(usize::from(first)..=usize::from(last))
         {
             owners.fill(place as u16 + 1);
