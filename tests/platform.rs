@@ -369,6 +369,8 @@ async fn without_the_token_there_are_no_administrators() {
     let without = Platform::with(server, 7, file.clone(), None).await;
     let empty = Platform::with(server, 8, file, Some("")).await;
 
+    // Each guess from another address, so that none is rejected for the others.
+    let mut addresses = (1..=255).map(|host| SocketAddr::from(([198, 51, 100, host], 50_000)));
     for (method, path) in [
         (Method::GET, "/admin/rules"),
         (Method::POST, "/admin/rules"),
@@ -388,7 +390,8 @@ async fn without_the_token_there_are_no_administrators() {
                 Some(&format!("Bearer {TOKEN}x")),
                 Some(&format!("Bearer {}", &TOKEN[1..])),
             ] {
-                let mut request = platform.request(method.clone(), path);
+                let request = Request::builder().method(method.clone()).uri(path);
+                let mut request = request.extension(ConnectInfo(addresses.next().unwrap()));
                 if let Some(told) = told {
                     request = request.header("authorization", told);
                 }
@@ -403,6 +406,37 @@ async fn without_the_token_there_are_no_administrators() {
         }
     }
     assert_eq!(platform.get("/", "premium-nobody").await.left()[0].1, 99);
+}
+
+#[tokio::test]
+async fn an_address_that_guesses_the_token_is_rejected_after_ten_guesses_and_others_are_not() {
+    let platform = Platform::start(shared_server(), 16).await;
+    let ask = async |host: u8, token: &str| {
+        let request = Request::get("/admin/rules").header("authorization", format!("Bearer {token}"));
+        let request = request.extension(ConnectInfo(SocketAddr::from(([203, 0, 113, host], 50_000))));
+        send(&platform.app, request.body(Body::empty()).unwrap()).await
+    };
+    for guess in 1..=300 {
+        let answer = ask(1, &format!("guess-{guess}")).await;
+        let wait = answer
+            .headers
+            .get("retry-after")
+            .map(|wait| wait.to_str().unwrap().parse::<u64>().unwrap());
+        let rejected = (StatusCode::TOO_MANY_REQUESTS, true);
+        let expected = if guess <= 10 {
+            (StatusCode::NOT_FOUND, false)
+        } else {
+            rejected
+        };
+        let seen = (answer.status, wait.is_some_and(|wait| (1..=360).contains(&wait)));
+        assert_eq!(seen, expected, "guess {guess}: {wait:?}");
+    }
+    // The right token would tell a guesser that it is right.
+    assert_eq!(ask(1, TOKEN).await.status, StatusCode::TOO_MANY_REQUESTS);
+    for _ in 0..30 {
+        assert_eq!(ask(2, TOKEN).await.status, StatusCode::OK);
+    }
+    assert_eq!(ask(2, "guess").await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

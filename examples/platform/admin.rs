@@ -6,12 +6,17 @@ use axum::{
     Json, Router,
     extract::{Path, Request, State},
     http::{HeaderName, StatusCode, header},
-    middleware,
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
     routing::{get, post},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tower_quota::{Access, AccessList, AdminHandle, Decision, StoreError, TierCache, ToPartitionKey};
+use subtle::ConstantTimeEq;
+use tower_quota::{
+    Access, AccessList, ActualCost, AdminHandle, ConfigError, Decision, MemoryStore, QuotaPolicy, RateLimitLayer,
+    StoreError, TierCache, ToPartitionKey, key,
+};
 
 use super::{
     rules::RuleBook,
@@ -29,29 +34,55 @@ pub(crate) struct Admin {
 
 type Failure = (StatusCode, String);
 
-pub(crate) fn router<S>(admin: Admin) -> Router<S> {
-    Router::new()
+pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
+    let router = Router::new()
         .route("/rules", get(rules).post(replace_rules))
         .route("/switch/{position}", post(switch))
         .route("/users/{id}", get(user).delete(reset_user))
         .route("/users/{id}/grant", post(grant))
         .route("/block", post(block).delete(unblock))
         .fallback(|| async { StatusCode::NOT_FOUND })
-        .layer(middleware::map_request_with_state(admin.clone(), authorize))
-        .with_state(admin)
+        .layer(middleware::from_fn_with_state(admin.clone(), authorize))
+        .layer(wrong_tokens()?)
+        .with_state(admin);
+    Ok(router)
 }
 
-/// Whoever lacks the token is not told which routes there are.
+/// Ten wrong tokens an hour from one address; the right one costs nothing.
 ///
-/// What is needed is a token that nobody guesses (`openssl rand -hex 32`), TLS, and a network that only administrators
-/// reach. A comparison in constant time is not: this one's few nanoseconds are lost in what a request takes.
-async fn authorize(State(admin): State<Admin>, request: Request) -> Result<Request, StatusCode> {
-    let token = admin.token.filter(|token| !token.is_empty());
-    let bearer = token.map(|token| format!("Bearer {token}"));
-    let told = request.headers().get(header::AUTHORIZATION);
-    match (bearer, told) {
-        (Some(bearer), Some(told)) if *told == bearer => Ok(request),
-        _ => Err(StatusCode::NOT_FOUND),
+/// After ten, this address is rejected whichever token it sends: if the right one passed, guesses could go on. Other
+/// addresses are not concerned. Each instance counts for itself, in memory: administrators are needed most when Redis is
+/// down.
+fn wrong_tokens() -> Result<RateLimitLayer, ConfigError> {
+    RateLimitLayer::builder(MemoryStore::new())
+        .scope("platform-admin")
+        .key(key::client_ip())
+        .policy(QuotaPolicy::per_hour("wrong-tokens", 10).hidden())
+        .build()
+}
+
+/// A client without the token is not told which routes there are.
+///
+/// What is needed beside it is a token that nobody guesses (`openssl rand -hex 32`), TLS, and a network that only
+/// administrators reach.
+async fn authorize(State(admin): State<Admin>, request: Request, next: Next) -> Response {
+    if !admin.trusts(&request) {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(ActualCost(0));
+    response
+}
+
+impl Admin {
+    /// In a time that says nothing about the token but its length.
+    fn trusts(&self, request: &Request) -> bool {
+        let token = self.token.as_ref().filter(|token| !token.is_empty());
+        let told = request.headers().get(header::AUTHORIZATION);
+        token.zip(told).is_some_and(|(token, told)| {
+            let bearer = format!("Bearer {token}");
+            bearer.as_bytes().ct_eq(told.as_bytes()).into()
+        })
     }
 }
 

@@ -15,6 +15,8 @@
 //! curl -H 'authorization: Bearer secret' http://127.0.0.1:3000/admin/users/alice
 //! ```
 //!
+//! An address that sends ten wrong tokens in an hour is rejected with 429.
+//!
 //! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
 //!
 //! `REDIS_URL` says where Redis is, by default `redis://127.0.0.1/`; `RULES` is the path of the rules; without
@@ -119,6 +121,6 @@ pub(crate) async fn app(settings: Settings, page: PrometheusHandle) -> Result<Ro
 
     // Outside of the limits. In production both belong on a port that clients do not reach.
     Ok(service
-        .nest("/admin", admin::router(admin))
+        .nest("/admin", admin::router(admin)?)
         .route("/metrics", get(async move || page.render())))
 }
