@@ -1,8 +1,9 @@
-.PHONY: help test bench soak
+.PHONY: help test bench outages soak
 
 help:
 	@echo 'make test   format, lints, documentation, examples, all tests, every feature alone, minimum Rust version'
 	@echo 'make bench  the benchmarks'
+	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less'
 	@echo
 	@echo 'All need a Redis or Valkey server and start it themselves. scripts/redis-server finds it: REDIS_SERVER,'
@@ -13,6 +14,9 @@ test:
 
 bench:
 	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo bench --all-features
+
+outages:
+	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --release --all-features --test figures
 
 soak:
 	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --all-features --test soak

@@ -15,6 +15,8 @@ mod support;
 mod callers;
 #[path = "outages/fault.rs"]
 mod fault;
+#[path = "outages/happening.rs"]
+mod happening;
 #[path = "outages/harness.rs"]
 mod harness;
 #[path = "outages/history.rs"]
@@ -59,33 +61,6 @@ const GROWTH_OF_PROCESS: u64 = 32 << 20;
 /// What Redis may grow by: buffers of connections, and some hundred callers of probes, at 120 bytes each.
 const GROWTH_OF_REDIS: u64 = 4 << 20;
 
-const FAULTS: [Fault; 24] = [
-    Fault::KilledAndEmpty,
-    Fault::Stopped,
-    Fault::Blocked,
-    Fault::Busy,
-    Fault::ClientPauseAll,
-    Fault::ClientPauseWrite,
-    Fault::ClientsKilled,
-    Fault::Delayed(Duration::from_millis(10)),
-    Fault::Delayed(Duration::from_millis(100)),
-    Fault::Cut,
-    Fault::CutInsideReplies,
-    Fault::Reset,
-    Fault::Refused,
-    Fault::Swallowed,
-    Fault::RepliesSwallowed,
-    Fault::RequestsSwallowed,
-    Fault::OneInstanceAlone,
-    Fault::ScriptFlush,
-    Fault::FlushAll,
-    Fault::OutOfMemory,
-    Fault::Replica,
-    Fault::ReplicaWithoutData,
-    Fault::WrongPassword,
-    Fault::NoPermission,
-];
-
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
@@ -104,7 +79,7 @@ async fn main() {
     while start.elapsed() < Duration::from_secs(seconds) {
         let next = Instant::now() + PERIOD;
         sleep(PERIOD / 20).await;
-        let fault = FAULTS[(scrambled(seed + u64::from(round)) % FAULTS.len() as u64) as usize];
+        let fault = Fault::ALL[(scrambled(seed + u64::from(round)) % Fault::ALL.len() as u64) as usize];
         suffer(&scene, fault).await;
         let memory = Memory::now(&scene);
         println!(

@@ -34,17 +34,17 @@ mod callers;
 mod conclusions;
 mod failed_connections;
 mod find;
-mod generator;
+pub(crate) mod generator;
 mod instances;
 mod measure;
-mod options;
+pub(crate) mod options;
 mod outage;
-mod progress;
+pub(crate) mod progress;
 mod report;
 mod server;
 #[path = "../../tests/support/mod.rs"]
 pub(crate) mod support;
-mod tally;
+pub(crate) mod tally;
 pub(crate) mod users;
 
 use std::{env, error::Error, process::ExitCode};

@@ -18,6 +18,16 @@ async fn a_server_out_of_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_saves_fail() {
+    run(Fault::NotSaved).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_loads_its_data() {
+    run(Fault::Loading).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_has_become_a_replica() {
     run(Fault::Replica).await;
 }

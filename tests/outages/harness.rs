@@ -8,7 +8,7 @@ use std::{
 
 use futures_util::future::join_all;
 use tokio::{
-    runtime::Handle,
+    runtime::{self, Handle, Runtime},
     task::block_in_place,
     time::{sleep, timeout},
 };
@@ -34,6 +34,8 @@ const PERMISSIONS: &str = "+eval +evalsha +time +get +set +setrange +del +zadd +
 pub struct Scene {
     server: RedisServer,
     pub proxies: Vec<Proxy>,
+    /// Of the proxies, which have their turn also when the instances do not.
+    outside: Option<Runtime>,
     pub clients: Vec<Client>,
     pub record: Record,
     probes: AtomicU64,
@@ -66,9 +68,14 @@ impl Scene {
     pub async fn with_server_down() -> Self {
         let server = block_in_place(RedisServer::start);
         block_in_place(|| server.kill());
+        let outside = runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let (mut proxies, mut clients, record) = (vec![], vec![], Record::default());
         for instance in 0..INSTANCES {
-            let proxy = Proxy::start(server.port()).await;
+            let proxy = outside.spawn(Proxy::start(server.port())).await.unwrap();
             let url = proxy.url().replace("redis://", "redis://limits:secret@");
             clients.push(Client::new(instance, &url, &record));
             proxies.push(proxy);
@@ -76,6 +83,7 @@ impl Scene {
         Self {
             server,
             proxies,
+            outside: Some(outside),
             clients,
             record,
             probes: AtomicU64::new(0),
@@ -129,6 +137,12 @@ impl Scene {
             })
             .await;
         }
+    }
+
+    /// A request of a quiet caller through each instance.
+    pub async fn ask_all(&self) {
+        let caller = Caller::of_chapter(Kind::Quiet, self.record.chapter(), 0);
+        join_all(self.clients.iter().map(|client| client.ask(caller))).await;
     }
 
     pub async fn reset(&self) {
@@ -186,6 +200,29 @@ impl Scene {
         if timeout(HANG / 10, until(is_right)).await.is_err() {
             panic!("{} charged: {:?}", last.0, last.1);
         }
+    }
+
+    /// Sends requests whose callers are gone within two milliseconds, for so long. Each that has asked is charged once.
+    /// Returns how many have asked, and how many were charged, which come to be the same.
+    pub async fn cancel_requests(&self, time: Duration) -> (u64, u64) {
+        let caller = Caller::new(Kind::Ledger, u64::MAX - self.probes.fetch_add(1, Ordering::Relaxed));
+        let (end, mut asked) = (Instant::now() + time, 0);
+        while Instant::now() < end {
+            let after = |turn: u64| Duration::from_micros(100 * turn);
+            let sent = self
+                .clients
+                .iter()
+                .flat_map(|client| (0..20).map(move |turn| client.cancel(caller, after(turn))));
+            asked += join_all(sent).await.into_iter().filter(|asked| *asked).count() as u64;
+            sleep(Duration::from_millis(5)).await;
+        }
+        let mut charged = 0;
+        let is_right = async || {
+            charged = LEDGER - self.remaining(caller).await;
+            charged == asked
+        };
+        let _ = timeout(HANG / 10, until(is_right)).await;
+        (asked, charged)
     }
 
     pub async fn assert_no_slot_is_held(&self) {
@@ -247,11 +284,18 @@ impl Scene {
             let attempts: Vec<_> = proxy.accepted().into_iter().filter(|at| time.contains(at)).collect();
             let within_a_second = |from: &Instant| {
                 let second = *from..*from + Duration::from_secs(1);
-                attempts.iter().filter(|at| second.contains(at)).count()
+                attempts.iter().filter(|at| second.contains(*at)).count()
             };
             attempts.iter().map(within_a_second).max().unwrap_or(0)
         };
         self.proxies.iter().map(most).max().unwrap_or(0)
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // Inside of another runtime, nothing may wait for its end.
+        self.outside.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
 

@@ -22,7 +22,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Decision, Outcome, Plan, RateLimitLayer, RedisStore, Settlement, Store, StoreFuture, key,
+    AcquireFuture, ActualCost, Decision, Outcome, Plan, RateLimitLayer, RedisStore, Settlement, Store, StoreErrorKind,
+    StoreFuture, key,
 };
 
 use super::{
@@ -59,6 +60,11 @@ tokio::task_local! {
     static CALL: Call;
 }
 
+/// Nothing is noted of a decision that goes on without its request.
+fn note(what: impl FnOnce(&Call)) {
+    let _ = CALL.try_with(what);
+}
+
 /// Notes which requests ask the store, and what it says.
 #[derive(Debug)]
 struct Watched {
@@ -68,12 +74,17 @@ struct Watched {
 
 impl Store for Watched {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
-        CALL.with(|call| call.store_was_asked.set(true));
+        note(|call| call.store_was_asked.set(true));
         let (answer, record) = (self.store.acquire(plan), self.record.clone());
         AcquireFuture::boxed(async move {
             let answer = answer.await;
-            if let Err(error) = &answer {
-                CALL.with(|call| call.store_has_failed.set(true));
+            // Overloaded says early what a missed deadline would say later.
+            if let Some(error) = answer
+                .as_ref()
+                .err()
+                .filter(|error| error.kind() != StoreErrorKind::Overloaded)
+            {
+                note(|call| call.store_has_failed.set(true));
                 record.failed(error.kind());
             }
             answer
@@ -135,6 +146,16 @@ impl Client {
         self.record.end(entry, counts.fate(), remaining(caller, &decision));
         self.record.count(caller, counts, waited);
         outcome
+    }
+
+    /// Sends a request whose caller is gone after this time, and says whether the store was asked.
+    pub async fn cancel(&self, caller: Caller, after: Duration) -> bool {
+        self.record.begin(self.instance, caller);
+        let asking = async {
+            let _ = timeout(after, self.send(caller, Stopwatch::start())).await;
+            CALL.with(|call| call.store_was_asked.get())
+        };
+        CALL.scope(Call::default(), asking).await
     }
 
     async fn send(&self, caller: Caller, asked: Stopwatch) -> (Decision, Counts, Duration) {

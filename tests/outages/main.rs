@@ -10,13 +10,19 @@
     clippy::disallowed_methods,
     reason = "servers fail in real time, not in that of a test"
 )]
+#![allow(dead_code, reason = "the soak and the figures use the rest")]
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
 
 #[path = "../support/mod.rs"]
 mod support;
 
+#[path = "../support/load.rs"]
+#[allow(dead_code, reason = "every program that includes this module uses a part of it")]
+mod quota;
+
 mod callers;
 mod fault;
+mod happening;
 mod harness;
 mod history;
 mod load;
@@ -25,5 +31,7 @@ mod record;
 mod scenario;
 
 mod data;
+mod names;
+mod own;
 mod servers;
 mod ways;

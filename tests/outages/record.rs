@@ -70,6 +70,7 @@ struct Seen {
     history: Vec<Event>,
     chapter: u64,
     began: Instant,
+    last_uncounted: Option<Instant>,
 }
 
 impl Default for Seen {
@@ -81,6 +82,7 @@ impl Default for Seen {
             history: Vec::new(),
             chapter: 0,
             began: Instant::now(),
+            last_uncounted: None,
         }
     }
 }
@@ -156,6 +158,11 @@ impl Record {
         }
     }
 
+    /// When the last request passed that was not counted.
+    pub fn last_uncounted(&self) -> Option<Instant> {
+        self.lock().last_uncounted
+    }
+
     pub fn chapter(&self) -> u64 {
         self.lock().chapter
     }
@@ -168,6 +175,9 @@ impl Record {
         let mut seen = self.lock();
         *seen.by_caller.entry(caller).or_default() += counts;
         seen.totals.counts += counts;
+        if counts.undecided + counts.unasked > 0 {
+            seen.last_uncounted = Some(Instant::now());
+        }
         seen.totals.longest_wait = seen.totals.longest_wait.max(waited);
     }
 

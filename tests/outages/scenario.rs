@@ -20,13 +20,20 @@ pub async fn run(fault: Fault) {
     let before = scene.resources().await;
     let load = Load::start(&scene.clients);
     sleep(Duration::from_millis(200)).await;
-    suffer(&scene, fault).await;
+    let _ = suffer(&scene, fault).await;
     load.stop().await;
     rest(&scene, before).await;
 }
 
+/// What a fault has done.
+#[derive(Debug)]
+pub struct Suffered {
+    pub during: Totals,
+    pub held_after: Duration,
+}
+
 /// One fault, until limits hold again.
-pub async fn suffer(scene: &Scene, fault: Fault) {
+pub async fn suffer(scene: &Scene, fault: Fault) -> Suffered {
     let began = Instant::now();
     scene.record.take_totals();
     fault.happen(scene).await;
@@ -47,6 +54,7 @@ pub async fn suffer(scene: &Scene, fault: Fault) {
     let most = SLOTS * (1 + fault.losses());
     assert!(during.most_inside <= most, "{} inside", during.most_inside);
     scene.close_chapter(fault.losses()).await;
+    Suffered { during, held_after }
 }
 
 fn assert_effect(effect: Effect, during: &Totals) {
@@ -64,6 +72,8 @@ fn assert_effect(effect: Effect, during: &Totals) {
         Effect::LosesWhatWasUnderWay => undecided > 0 && stays_closed && only(&[StoreErrorKind::Unreachable]),
         Effect::SomeUndecided => undecided > 0 && only(&[]),
         Effect::CircuitOpens => unasked > undecided,
+        Effect::StaysClosed => unasked == 0 && only(&[]),
+        Effect::LosesReplies => only(&[StoreErrorKind::Unreachable, StoreErrorKind::Unavailable]),
         Effect::Rejects => undecided > 0 && stays_closed && only(&[StoreErrorKind::Rejected]),
     };
     assert!(is_as_expected, "{effect:?}");

@@ -48,6 +48,16 @@ async fn a_server_that_closes_all_connections_again_and_again() {
     run(Fault::ClientsKilled).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_closes_idle_connections_under_load() {
+    run(Fault::ClosedWhenIdle).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_connections_others_have_taken() {
+    run(Fault::Full).await;
+}
+
 /// L8, L9
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_not_there_yet_when_the_service_starts() {

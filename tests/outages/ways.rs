@@ -10,6 +10,25 @@ async fn a_way_that_takes_20_ms_there_and_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_takes_40_ms_there_and_back() {
+    run(Fault::Delayed(Duration::from_millis(20))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_takes_25_to_35_ms_there_and_back() {
+    run(Fault::Jittered(
+        Duration::from_micros(12_500),
+        Duration::from_micros(17_500),
+    ))
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_way_that_loses_bytes_of_replies() {
+    run(Fault::BytesLost).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_way_that_takes_200_ms_there_and_back() {
     run(Fault::Delayed(Duration::from_millis(100))).await;
 }

@@ -1,8 +1,9 @@
 use std::{
+    hash::{BuildHasher, RandomState},
     net::Ipv4Addr,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -25,6 +26,8 @@ pub enum Mode {
     Forward,
     /// Everything is passed on, in its order, this much later in each direction.
     Delay(Duration),
+    /// The same, later by chance: between these two for each piece, in each direction.
+    Jitter(Duration, Duration),
     /// Connections are accepted and stay open, nothing is passed on in either direction. What is swallowed is lost.
     Swallow,
     /// The same in one direction only: the server hears everything, its clients hear nothing.
@@ -72,6 +75,8 @@ pub struct Proxy {
     mode: watch::Sender<Mode>,
     accepted: Arc<Mutex<Vec<Instant>>>,
     ends_with_reset: Arc<AtomicBool>,
+    /// How many bytes of replies are still to be lost.
+    losing: Arc<AtomicUsize>,
     cut: mpsc::UnboundedSender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -85,11 +90,13 @@ impl Proxy {
         let (cut, cut_receiver) = mpsc::unbounded_channel();
         let accepted = Arc::default();
         let ends_with_reset = Arc::default();
+        let losing = Arc::default();
         let serving = Serving {
             target_port,
             mode: mode_receiver,
             accepted: Arc::clone(&accepted),
             ends_with_reset: Arc::clone(&ends_with_reset),
+            losing: Arc::clone(&losing),
         };
         let task = tokio::spawn(serving.run(listener, cut_receiver));
         Self {
@@ -97,6 +104,7 @@ impl Proxy {
             mode,
             accepted,
             ends_with_reset,
+            losing,
             cut,
             task,
         }
@@ -113,6 +121,12 @@ impl Proxy {
     /// From now on; see [`Mode`] for what it means to connections that are open.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.send_replace(mode);
+    }
+
+    /// The next so many bytes of replies are lost, whichever connection they are for; what follows them is passed on.
+    /// With 0, what is still to be lost is passed on, too.
+    pub fn lose_replies(&self, bytes: usize) {
+        self.losing.store(bytes, Ordering::SeqCst);
     }
 
     /// Closes all connections that are open and leaves the mode as it is. They are closed when this returns.
@@ -152,6 +166,7 @@ struct Serving {
     mode: watch::Receiver<Mode>,
     accepted: Arc<Mutex<Vec<Instant>>>,
     ends_with_reset: Arc<AtomicBool>,
+    losing: Arc<AtomicUsize>,
 }
 
 impl Serving {
@@ -197,11 +212,12 @@ impl Serving {
         let (from_client, to_client) = client.stream.split();
         let (from_server, to_server) = server.split();
         let down = async {
-            copy(from_server, to_client, Way::Replies, &self.mode).await;
+            copy(from_server, to_client, Way::Replies, &self.mode, &self.losing).await;
             server_ended.await;
         };
+        let nothing = AtomicUsize::new(0);
         tokio::select! {
-            () = copy(from_client, to_server, Way::Requests, &self.mode) => {}
+            () = copy(from_client, to_server, Way::Requests, &self.mode, &nothing) => {}
             () = down => {}
         }
     }
@@ -221,10 +237,10 @@ impl Drop for Connection {
     }
 }
 
-async fn copy(from: ReadHalf<'_>, to: WriteHalf<'_>, way: Way, mode: &watch::Receiver<Mode>) {
+async fn copy(from: ReadHalf<'_>, to: WriteHalf<'_>, way: Way, mode: &watch::Receiver<Mode>, losing: &AtomicUsize) {
     let (queue, queued) = mpsc::channel(1_024);
     let read = async {
-        read(from, queue, way, mode).await;
+        read(from, queue, way, mode, losing).await;
         // What is on its way arrives.
         std::future::pending().await
     };
@@ -239,11 +255,18 @@ async fn read(
     queue: mpsc::Sender<(Option<Instant>, Vec<u8>)>,
     way: Way,
     mode: &watch::Receiver<Mode>,
+    losing: &AtomicUsize,
 ) {
     let mut passed = 0;
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let mode = *mode.borrow();
+        let lost = lose(losing, length);
+        buffer.copy_within(lost..length, 0);
+        let length = length - lost;
+        if length == 0 {
+            continue;
+        }
         if mode.swallows(way) {
             continue;
         }
@@ -252,12 +275,25 @@ async fn read(
         passed += allowed;
         let due = match mode {
             Mode::Delay(delay) => Some(Instant::now() + delay),
+            Mode::Jitter(least, most) => Some(Instant::now() + between(least, most)),
             _ => None,
         };
         if queue.send((due, buffer[..allowed].to_vec())).await.is_err() || allowed < length {
             return;
         }
     }
+}
+
+/// How many of so many bytes are to be lost, which are then no longer to be.
+fn lose(losing: &AtomicUsize, length: usize) -> usize {
+    let less = |bytes: usize| Some(bytes.saturating_sub(length));
+    let before = losing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+    before.map_or(0, |bytes| bytes.min(length))
+}
+
+fn between(least: Duration, most: Duration) -> Duration {
+    let chance = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
+    least + most.saturating_sub(least).mul_f64(chance)
 }
 
 /// Ends when all is written or nobody takes it.

@@ -1,0 +1,36 @@
+//! Every fault of the outage tests: how long after its end limits hold again.
+
+use std::time::Duration;
+
+use tokio::{runtime::Runtime, time::sleep};
+
+use super::{
+    fault::Fault,
+    harness::Scene,
+    load::Load,
+    scenario::{rest, suffer},
+    table::Table,
+};
+
+pub fn measure(runtime: &Runtime, table: &mut Table) {
+    for fault in Fault::ALL {
+        table.run(runtime, &format!("{fault:?}"), "limits hold within 2 s", async move {
+            let scene = Scene::start().await;
+            let before = scene.resources().await;
+            let load = Load::start(&scene.clients);
+            sleep(Duration::from_millis(200)).await;
+            let suffered = suffer(&scene, fault).await;
+            load.stop().await;
+            rest(&scene, before).await;
+            let counts = suffered.during.counts;
+            let text = format!(
+                "{:.2} s; {} decided, {} not, {} not asked",
+                suffered.held_after.as_secs_f64(),
+                counts.allowed + counts.refused,
+                counts.undecided,
+                counts.unasked
+            );
+            (text, suffered.held_after <= Duration::from_secs(2))
+        });
+    }
+}
