@@ -119,11 +119,12 @@ pub mod fields;
 mod guard;
 pub mod guide;
 pub mod key;
-mod layer;
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, reason = "the Redis store names leases to its server")
 )]
+mod last_turn;
+mod layer;
 mod lease;
 mod partition;
 mod plan;

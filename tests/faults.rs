@@ -509,14 +509,16 @@ async fn whatever_else_listens_at_the_address_no_request_is_lost() {
     }
 }
 
-/// A server that answers with so many numbers that the script would not return.
-async fn with_numbers(numbers: usize, case: u64) -> ScriptedServer {
+/// A server that answers with so many numbers that the script would not return, and a store on it.
+async fn with_numbers(numbers: usize, case: u64) -> (ScriptedServer, RedisStore) {
     const NUMBERS: [u64; 5] = [0, 1, 1_700_000_000_000_000, (1 << 53) - 2, (1 << 53) - 1];
     // A few of all combinations, always the same ones.
     let chance = case.wrapping_mul(2_654_435_761);
     let number = move |place: usize| NUMBERS[(chance >> (4 * place)) as usize % NUMBERS.len()] as f64;
     let numbers: Vec<_> = (0..numbers).map(number).collect();
-    ScriptedServer::start(move |call| call.reply(&numbers)).await
+    let server = ScriptedServer::start(move |call| call.reply(&numbers)).await;
+    let store = RedisStore::new(server.url()).unwrap();
+    (server, store)
 }
 
 #[tokio::test]
@@ -535,14 +537,12 @@ async fn whatever_numbers_a_server_answers_a_decision_is_made_or_there_is_an_err
         let slots = QuotaPolicy::concurrent("slots", 9);
         let policies = CheckedPolicies::new([timed.clone(), slots.clone()]).unwrap();
         for other_width in [width + 1, width + 3] {
-            let server = with_numbers(other_width, 0).await;
-            let store = RedisStore::new(server.url()).unwrap();
+            let (_server, store) = with_numbers(other_width, 0).await;
             let error = store.acquire(Plan::new(policies.clone(), caller, 1)).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Unreachable);
         }
         for case in 0..100 {
-            let server = with_numbers(width + 2, case).await;
-            let store = RedisStore::new(server.url()).unwrap();
+            let (_server, store) = with_numbers(width + 2, case).await;
             for cost in [0, 1, 100, u64::MAX] {
                 let Ok(decision) = store.acquire(Plan::new(policies.clone(), caller, cost)).await else {
                     continue;

@@ -7,10 +7,13 @@ mod unit_leases;
 mod waiting;
 
 use std::{
+    future::Future,
     ops::{ControlFlow, RangeInclusive},
     sync::Arc,
     time::Duration,
 };
+
+use tokio::time::Instant;
 
 pub(crate) use self::waiting::Waiting;
 use self::{
@@ -23,6 +26,7 @@ use crate::{
     clock::{Clock, Timestamp},
     decision::{Decision, Outcome},
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
+    last_turn,
     plan::Plan,
     settlement::Settlement,
     store::{AcquireFuture, Store},
@@ -109,7 +113,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(60);
+    const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Guard::LONGEST_DEADLINE;
     const MAX_WAITING: RangeInclusive<u32> = 1..=1 << 16;
     const DENIAL_CACHE: RangeInclusive<usize> = 0..=1 << 20;
 
@@ -199,6 +203,8 @@ impl Deciding {
 }
 
 impl Guard {
+    pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
+
     pub(crate) fn new(
         store: Arc<dyn Store>,
         fallback: Option<Arc<dyn Store>>,
@@ -294,16 +300,24 @@ impl Guard {
     /// The answer to a call that has begun, or an error once the deadline has passed.
     async fn finish(&self, call: UnderWay, deadline: Duration) -> Result<Decision, StoreError> {
         let asked_at = self.denials.asked(&self.clock);
-        let result = tokio::time::timeout(deadline, call.pending).await.unwrap_or_else(|_| {
-            let message = format!("no decision within {deadline:?}");
-            Err(StoreError::new(StoreErrorKind::TimedOut, message))
-        });
+        let result = self
+            .within(Instant::now() + deadline, call.pending)
+            .await
+            .unwrap_or_else(|| {
+                let message = format!("no decision within {deadline:?}");
+                Err(StoreError::new(StoreErrorKind::TimedOut, message))
+            });
         self.log.answered(call.asked, &self.clock);
         self.record(call.admission, &result);
         if let Ok(decision) = &result {
             self.denials.learn(decision, asked_at, &self.clock);
         }
         result
+    }
+
+    /// What has come of something that the store is asked for, or `None` once the deadline and a last turn are over.
+    async fn within<T>(&self, deadline: Instant, call: impl Future<Output = T>) -> Option<T> {
+        last_turn::within(deadline, call, || self.store.catch_up().into_ready().err()).await
     }
 
     /// Has the store that decided settle what it has charged. Nobody waits for it.

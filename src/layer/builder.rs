@@ -485,6 +485,10 @@ impl RateLimitLayerBuilder {
     /// whether the store answers again, after 50 to 100 ms at first and every 250 to 500 ms later on. All requests that
     /// are under way when a connection breaks are one failure.
     ///
+    /// When the deadline strikes, the store first reads what has arrived ([`Store::catch_up`](crate::Store::catch_up)), so that
+    /// a busy process does not take its own delay for one of the store. This takes 50 ms more at most, and microseconds in a
+    /// process that is not starved.
+    ///
     /// ```
     /// # use http::{Request, Response};
     /// # use tower::{Layer, ServiceExt, service_fn};

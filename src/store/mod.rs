@@ -195,6 +195,64 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn has_own_breakers(&self) -> bool {
         false
     }
+
+    /// Waits until all answers that have arrived by now are read. They are then on their way to whoever waits for them.
+    ///
+    /// A layer waits for it when the deadline of a decision strikes, before it calls the decision missed: in a process with
+    /// more work than processors, an answer may have come in time, and nobody has had the time to read it. It waits for
+    /// 50 ms at most, and usually for some microseconds. A store that wraps another one passes it on.
+    ///
+    /// Default: a future that is ready at once, which says that there is nothing to read.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use tokio::sync::Notify;
+    /// use tower_quota::{AcquireFuture, Decision, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, Store, StoreFuture, key};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::Settlement;
+    ///
+    /// /// Its answers are there, and nobody reads them until the store is told to.
+    /// #[derive(Debug)]
+    /// struct Unread(MemoryStore, Arc<Notify>);
+    ///
+    /// impl Store for Unread {
+    ///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+    ///         let (store, read) = (self.0.clone(), Arc::clone(&self.1));
+    ///         StoreFuture::boxed(async move {
+    ///             read.notified().await;
+    ///             store.acquire(plan).await
+    ///         })
+    ///     }
+    ///
+    ///     fn catch_up(&self) -> StoreFuture<()> {
+    ///         let read = Arc::clone(&self.1);
+    ///         StoreFuture::boxed(async move { Ok(read.notify_one()) })
+    ///     }
+    ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
+    ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }
+    ///     // …
+    /// }
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// let layer = RateLimitLayer::builder(Unread(MemoryStore::new(), Arc::default()))
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
+    /// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))
+    /// # }));
+    /// # let request = http::Request::get("/").header("x-user-id", "alice").body(())?;
+    /// # let response = service.oneshot(request).await?;
+    /// // … and a request, for whose decision the deadline strikes
+    /// assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::Allowed));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    fn catch_up(&self) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -216,6 +274,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn has_own_breakers(&self) -> bool {
         (**self).has_own_breakers()
+    }
+
+    fn catch_up(&self) -> StoreFuture<()> {
+        (**self).catch_up()
     }
 }
 

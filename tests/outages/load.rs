@@ -102,6 +102,10 @@ impl Store for Watched {
     fn peek(&self, plan: Plan) -> AcquireFuture {
         self.store.peek(plan)
     }
+
+    fn catch_up(&self) -> StoreFuture<()> {
+        self.store.catch_up()
+    }
 }
 
 /// One instance of a service: a store of its own, a layer of its own.

@@ -28,11 +28,7 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use tokio::{
-    runtime::Handle,
-    task::AbortHandle,
-    time::{Instant, timeout_at},
-};
+use tokio::{runtime::Handle, task::AbortHandle, time::Instant};
 
 use self::{
     block::Block,
@@ -98,14 +94,14 @@ async fn decide_by_store(guard: Arc<Guard>, plan: Plan, terms: BlockTerms) -> De
         Step::Wait(verdict) => verdict,
     };
     let place = Place::take(&guard);
-    let verdict = timeout_at(deadline, verdict).await;
+    let verdict = guard.within(deadline, verdict).await;
     drop(place);
     match verdict {
-        Ok(Ok(Verdict::Decided(decision))) => decision,
-        Ok(Ok(Verdict::Failed(error))) => guard.without_store(Some(plan), &error).decided().await,
+        Some(Ok(Verdict::Decided(decision))) => decision,
+        Some(Ok(Verdict::Failed(error))) => guard.without_store(Some(plan), &error).decided().await,
         // The runtime of the task that took the block has ended.
-        Ok(Ok(Verdict::Alone) | Err(_)) => alone(&guard, plan, deadline).await,
-        Err(_) => guard.without_store(Some(plan), &too_late()).decided().await,
+        Some(Ok(Verdict::Alone) | Err(_)) => alone(&guard, plan, deadline).await,
+        None => guard.without_store(Some(plan), &too_late()).decided().await,
     }
 }
 
@@ -123,12 +119,12 @@ async fn alone(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
     let Some(mut rest) = holdings.take_rest(&plan, &decision) else {
         return decision;
     };
-    match timeout_at(deadline, rest.give_back()).await {
-        Ok(Ok(())) => {
+    match guard.within(deadline, rest.give_back()).await {
+        Some(Ok(())) => {
             guard.denials.forget(plan.partition(), &guard.clock);
             ask(guard, plan, deadline).await
         }
-        Ok(Err(_)) | Err(_) => decision,
+        Some(Err(_)) | None => decision,
     }
 }
 

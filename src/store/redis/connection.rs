@@ -1,12 +1,13 @@
 //! A connection that all requests share, and what they have seen of it.
 
 use std::sync::{
-    Arc,
+    Arc, OnceLock, Weak,
     atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
-use ::redis::{Cmd, ErrorKind, RedisError, Value, aio::MultiplexedConnection};
+use ::redis::{Cmd, ErrorKind, RedisError, Value};
 
+use super::{client::Opened, wire::Wire};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
@@ -15,7 +16,7 @@ use crate::{
 /// A connection that many requests use at the same time, each waiting for its own reply.
 #[derive(Clone)]
 pub(super) struct SharedConnection {
-    connection: MultiplexedConnection,
+    connection: Opened,
     /// Whether each command is preceded by `ASKING`.
     is_asking: bool,
     health: Arc<Health>,
@@ -26,14 +27,22 @@ pub(super) struct SharedConnection {
 #[derive(Clone, Default)]
 pub(super) struct Generation(Arc<AtomicU64>);
 
+/// Told when a connection is not to be used any more, perhaps more than once.
+pub(super) type OnLoss = Box<dyn Fn() + Send + Sync>;
+
 /// What the users of one connection have seen of it.
 #[derive(Default)]
 struct Health {
     is_broken: AtomicBool,
     missed: AtomicU32,
+    /// Differs from what it was if a call was answered meanwhile.
+    answers: AtomicU32,
     opened: Timestamp,
     /// Those that it is given up with, and how many generations there were before.
     generation: Option<(Generation, u64)>,
+    /// None where the program has opened the connection.
+    wire: Option<Arc<Wire>>,
+    on_loss: OnceLock<OnLoss>,
 }
 
 impl Generation {
@@ -56,6 +65,9 @@ impl Health {
     }
 
     fn answered(&self) {
+        // Some may be lost where two are counted at once, and it differs all the same.
+        let answers = self.answers.load(Ordering::Relaxed);
+        self.answers.store(answers.wrapping_add(1), Ordering::Relaxed);
         if self.missed.load(Ordering::Relaxed) != 0 {
             self.missed.store(0, Ordering::Relaxed);
         }
@@ -68,10 +80,15 @@ impl Health {
     }
 
     fn broken(&self) {
-        self.is_broken.store(true, Ordering::Relaxed);
+        if self.is_broken.swap(true, Ordering::Relaxed) {
+            return;
+        }
         if let Some((Generation(count), own)) = &self.generation {
             // The first of a generation ends it; what is newer has nothing to do with it.
             let _ = count.compare_exchange(*own, own + 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        if let Some(on_loss) = self.on_loss.get() {
+            on_loss();
         }
     }
 
@@ -81,17 +98,57 @@ impl Health {
     }
 }
 
+/// A connection that others may have open.
+pub(super) struct WeakConnection(Weak<Health>);
+
+impl WeakConnection {
+    /// Whether it is open and may be used.
+    pub(super) fn is_usable(&self) -> bool {
+        self.0.upgrade().is_some_and(|health| !health.is_broken())
+    }
+
+    pub(super) fn wire(&self) -> Option<Arc<Wire>> {
+        self.0.upgrade()?.wire.clone()
+    }
+}
+
 /// Whoever gives a call up after less than this was in a hurry, which says nothing about the server.
 pub(super) const IMPATIENT_MICROS: u64 = 1_000;
+
+/// Why a call has no reply.
+pub(super) enum Unanswered {
+    /// The connection had ended before any of its bytes were written.
+    Unsent(RedisError),
+    Failed(RedisError),
+}
+
+impl From<Unanswered> for RedisError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Unsent(error) | Unanswered::Failed(error) => error,
+        }
+    }
+}
 
 /// Counts a call that its caller gave up.
 struct InFlight<'a> {
     health: &'a Health,
+    /// How many were answered when the call was sent.
+    answers: u32,
     since: Timestamp,
     is_answered: bool,
 }
 
-impl InFlight<'_> {
+impl<'a> InFlight<'a> {
+    fn new(health: &'a Health, since: Timestamp) -> Self {
+        Self {
+            health,
+            answers: health.answers.load(Ordering::Relaxed),
+            since,
+            is_answered: false,
+        }
+    }
+
     fn answered(mut self) {
         self.is_answered = true;
         self.health.answered();
@@ -100,22 +157,29 @@ impl InFlight<'_> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        if !self.is_answered && Clock::system().now().micros_since(self.since) >= IMPATIENT_MICROS {
+        // A connection that has answered others meanwhile is alive, and the call or this process was slow.
+        let has_answered_others = self.health.answers.load(Ordering::Relaxed) != self.answers;
+        if !self.is_answered
+            && !has_answered_others
+            && Clock::system().now().micros_since(self.since) >= IMPATIENT_MICROS
+        {
             self.health.missed();
         }
     }
 }
 
 impl SharedConnection {
-    pub(super) fn new(connection: MultiplexedConnection, generation: Option<(Generation, u64)>) -> Self {
+    pub(super) fn new(connection: Opened, generation: Option<(Generation, u64)>) -> Self {
+        let health = Health {
+            opened: Clock::system().now(),
+            generation,
+            wire: connection.wire().cloned(),
+            ..Health::default()
+        };
         Self {
             connection,
             is_asking: false,
-            health: Arc::new(Health {
-                opened: Clock::system().now(),
-                generation,
-                ..Health::default()
-            }),
+            health: Arc::new(health),
         }
     }
 
@@ -132,47 +196,72 @@ impl SharedConnection {
         }
     }
 
+    /// Another one for the same calls.
+    pub(super) fn replaced_by(self, other: Self) -> Self {
+        Self {
+            is_asking: self.is_asking,
+            ..other
+        }
+    }
+
+    /// Has this called when the connection is not to be used any more.
+    pub(super) fn when_it_is_lost(&self, on_loss: OnLoss) {
+        let _ = self.health.on_loss.set(on_loss);
+        if let Some(wire) = &self.health.wire {
+            let health = Arc::downgrade(&self.health);
+            wire.when_it_ends(Box::new(move || {
+                if let Some(health) = health.upgrade() {
+                    health.broken();
+                }
+            }));
+        }
+    }
+
+    /// What does not keep it open.
+    pub(super) fn downgrade(&self) -> WeakConnection {
+        WeakConnection(Arc::downgrade(&self.health))
+    }
+
     /// Gives the connection up because a reply on it was not that of its call: bytes were lost, and all further replies may
     /// be others', too.
     pub(super) fn mismatched(&self) -> RedisError {
         self.health.broken();
+        self.connection.end();
         (ErrorKind::Parse, "a reply was not that of its call").into()
     }
 
     /// Sends a command and waits for its reply; marks the connection if that shows it to be broken.
-    pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        let in_flight = InFlight {
-            health: &self.health,
-            since: Clock::system().now(),
-            is_answered: false,
-        };
-        let reply = if self.is_asking {
-            send_after_asking(&mut self.connection, command).await
+    pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, Unanswered> {
+        let Self {
+            connection,
+            is_asking,
+            health,
+        } = self;
+        let wire = health.wire.as_deref();
+        let written = wire.map(Wire::written);
+        let in_flight = InFlight::new(health, Clock::system().now());
+        let reply = if *is_asking {
+            connection.send_after_asking(command).await
         } else {
-            self.connection.send_packed_command(command).await
+            connection.send(command).await
         };
-        let reply = reply.and_then(Value::extract_error);
         in_flight.answered();
-        if let Err(error) = &reply {
-            // A server that has become a replica keeps its connections, and none of them is of use any more.
-            // Behind the same name there may be a primary soon, but not for each request that is answered so.
-            let is_replica = code(error) == Some("READONLY") && !self.health.is_worth_keeping();
-            if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
-                self.health.broken();
-            }
+        let Err(error) = reply else {
+            return reply.map_err(Unanswered::Failed);
+        };
+        // A server that has become a replica keeps its connections, and none of them is of use any more.
+        // Behind the same name there may be a primary soon, but not for each request that is answered so.
+        let is_replica = code(&error) == Some("READONLY") && !health.is_worth_keeping();
+        if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
+            health.broken();
         }
-        reply
+        let is_unsent = error.is_io_error() && wire.is_some_and(Wire::has_ended) && wire.map(Wire::written) == written;
+        Err(if is_unsent {
+            Unanswered::Unsent(error)
+        } else {
+            Unanswered::Failed(error)
+        })
     }
-}
-
-/// `ASKING` is about the next command only, so that both are written at once: no other call may come in between.
-async fn send_after_asking(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, RedisError> {
-    let mut both = ::redis::pipe();
-    both.cmd("ASKING").add_command(command.clone());
-    let mut replies = connection.send_packed_commands(&both, 0, 2).await?;
-    replies
-        .pop()
-        .ok_or_else(|| (ErrorKind::Parse, "a reply is missing").into())
 }
 
 /// What an error of the `redis` crate means for the next call.
@@ -209,6 +298,22 @@ mod tests {
 
     fn kind_of(code: &str, detail: &str) -> StoreErrorKind {
         store_error(::redis::make_extension_error(code.to_owned(), Some(detail.to_owned()))).kind()
+    }
+
+    #[test]
+    fn calls_without_a_reply_say_nothing_against_a_connection_that_has_answered_others_meanwhile() {
+        let health = Health::default();
+        let sent = || InFlight::new(&health, Timestamp::default());
+        for _ in 0..100 {
+            let given_up = [sent(), sent(), sent()];
+            sent().answered();
+            drop(given_up);
+        }
+        assert!(!health.is_broken());
+        for number in 1..=Health::MISSES {
+            drop(sent());
+            assert_eq!(health.is_broken(), number == Health::MISSES);
+        }
     }
 
     /// Found by running the tests on Redis 6.2.

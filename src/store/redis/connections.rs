@@ -10,6 +10,7 @@ use super::{
     keyspace::Keyspace,
     pool::Pool,
     script::{Call, Reply},
+    wire,
 };
 use crate::{
     error::StoreError,
@@ -35,7 +36,7 @@ impl Connections {
     /// A connection to the server that has the keys of a call.
     pub(super) async fn get(&self, call: &Call) -> Result<Ready<'_>, StoreError> {
         Ok(match self {
-            Self::Server { pool, .. } => Ready::Server(pool.get().await?),
+            Self::Server { pool, .. } => Ready::Server(pool.get().await?, pool),
             Self::Primary { pool, .. } => Ready::Primary(pool.get().await?, pool),
             Self::Cluster(cluster) => Ready::Cluster(cluster.get(cluster::slot(call.key())).await?, cluster),
         })
@@ -73,6 +74,15 @@ impl Connections {
         }
     }
 
+    /// Waits until all that the servers have sent by now, and that has arrived, is read.
+    pub(super) async fn catch_up(&self) {
+        wire::catch_up(match self {
+            Self::Server { pool, .. } | Self::Primary { pool, .. } => pool.wires(),
+            Self::Cluster(cluster) => cluster.wires(),
+        })
+        .await;
+    }
+
     pub(super) fn has_own_breakers(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }
@@ -80,29 +90,21 @@ impl Connections {
 
 /// A connection for one call.
 pub(super) enum Ready<'a> {
-    Server(SharedConnection),
+    Server(SharedConnection, &'a Pool),
     Primary(SharedConnection, &'a Pool),
     Cluster(cluster::Ready, &'a Arc<Cluster>),
 }
 
 impl Ready<'_> {
-    /// What is sent on it later arrives later.
-    pub(super) fn connection(&self) -> SharedConnection {
-        match self {
-            Self::Server(connection) | Self::Primary(connection, _) => connection.clone(),
-            Self::Cluster(ready, _) => ready.connection.clone(),
-        }
-    }
-
     /// Sends the call, and once more to another server if the reply proves that nothing was done and there is one.
     pub(super) async fn send(self, call: &Call) -> Result<Reply, StoreError> {
         match self {
-            Self::Server(mut connection) => call.send(&mut connection).await.map_err(store_error),
-            Self::Primary(mut connection, pool) => match call.send(&mut connection).await {
+            Self::Server(connection, pool) => pool.send(connection, call).await.map_err(store_error),
+            Self::Primary(connection, pool) => match pool.send(connection, call).await {
                 // The old primary, which is a replica now. The script has stopped at its first write.
                 Err(error) if code(&error) == Some("READONLY") => {
-                    let mut connection = pool.get().await?;
-                    call.send(&mut connection).await.map_err(store_error)
+                    let connection = pool.get().await?;
+                    pool.send(connection, call).await.map_err(store_error)
                 }
                 reply => reply.map_err(store_error),
             },

@@ -1,10 +1,11 @@
 //! One decision: in one call, or in one for each slot.
 
+use std::sync::Arc;
+
 use super::{
     Inner,
-    connection::SharedConnection,
     keyspace::Keys,
-    script::{self, Call},
+    script::{self, Call, SentOn},
     settlements::Job,
     shared_calls::{Way, overloaded, together},
 };
@@ -44,7 +45,8 @@ impl Inner {
             Call::acquire(&server.keyspace, &plan, lease, server.now())
         };
         let connection = server.connections.get(&call).await?;
-        let in_flight = lease.map(|lease| InFlight::new(self, &plan, lease, connection.connection()));
+        let taking = lease.zip(call.sent_on());
+        let in_flight = taking.map(|(lease, sent_on)| InFlight::new(self, &plan, lease, sent_on));
         let reply = connection.send(&call).await?;
         let decision = script::decode(plan, lease, &reply)?;
         if let Some(in_flight) = in_flight {
@@ -124,16 +126,16 @@ impl Drop for Granted<'_> {
 struct InFlight<'a> {
     store: &'a Inner,
     slots: Option<(LeaseId, Keys)>,
-    connection: SharedConnection,
+    sent_on: Arc<SentOn>,
 }
 
 impl<'a> InFlight<'a> {
-    fn new(store: &'a Inner, plan: &Plan, lease: LeaseId, connection: SharedConnection) -> Self {
+    fn new(store: &'a Inner, plan: &Plan, lease: LeaseId, sent_on: Arc<SentOn>) -> Self {
         let keys = store.server.keyspace.slots(plan);
         Self {
             store,
             slots: Some((lease, keys)),
-            connection,
+            sent_on,
         }
     }
 
@@ -155,11 +157,13 @@ impl<'a> InFlight<'a> {
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        if let Some((lease, keys)) = self.slots.take() {
+        if let Some((lease, keys)) = self.slots.take()
+            && let Some(connection) = self.sent_on.take()
+        {
             let job = Job::Abandon {
                 lease,
                 keys,
-                connection: self.connection.clone(),
+                connection,
             };
             self.store.settlements.send(&self.store.server, job);
         }

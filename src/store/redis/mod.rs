@@ -13,6 +13,8 @@ mod script;
 mod sentinel;
 mod settlements;
 mod shared_calls;
+mod stream;
+mod wire;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -40,8 +42,11 @@ use crate::{
 /// [calls](RedisStoreBuilder::decisions_per_call) as well. Making a store waits for no connection: a service can be
 /// started while Redis is away, and limits once it is there. Clones share the connections.
 ///
-/// An [`acquire`](Store::acquire) that was sent and not answered is never repeated, because it may have been carried
-/// out. The store itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode)
+/// The store learns of the end of a connection when it happens, and opens another one in the background; while the server
+/// refuses, it tries at most a few times a second. An [`acquire`](Store::acquire) goes to another connection if its own has
+/// ended before any of its bytes were written. One that was sent and not answered is never repeated, because it may have
+/// been carried out. A reply carries the number of its call: if bytes of replies are lost on the way, the connection ends,
+/// and nobody is answered with the decision of another call. The store itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode)
 /// stand around it.
 ///
 /// ```
@@ -291,6 +296,14 @@ impl Store for RedisStore {
 
     fn has_own_breakers(&self) -> bool {
         self.0.server.connections.has_own_breakers()
+    }
+
+    fn catch_up(&self) -> StoreFuture<()> {
+        let server = Arc::clone(&self.0.server);
+        StoreFuture::boxed(async move {
+            server.connections.catch_up().await;
+            Ok(())
+        })
     }
 }
 

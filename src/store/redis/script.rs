@@ -1,12 +1,15 @@
 //! The scripts that decide, settle and renew, and how they are spoken to.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+    time::Duration,
+};
 
-use ::redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, Value};
+use ::redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
 use super::{
-    connection::SharedConnection,
+    connection::{SharedConnection, Unanswered},
     keyspace::{Key, Keys, Keyspace},
 };
 use crate::{
@@ -58,6 +61,22 @@ impl Named {
 pub(super) struct Call {
     keys: Keys,
     body: Body,
+    /// Kept of a call that takes slots.
+    sent_on: Option<Arc<SentOn>>,
+}
+
+/// The connection that a call was last sent on, if any: what is sent on it later arrives later.
+#[derive(Default)]
+pub(super) struct SentOn(Mutex<Option<SharedConnection>>);
+
+impl SentOn {
+    fn set(&self, connection: &SharedConnection) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+    }
+
+    pub(super) fn take(&self) -> Option<SharedConnection> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 enum Body {
@@ -127,7 +146,10 @@ impl Call {
             let sizes = plan.parts().map(|part| size(part.charges().len()));
             arguments.push(sizes.collect());
         }
-        Self::script(&QUOTA, keyspace.keys(plan), arguments, answer)
+        Self {
+            sent_on: lease.map(|_| Arc::default()),
+            ..Self::script(&QUOTA, keyspace.keys(plan), arguments, answer)
+        }
     }
 
     /// Decides plans of one partition each, independently of each other.
@@ -181,6 +203,7 @@ impl Call {
         Self {
             keys: Keys::from_iter([key]),
             body: Body::Command(command),
+            sent_on: None,
         }
     }
 
@@ -194,6 +217,7 @@ impl Call {
         Self {
             keys,
             body: Body::Command(command),
+            sent_on: None,
         }
     }
 
@@ -205,7 +229,13 @@ impl Call {
                 arguments,
                 answer,
             },
+            sent_on: None,
         }
+    }
+
+    /// Where to look for the connection that it is sent on, if it takes slots.
+    pub(super) fn sent_on(&self) -> Option<Arc<SentOn>> {
+        self.sent_on.clone()
     }
 
     /// One of its keys, which says who has them.
@@ -215,7 +245,10 @@ impl Call {
 
     /// One EVALSHA, or one EVAL after it for a server that does not know the script: being new, restarted or flushed, it
     /// has not run anything. A reply that is not this call's ends the connection.
-    pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, RedisError> {
+    pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, Unanswered> {
+        if let Some(sent_on) = &self.sent_on {
+            sent_on.set(connection);
+        }
         let reply = match &self.body {
             Body::Command(command) => match connection.send(command).await? {
                 Value::Int(_) => Some(Reply(Vec::new())),
@@ -227,7 +260,7 @@ impl Call {
                 answer,
             } => {
                 let reply = match connection.send(&self.eval("EVALSHA", &script.hash, arguments)).await {
-                    Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                    Err(Unanswered::Failed(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                         connection.send(&self.eval("EVAL", script.source, arguments)).await
                     }
                     reply => reply,
@@ -235,7 +268,7 @@ impl Call {
                 answer.read(reply?)
             }
         };
-        reply.ok_or_else(|| connection.mismatched())
+        reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
     }
 
     fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {

@@ -5,10 +5,13 @@
 
 use std::sync::Arc;
 
-use ::redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value, aio::MultiplexedConnection};
+use ::redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value, from_redis_value};
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{client::Opener, connection::code};
+use super::{
+    client::{Opened, Opener},
+    connection::code,
+};
 
 /// The sentinels of one service.
 pub(super) struct Sentinels {
@@ -24,13 +27,13 @@ enum Step {
     /// A sentinel has named an address.
     Named(Result<(String, u16), RedisError>),
     /// The server there was asked whether it is the primary.
-    Connected(Result<MultiplexedConnection, RedisError>),
+    Connected(Result<Opened, RedisError>),
 }
 
 impl Sentinels {
     /// A connection to the primary. All sentinels are asked at the same time, and each address that one of them names is
     /// tried once: one that is down, slow or does not know of a fail-over yet keeps nobody waiting.
-    pub(super) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<MultiplexedConnection, RedisError> {
+    pub(super) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<Opened, RedisError> {
         let connecting = self.ask_and_connect(opener);
         let too_late = |_| {
             let message = "no connection to a primary could be opened in time";
@@ -39,7 +42,7 @@ impl Sentinels {
         timeout(opener.timeout, connecting).await.unwrap_or_else(too_late)
     }
 
-    async fn ask_and_connect(self: &Arc<Self>, opener: &Opener) -> Result<MultiplexedConnection, RedisError> {
+    async fn ask_and_connect(self: &Arc<Self>, opener: &Opener) -> Result<Opened, RedisError> {
         let mut steps = JoinSet::new();
         for sentinel in 0..self.sentinels.len() {
             let (this, opener) = (Arc::clone(self), opener.clone());
@@ -65,10 +68,10 @@ impl Sentinels {
     }
 
     async fn ask(&self, sentinel: usize, opener: &Opener) -> Result<(String, u16), RedisError> {
-        let mut connection = opener.by_client(self.sentinels[sentinel].clone()).await?;
+        let mut connection = opener.by_itself(self.sentinels[sentinel].clone()).await?;
         let mut command = ::redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
-        let address: Option<(String, u16)> = command.query_async(&mut connection).await?;
+        let address: Option<(String, u16)> = from_redis_value(connection.send(&command).await?)?;
         let unknown = || {
             let message = "a sentinel does not know the service";
             RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, message, self.service.clone()))
@@ -77,19 +80,11 @@ impl Sentinels {
     }
 
     /// A sentinel may not have heard of a fail-over yet, so the server itself has to say what it is.
-    async fn connect_to(
-        &self,
-        (host, port): (String, u16),
-        opener: &Opener,
-    ) -> Result<MultiplexedConnection, RedisError> {
+    async fn connect_to(&self, (host, port): (String, u16), opener: &Opener) -> Result<Opened, RedisError> {
         let primary = self.primary.clone();
         let address = at(primary.addr(), host, port);
         let mut connection = opener.open(primary.set_addr(address)).await?;
-        let role = connection
-            .send_packed_command(&::redis::cmd("ROLE"))
-            .await
-            .and_then(Value::extract_error);
-        match role {
+        match connection.send(&::redis::cmd("ROLE")).await {
             Ok(Value::Array(role)) if is_primary(&role) => Ok(connection),
             // Who may not ask finds out by READONLY.
             Err(error) if code(&error) == Some("NOPERM") => Ok(connection),

@@ -9,7 +9,7 @@ use tokio::{
     runtime::Handle,
     sync::{mpsc, oneshot},
     task::JoinSet,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, timeout_at},
 };
 
 use super::{
@@ -21,6 +21,7 @@ use super::{
 use crate::{
     clock::Clock,
     error::{StoreError, StoreErrorKind},
+    last_turn,
     lease::LeaseId,
     settlement::Settlement,
     store::StoreFuture,
@@ -143,10 +144,13 @@ async fn carry_out(server: Arc<Server>, job: Job, log: Arc<UnsettledLog>) {
         } => {
             for key in keys {
                 let call = Call::release(key, lease);
-                let behind = async { call.send(&mut connection).await.map(drop).map_err(store_error) };
-                let mut released = within_deadline(behind).await;
+                let behind = async {
+                    let sent = call.send(&mut connection).await;
+                    sent.map(drop).map_err(|unanswered| store_error(unanswered.into()))
+                };
+                let mut released = within_deadline(&server, behind).await;
                 if released.is_err() {
-                    released = within_deadline(send(&server, &call)).await;
+                    released = within_deadline(&server, send(&server, &call)).await;
                 }
                 let _ = report(released, &log);
             }
@@ -155,7 +159,7 @@ async fn carry_out(server: Arc<Server>, job: Job, log: Arc<UnsettledLog>) {
             let mut settled = Ok(());
             for part in settlement.parts().filter(|part| !part.is_empty()) {
                 let call = Call::settle(&server.keyspace, part, server.now());
-                settled = settled.and(within_deadline(send(&server, &call)).await);
+                settled = settled.and(within_deadline(&server, send(&server, &call)).await);
             }
             // Most often nobody waits for it.
             let _ = done.send(report(settled, &log));
@@ -172,7 +176,7 @@ async fn renew(server: &Arc<Server>, log: &Arc<UnsettledLog>) {
             let call = Call::renew(key.clone(), leases, server.lease_time, server.now());
             let (server, log) = (Arc::clone(server), Arc::clone(log));
             calls.spawn(async move {
-                let renewed = within_deadline(send(&server, &call)).await;
+                let renewed = within_deadline(&server, send(&server, &call)).await;
                 let _ = report(renewed, &log);
             });
             if calls.len() >= BATCH {
@@ -188,9 +192,10 @@ async fn send(server: &Server, call: &Call) -> Settled {
     connection.send(call).await.map(drop)
 }
 
-async fn within_deadline(call: impl Future<Output = Settled>) -> Settled {
-    let too_late = |_| Err(StoreError::new(StoreErrorKind::TimedOut, "no answer to a settlement"));
-    timeout(DEADLINE, call).await.unwrap_or_else(too_late)
+async fn within_deadline(server: &Server, call: impl Future<Output = Settled>) -> Settled {
+    let too_late = || Err(StoreError::new(StoreErrorKind::TimedOut, "no answer to a settlement"));
+    let settled = last_turn::within(Instant::now() + DEADLINE, call, || Some(server.connections.catch_up())).await;
+    settled.unwrap_or_else(too_late)
 }
 
 fn report(settled: Settled, log: &UnsettledLog) -> Settled {

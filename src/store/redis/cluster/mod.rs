@@ -32,6 +32,7 @@ use super::{
     connection::{code, store_error},
     pool::connection_error,
     script::{Call, Reply},
+    wire::Wire,
 };
 use crate::{
     breaker::{Breaker, jittered},
@@ -129,6 +130,13 @@ impl Cluster {
                 None => return Err(error),
             };
         }
+    }
+
+    /// The bytes of all connections to all nodes.
+    pub(super) fn wires(&self) -> Vec<Arc<Wire>> {
+        let map = self.map.load();
+        let nodes = map.as_ref().map_or(&[][..], |map| map.nodes());
+        nodes.iter().flat_map(|node| node.pool.wires()).collect()
     }
 
     async fn connect(self: &Arc<Self>, node: &Arc<Node>) -> Result<Ready, StoreError> {
@@ -291,7 +299,8 @@ impl Cluster {
     async fn ask_node(&self, node: &Node) -> Result<Vec<Range>, StoreError> {
         let asking = async {
             let mut connection = node.pool.get().await?;
-            connection.send(&cluster_slots()).await.map_err(store_error)
+            let reply = connection.send(&cluster_slots()).await;
+            reply.map_err(|unanswered| store_error(unanswered.into()))
         };
         let reply = timeout(self.settings.opener.timeout, asking).await;
         ranges(&reply.unwrap_or_else(|_| Err(no_answer()))?, &node.host)
@@ -308,8 +317,7 @@ impl Cluster {
                 .open(seed)
                 .await
                 .inspect_err(|error| telemetry::connection_failed(error))?;
-            let reply = connection.send_packed_command(&cluster_slots()).await;
-            reply.and_then(Value::extract_error)
+            connection.send(&cluster_slots()).await
         };
         let reply = timeout(opener.timeout, asking).await;
         let reply = reply.map_or_else(|_| Err(no_answer()), |reply| reply.map_err(connection_error));
@@ -337,11 +345,11 @@ impl Drop for Looking {
 /// Sends a call and tells the node's breaker what came of it. What is about a slot says nothing against the node.
 async fn finish(ready: Ready, call: &Call) -> Result<Reply, RedisError> {
     let Ready {
-        mut connection,
+        node,
+        connection,
         attempt,
-        ..
     } = ready;
-    let reply = call.send(&mut connection).await;
+    let reply = node.pool.send(connection, call).await;
     let is_about_slot = |error: &RedisError| matches!(code(error), Some("ASK" | "CLUSTERDOWN" | "MOVED" | "TRYAGAIN"));
     let failure = reply.as_ref().err().filter(|error| !is_about_slot(error));
     attempt.end(failure.cloned().map(store_error).as_ref());

@@ -1,0 +1,49 @@
+//! A deadline for what a store is asked, which does not take the delays of this process for those of the store.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::pin,
+    task::Poll,
+    time::Duration,
+};
+
+use tokio::{
+    task::yield_now,
+    time::{Instant, timeout, timeout_at},
+};
+
+/// How much longer than its deadline a call is waited for at most. An idle process needs microseconds for the turn.
+const LONGEST_TURN: Duration = Duration::from_millis(50);
+
+/// A reply goes through the hands of so many tasks at most: who reads it, who shares it out, who asked for a block of units,
+/// who spends one.
+const HANDS: usize = 4;
+
+/// What has come of it by the deadline. When that strikes, whoever reads the store's replies gets one turn first
+/// (`catch_up`, none if there is nothing to read): in a process with more work than processors a reply may have arrived in
+/// time, and nobody has had the time to read it.
+pub(crate) async fn within<T, C: Future>(
+    deadline: Instant,
+    call: impl Future<Output = T>,
+    catch_up: impl FnOnce() -> Option<C>,
+) -> Option<T> {
+    let mut call = pin!(call);
+    if let Ok(result) = timeout_at(deadline, call.as_mut()).await {
+        return Some(result);
+    }
+    let catch_up = catch_up()?;
+    let last_turn = async {
+        // The runtime looks at its sockets before it comes back.
+        yield_now().await;
+        catch_up.await;
+        for _ in 0..HANDS {
+            let result = poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx))).await;
+            if let Poll::Ready(result) = result {
+                return Some(result);
+            }
+            yield_now().await;
+        }
+        None
+    };
+    timeout(LONGEST_TURN, last_turn).await.ok().flatten()
+}

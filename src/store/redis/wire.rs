@@ -1,0 +1,207 @@
+//! The bytes of one connection: that it has ended, that nothing was written to it, and that everything that has arrived
+//! was read.
+
+use std::{
+    future::{Future, poll_fn},
+    io,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::Notify,
+};
+
+use super::stream::Stream;
+use crate::clock::{Clock, Timestamp};
+
+type OnEnd = Box<dyn Fn() + Send + Sync>;
+
+/// What is known of the bytes of one connection.
+#[derive(Default)]
+pub(super) struct Wire {
+    has_ended: AtomicBool,
+    /// How many bytes may have been written.
+    written: AtomicU64,
+    on_end: OnceLock<OnEnd>,
+    /// Wakes whoever reads.
+    reader: Mutex<Option<Waker>>,
+    /// Whether somebody waits for the next time that nothing more is there to be read.
+    is_awaited: AtomicBool,
+    caught_up: Notify,
+}
+
+impl Wire {
+    /// Whether the other side has closed it, it has failed, or nobody reads it any more. Nothing is written from then on.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// While this stays the same, nothing was written.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
+    /// Has this called when the connection ends, or now if it has ended; perhaps twice.
+    pub(super) fn when_it_ends(&self, on_end: OnEnd) {
+        let _ = self.on_end.set(on_end);
+        if self.has_ended()
+            && let Some(on_end) = self.on_end.get()
+        {
+            on_end();
+        }
+    }
+
+    /// Waits until all that has arrived by now is read, or the connection has ended.
+    pub(super) async fn catch_up(&self) {
+        let caught_up = self.caught_up.notified();
+        self.is_awaited.store(true, Ordering::SeqCst);
+        if self.has_ended() {
+            return;
+        }
+        let reader = self.lock_reader().take();
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        caught_up.await;
+    }
+
+    /// Nothing is written from now on.
+    pub(super) fn end(&self) {
+        if !self.has_ended.swap(true, Ordering::SeqCst) {
+            self.caught_up.notify_waiters();
+            if let Some(on_end) = self.on_end.get() {
+                on_end();
+            }
+        }
+    }
+
+    fn has_written(&self, bytes: usize) {
+        self.written.fetch_add(bytes as u64, Ordering::Release);
+    }
+
+    fn lock_reader(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
+        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Waits until all that has arrived by now is read.
+pub(super) async fn catch_up(wires: Vec<Arc<Wire>>) {
+    let mut reading: Vec<_> = wires.iter().map(|wire| Box::pin(wire.catch_up())).collect();
+    poll_fn(|cx| {
+        reading.retain_mut(|reading| reading.as_mut().poll(cx).is_pending());
+        if reading.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}
+
+/// A byte stream whose wire is watched. It is dropped when nobody reads it any more, which ends the connection.
+pub(super) struct Watched {
+    stream: Box<dyn Stream>,
+    wire: Arc<Wire>,
+    last_used: Timestamp,
+}
+
+impl Watched {
+    /// Of a connection that nobody has used for so long, the kernel is asked whether it has ended before anything is
+    /// written to it.
+    const IDLE_MICROS: u64 = 1_000;
+
+    pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Wire>) {
+        let wire = Arc::new(Wire::default());
+        let watched = Self {
+            stream,
+            wire: Arc::clone(&wire),
+            last_used: Clock::system().now(),
+        };
+        (watched, wire)
+    }
+
+    /// Whether it has ended while nobody used it.
+    fn has_ended(&mut self) -> bool {
+        let (now, before) = (Clock::system().now(), self.last_used);
+        self.last_used = now;
+        if now.micros_since(before) >= Self::IDLE_MICROS && self.stream.is_closed() {
+            self.wire.end();
+        }
+        self.wire.has_ended()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.wire.end();
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let wire = &*this.wire;
+        // Asked first: what arrives while the stream is read may have arrived too late for it.
+        let is_awaited = wire.is_awaited.load(Ordering::SeqCst);
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        match &result {
+            Poll::Pending => {
+                let mut reader = wire.lock_reader();
+                if !reader.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                    *reader = Some(cx.waker().clone());
+                }
+                drop(reader);
+                if is_awaited {
+                    wire.is_awaited.store(false, Ordering::SeqCst);
+                    wire.caught_up.notify_waiters();
+                } else if wire.is_awaited.load(Ordering::SeqCst) {
+                    // Whoever has come meanwhile did not find the waker.
+                    cx.waker().wake_by_ref();
+                }
+            }
+            Poll::Ready(Ok(())) => {
+                if buffer.filled().len() == before && buffer.remaining() > 0 {
+                    wire.end();
+                }
+                this.last_used = Clock::system().now();
+            }
+            Poll::Ready(Err(_)) => wire.end(),
+        }
+        result
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        if this.has_ended() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let result = Pin::new(&mut this.stream).poll_write(cx, bytes);
+        match &result {
+            Poll::Ready(Ok(written)) => this.wire.has_written(*written),
+            // TLS may have sent a part.
+            Poll::Ready(Err(_)) => {
+                this.wire.has_written(bytes.len());
+                this.wire.end();
+            }
+            Poll::Pending => {}
+        }
+        result
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
