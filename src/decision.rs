@@ -2,17 +2,14 @@
 
 use std::{
     fmt, slice,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
 
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Denial, Readings},
+    algorithm::{Denial, Moment, Moments, Readings},
     clock::Timestamp,
     lease::LeaseId,
     partition::PartitionId,
@@ -26,10 +23,8 @@ pub(crate) struct Measured {
     pub(crate) plan: Plan,
     /// What each policy had used before, in the plan's order.
     pub(crate) readings: Readings,
-    /// The store's time.
-    pub(crate) now: Timestamp,
-    /// The time of each partition's server, in the plan's order, where several servers were asked.
-    pub(crate) moments: Option<Arc<[Timestamp]>>,
+    /// The moment at which each partition was read, in the plan's order.
+    pub(crate) moments: Moments,
     /// Who holds the slots that the plan has taken, if it was allowed.
     pub(crate) lease: Option<LeaseId>,
 }
@@ -52,17 +47,17 @@ impl Measured {
         allow(dead_code, reason = "the Redis store may have many servers")
     )]
     pub(crate) fn joined(plan: &Plan, answers: Vec<(PartNumbers, Self)>, lease: Option<LeaseId>) -> Option<Self> {
-        let now = answers.first()?.1.now;
         let mut parts = Vec::with_capacity(plan.parts().len());
         for (numbers, answer) in &answers {
             let mut readings = &*answer.readings;
-            for (number, part) in numbers.iter().zip(answer.plan.parts()) {
+            for ((number, part), moment) in numbers.iter().zip(answer.plan.parts()).zip(&answer.moments) {
                 let (own, others) = readings.split_at(part.width());
                 readings = others;
-                parts.push((*number, answer.now, own));
+                parts.push((*number, *moment, own));
             }
         }
         parts.sort_unstable_by_key(|(number, ..)| *number);
+        parts.first()?;
         let numbers: PartNumbers = parts.iter().map(|(number, ..)| *number).collect();
         Some(Self {
             plan: plan.only(&numbers),
@@ -70,19 +65,15 @@ impl Measured {
                 .iter()
                 .flat_map(|(.., readings)| readings.iter().copied())
                 .collect(),
-            now,
-            moments: Some(parts.iter().map(|(_, moment, _)| *moment).collect()),
+            moments: parts.iter().map(|(_, moment, _)| *moment).collect(),
             lease,
         })
     }
 
-    /// The time of the server that has the plan's partition of this number.
+    /// The moment at which the plan's partition of this number was read.
     #[inline]
-    pub(crate) fn moment(&self, part: usize) -> Timestamp {
-        let moments = self.moments.as_ref();
-        moments
-            .and_then(|moments| moments.get(part).copied())
-            .unwrap_or(self.now)
+    pub(crate) fn moment(&self, part: usize) -> Moment {
+        self.moments.get(part).copied().unwrap_or_default()
     }
 }
 
@@ -95,15 +86,15 @@ pub(crate) struct ReadCharges<'a> {
 }
 
 impl<'a> Iterator for ReadCharges<'a> {
-    type Item = (Charge<'a>, &'a [u64], u64);
+    type Item = (Charge<'a>, &'a [u64], Moment);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let charge = self.charges.next()?;
         let (reading, rest) = self.readings.split_at(charge.policy().rule().width());
         self.readings = rest;
-        let now = self.measured.moment(self.charges.part_number());
-        Some((charge, reading, now.as_micros()))
+        let moment = self.measured.moment(self.charges.part_number());
+        Some((charge, reading, moment))
     }
 }
 
@@ -298,8 +289,9 @@ impl Decision {
     /// The outcome follows from what had been used: every charge has to fit.
     #[inline]
     pub(crate) fn measured(measured: Measured) -> Self {
-        let is_passed =
-            |(charge, reading, now): (Charge<'_>, &[u64], u64)| charge.is_shadow() || charge.is_admitted(reading, now);
+        let is_passed = |(charge, reading, moment): (Charge<'_>, &[u64], Moment)| {
+            charge.is_shadow() || charge.is_admitted(reading, moment)
+        };
         let (outcome, charged) = if measured.charges().all(is_passed) {
             (Outcome::Allowed, measured.plan.costs())
         } else {
@@ -337,7 +329,6 @@ impl Decision {
         let another = Self::measured(Measured {
             plan,
             readings,
-            now: measured.now,
             moments: measured.moments.clone(),
             lease: measured.lease,
         });
@@ -389,7 +380,7 @@ impl Decision {
         match &self.source {
             Source::Elsewhere => None,
             Source::Remembered(remembered) => Some(remembered.now),
-            Source::Store(measured) => Some(measured.now),
+            Source::Store(measured) => Some(measured.moment(0).server_time()),
         }
     }
 
@@ -447,7 +438,7 @@ impl Decision {
             let slots = measured
                 .charges()
                 .filter(|(charge, ..)| charge.policy().policy().window().is_none());
-            slots.map(|(charge, reading, now)| charge.is_taken(reading, now))
+            slots.map(|(charge, reading, moment)| charge.is_taken(reading, moment))
         })
     }
 
@@ -634,13 +625,17 @@ impl<'a> Iterator for Allowances<'a> {
                 charged,
                 used_since,
             } => {
-                let ((charge, reading, now), charged) = (charges.next()?, charged.next()?);
-                let charged = if charge.is_taken(reading, now) {
+                let ((charge, reading, moment), charged) = (charges.next()?, charged.next()?);
+                let charged = if charge.is_taken(reading, moment) {
                     charged.weight() + charge.policy().rule().weigh(*used_since)
                 } else {
                     0
                 };
-                let known = Known::Reading { reading, now, charged };
+                let known = Known::Reading {
+                    reading,
+                    moment,
+                    charged,
+                };
                 Some(Allowance { charge, known })
             }
             Self::Remembered { charges, denials } => loop {
@@ -661,7 +656,11 @@ enum Known<'a> {
     Denial(Denial),
     /// What the store has read before the decision, the charge that has been made, and what is known to have been used
     /// since.
-    Reading { reading: &'a [u64], now: u64, charged: u64 },
+    Reading {
+        reading: &'a [u64],
+        moment: Moment,
+        charged: u64,
+    },
 }
 
 impl<'a> Allowance<'a> {
@@ -687,8 +686,13 @@ impl<'a> Allowance<'a> {
     pub fn remaining(&self) -> u64 {
         match self.known {
             Known::Denial(_) => 0,
-            Known::Reading { reading, now, charged } => {
-                self.rule().remaining(&self.rule().charged(reading, charged), now)
+            Known::Reading {
+                reading,
+                moment,
+                charged,
+            } => {
+                let reading = self.rule().charged(reading, charged);
+                self.rule().remaining(&reading, moment.now.as_micros())
             }
         }
     }
@@ -703,8 +707,17 @@ impl<'a> Allowance<'a> {
     pub fn reset(&self) -> Option<Duration> {
         let micros = match (self.wait(), self.known) {
             (Some(wait), _) if self.policy().window().is_some() => Some(wait),
-            (_, Known::Reading { reading, now, charged }) => {
-                self.rule().reset(&self.rule().charged(reading, charged), now)
+            (
+                _,
+                Known::Reading {
+                    reading,
+                    moment,
+                    charged,
+                },
+            ) => {
+                let reading = self.rule().charged(reading, charged);
+                let reset = self.rule().reset(&reading, moment.now.as_micros());
+                reset.map(|micros| moment.until(micros))
             }
             // The request never passes, and in a second at most the store is asked again what is left.
             (_, Known::Denial(_)) => Some(1_000_000),
@@ -716,7 +729,7 @@ impl<'a> Allowance<'a> {
     pub fn is_violated(&self) -> bool {
         match self.known {
             Known::Denial(_) => true,
-            Known::Reading { reading, now, .. } => !self.charge.is_admitted(reading, now),
+            Known::Reading { reading, moment, .. } => !self.charge.is_admitted(reading, moment),
         }
     }
 
@@ -734,8 +747,11 @@ impl<'a> Allowance<'a> {
         match self.known {
             Known::Denial(Denial::For(micros)) => Some(micros),
             Known::Denial(Denial::Never) => None,
-            Known::Reading { reading, now, .. } if self.is_violated() => {
-                self.rule().wait(reading, now, self.charge.weight())
+            Known::Reading { reading, moment, .. } if self.is_violated() => {
+                let wait = self.rule().wait(reading, moment.now.as_micros(), self.charge.weight());
+                // A slot becomes free at any time.
+                let is_timed = self.policy().window().is_some();
+                wait.map(|micros| if is_timed { moment.until(micros) } else { micros })
             }
             Known::Reading { .. } => None,
         }

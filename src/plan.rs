@@ -5,6 +5,7 @@ use std::{slice, sync::Arc, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
+    algorithm::Moment,
     partition::PartitionId,
     quota::{BlockTerms, CheckedPolicies, CheckedPolicy, Content, QuotaUnit},
 };
@@ -480,7 +481,8 @@ impl<'a> Charge<'a> {
 
     /// Whether the charge fits.
     #[inline]
-    pub(crate) fn is_admitted(&self, reading: &[u64], now: u64) -> bool {
+    pub(crate) fn is_admitted(&self, reading: &[u64], moment: Moment) -> bool {
+        let now = moment.now.as_micros();
         self.policy.rule().admits(reading, now, self.weight())
     }
 
@@ -492,7 +494,7 @@ impl<'a> Charge<'a> {
 
     /// Whether the policy is charged if the request passes: a shadow that would have refused it is not.
     #[inline]
-    pub(crate) fn is_taken(&self, reading: &[u64], now: u64) -> bool {
-        !self.is_shadow() || self.is_admitted(reading, now)
+    pub(crate) fn is_taken(&self, reading: &[u64], moment: Moment) -> bool {
+        !self.is_shadow() || self.is_admitted(reading, moment)
     }
 }

@@ -939,6 +939,8 @@ pub struct CheckedPolicies {
     policies: Arc<[CheckedPolicy]>,
     /// Whether any of them limits concurrent requests.
     has_slots: bool,
+    /// Whether any of them keeps a log.
+    has_logs: bool,
     /// Whether units of all of them may be taken in advance.
     has_unit_blocks: bool,
 }
@@ -1012,6 +1014,7 @@ impl CheckedPolicies {
         let is_slots = |policy: &CheckedPolicy| policy.policy.unit == QuotaUnit::ConcurrentRequests;
         Self {
             has_slots: checked.iter().any(is_slots),
+            has_logs: checked.iter().any(|policy| matches!(policy.rule, Rule::SlidingLog(_))),
             has_unit_blocks: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
             policies: checked.into(),
         }
@@ -1042,6 +1045,11 @@ impl CheckedPolicies {
     #[inline]
     pub(crate) fn has_slots(&self) -> bool {
         self.has_slots
+    }
+
+    #[inline]
+    pub(crate) fn has_logs(&self) -> bool {
+        self.has_logs
     }
 
     /// On which terms units of all of them may be taken in advance.

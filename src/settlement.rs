@@ -3,8 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Receipt, Rule},
-    clock::Timestamp,
+    algorithm::{Moment, Receipt, Rule},
     decision::{Decision, Measured},
     lease::LeaseId,
     partition::PartitionId,
@@ -22,7 +21,9 @@ use crate::{
 /// change nothing. Clones have no receipt, nor do the decisions that a layer puts into extensions: the layer settles them.
 /// A settlement that is dropped, or that the store does not carry out, is lost: charges then stand as they are.
 ///
-/// Nothing is refused any more: what is charged late may overdraw a policy, by up to as much again as it may hold.
+/// Nothing is refused any more: what is charged late may overdraw a policy, by up to as much again as it may hold. After a
+/// [reset](crate::Store::reset), or where a store has lost what it knew, a charge that was made before is not given back
+/// any more: that would be quota of those who came since. A late charge counts there as anywhere: it was used.
 /// What is given back never lifts a policy above full. It comes back as far as it has not come back by itself, and no
 /// later than a window after the charge. A token bucket counts that as if nobody had come since the charge, so that it
 /// never gives back what others have used: of 10 units, charged to a full bucket that gives one a second, all but those
@@ -196,8 +197,8 @@ impl Settlement {
 pub(crate) struct PartSettlement<'a> {
     /// With what is charged by now.
     pub(crate) part: PartPlan<'a>,
-    /// The store's time when the charge was made.
-    pub(crate) charged_at: Timestamp,
+    /// When the charge was made.
+    pub(crate) charged_at: Moment,
     pub(crate) lease: Option<LeaseId>,
     readings: &'a [u64],
     deltas: &'a [i64],
@@ -229,7 +230,8 @@ impl<'a> PartSettlement<'a> {
             let (reading, others) = readings.split_at(policy.rule().width());
             readings = others;
             let receipt = Receipt {
-                at: self.charged_at.as_micros(),
+                at: self.charged_at.now.as_micros(),
+                birth: self.charged_at.birth,
                 reading,
                 charge: charge.weight(),
                 refundable_micros: policy.policy().window_micros(),
@@ -261,8 +263,8 @@ fn deltas(measured: &Measured, from: Costs, to: Costs, free: Free) -> SmallVec<[
     let charges = plan.charges_for(from).zip(plan.charges_for(to));
     let delta = charges
         .zip(measured.charges())
-        .map(|((from, to), (charge, reading, now))| {
-            if !charge.is_taken(reading, now) {
+        .map(|((from, to), (charge, reading, moment))| {
+            if !charge.is_taken(reading, moment) {
                 return 0;
             }
             let is_free = match from.policy().rule() {

@@ -234,3 +234,210 @@ fn a_sliding_window_counter_is_exact_to_the_unit_and_the_microsecond_however_lar
         }
     });
 }
+
+/// All that count units over time, each with ten of them a minute.
+fn all_algorithms() -> [QuotaPolicy; 7] {
+    [
+        per_minute(10, Algorithm::TokenBucket),
+        per_minute(10, Algorithm::StrictTokenBucket).with_burst_capacity(10),
+        per_minute(10, Algorithm::LeakyBucketQueue { max_waiting: 9 }),
+        per_minute(10, Algorithm::LeakyBucketMeter),
+        per_minute(10, Algorithm::FixedWindow),
+        per_minute(10, Algorithm::SlidingWindowCounter),
+        per_minute(10, Algorithm::SlidingWindowLog),
+    ]
+}
+
+/// A charge and another one after a reset, at the same microsecond, later, or by a clock that has stepped back between
+/// them.
+#[tokio::test]
+async fn what_was_charged_before_a_reset_is_not_given_back_after_it() {
+    for (policy, micros) in all_algorithms()
+        .into_iter()
+        .flat_map(|policy| [0, 1, -1, -1_000_000, 3_000_000, -60_000_000].map(|micros| (policy.clone(), micros)))
+    {
+        for caller in Caller::of_each_store() {
+            let before = caller.allowed(&policy, 1).await;
+            caller.store.reset(caller.plan([policy.clone()], 1)).await.unwrap();
+            caller.step(micros);
+            let after = caller.allowed(&policy, 1).await;
+            let left = caller.left(&policy).await;
+            caller.settle(Settlement::unused(&before)).await;
+            let context = format!("{:?}, {:?} after {micros}", caller.store, policy.algorithm());
+            assert_eq!(caller.left(&policy).await, left, "{context}");
+            // What was charged since is given back.
+            caller.settle(Settlement::unused(&after)).await;
+            assert_eq!(caller.left(&policy).await, left + 1, "{context}");
+        }
+    }
+}
+
+/// The same where a log stands beside what is counted with a few numbers, and the reset names the log only.
+#[tokio::test]
+async fn a_reset_of_one_log_ends_what_can_be_given_back_of_all_that_it_has_forgotten() {
+    let log = || per_minute(10, Algorithm::SlidingWindowLog);
+    let policies = || [QuotaPolicy::per_hour("hour", 10), log()];
+    for caller in Caller::of_each_store() {
+        let acquire = async || caller.store.acquire(caller.plan(policies(), 2)).await.unwrap();
+        let before = acquire().await;
+        caller.store.reset(caller.plan([log()], 1)).await.unwrap();
+        acquire().await;
+        caller.settle(Settlement::unused(&before)).await;
+        assert_eq!(remaining(&acquire().await), [6, 6], "{:?}", caller.store);
+    }
+}
+
+/// A full memory has evicted it, or a server was emptied.
+#[tokio::test]
+async fn what_a_store_has_lost_is_not_given_back_later() {
+    let server = support::RedisServer::start();
+    let clock = Clock::manual(Timestamp::from_micros(START));
+    let memory = MemoryStore::builder().max_partitions(1).clock(clock.clone());
+    let redis = RedisStore::builder(server.url()).clock(clock.clone());
+    let stores: [Arc<dyn Store>; 2] = [Arc::new(memory.build().unwrap()), Arc::new(redis.build().unwrap())];
+    let policy = QuotaPolicy::per_hour("hour", 10);
+    for store in stores {
+        let [alice, bob] = [somebody(), somebody()].map(|partition| Caller {
+            clock: clock.clone(),
+            store: Arc::clone(&store),
+            partition,
+        });
+        let lost = alice.allowed(&policy, 5).await;
+        server.command(&["FLUSHALL"]);
+        bob.allowed(&policy, 5).await;
+        alice.allowed(&policy, 3).await;
+        alice.settle(Settlement::unused(&lost)).await;
+        assert_eq!(alice.left(&policy).await, 7, "{store:?}");
+    }
+}
+
+/// It was used, whatever was forgotten before.
+#[tokio::test]
+async fn a_late_charge_counts_after_a_reset_too() {
+    for policy in all_algorithms() {
+        if policy.algorithm() == Algorithm::LeakyBucketMeter {
+            continue;
+        }
+        for caller in Caller::of_each_store() {
+            let decision = caller.allowed(&policy, 1).await;
+            caller.store.reset(caller.plan([policy.clone()], 1)).await.unwrap();
+            caller.settle(Settlement::new(&decision, 4)).await;
+            assert_eq!(caller.left(&policy).await, 7, "{:?}", policy.algorithm());
+        }
+    }
+}
+
+/// X: a server whose clock is set right, or a new primary whose clock is behind.
+#[tokio::test]
+async fn a_step_of_the_clock_back_by_a_few_seconds_gives_no_quota_and_the_wait_includes_it() {
+    let policies = all_algorithms();
+    let bursts = policies
+        .iter()
+        .filter(|policy| policy.algorithm() != Algorithm::LeakyBucketMeter);
+    for (policy, back) in bursts.flat_map(|policy| [1, 50_000, 1_000_000, 5_000_000].map(|back| (policy, back))) {
+        for caller in Caller::of_each_store() {
+            let context = format!("{:?}, {:?}, {back} back", caller.store, policy.algorithm());
+            caller.step(10_000);
+            caller.allowed(policy, 10).await;
+            let wait = caller.acquire(policy, 1).await.retry_after().unwrap();
+            caller.step(-back);
+            let rejected = caller.acquire(policy, 1).await;
+            assert_eq!(rejected.outcome(), Outcome::Refused, "{context}");
+            let longer = wait + Duration::from_micros(back as u64);
+            assert_eq!(rejected.retry_after(), Some(longer), "{context}");
+            assert_eq!(rejected.violated().next().unwrap().reset(), Some(longer), "{context}");
+            caller.step(back);
+            assert_eq!(caller.acquire(policy, 1).await.retry_after(), Some(wait), "{context}");
+            caller.step(-back);
+            caller.step(longer.as_micros() as i64 - 1);
+            assert_eq!(caller.acquire(policy, 1).await.outcome(), Outcome::Refused, "{context}");
+            caller.step(1);
+            caller.allowed(policy, 1).await;
+        }
+    }
+}
+
+/// A clock that is not sure which time it is: only the windows that it has really passed have a quota each.
+#[tokio::test]
+async fn a_clock_that_goes_back_and_forth_over_a_border_gives_one_quota_for_each_window() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+        for caller in Caller::of_each_store() {
+            let policy = per_minute(10, algorithm);
+            let mut passed = 0;
+            for _ in 0..20 {
+                for micros in [-1_000_000, 1_000_000] {
+                    caller.step(micros);
+                    while caller.acquire(&policy, 1).await.outcome() == Outcome::Allowed {
+                        passed += 1;
+                    }
+                }
+            }
+            // The first ten before the border. Where the last window counts on, one of its units is gone by now at most.
+            let most = if algorithm == Algorithm::FixedWindow { 20 } else { 11 };
+            assert!(
+                (10..=most).contains(&passed),
+                "{:?}, {algorithm:?}: {passed}",
+                caller.store
+            );
+        }
+    }
+}
+
+/// As the documentation for production has it: such a step is believed, so that nobody waits for hours.
+#[tokio::test]
+async fn what_was_written_by_a_clock_that_stood_later_than_a_few_seconds_belongs_to_now() {
+    for (policy, back) in all_algorithms()
+        .into_iter()
+        .flat_map(|policy| [5_000_001, 3_600_000_000].map(|back| (policy.clone(), back)))
+    {
+        for caller in Caller::of_each_store() {
+            let context = format!("{:?}, {:?}, {back} back", caller.store, policy.algorithm());
+            caller.step(10_000);
+            while caller.acquire(&policy, 1).await.outcome() == Outcome::Allowed {}
+            caller.step(-back);
+            let rejected = caller.acquire(&policy, 1).await;
+            assert_eq!(rejected.outcome(), Outcome::Refused, "{context}");
+            assert!(rejected.retry_after() <= Some(Duration::from_secs(120)), "{context}");
+        }
+    }
+}
+
+/// L4, D18: whatever has happened before, and however far the clock has stepped back.
+#[test]
+fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
+    let charges = proptest::collection::vec(
+        (-5_000_000..4_000_000_i64, 0..=7_u64, proptest::option::of(0..9_u64)),
+        1..12,
+    );
+    let policies = (0..7_usize, select(vec![1_u64, 2, 7, 60]), 1..=20_u64);
+    for_any(
+        150,
+        (policies, charges, 0..=5_000_000_i64, 1..=10_u64),
+        async |(policy, charges, back, cost)| {
+            let (which, seconds, quota) = policy;
+            let algorithm = all_algorithms()[which].algorithm();
+            let policy = QuotaPolicy::new("any", quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
+            for caller in Caller::of_each_store() {
+                for (pause, cost, actual) in &charges {
+                    caller.step(*pause);
+                    let decision = caller.acquire(&policy, *cost).await;
+                    if let Some(actual) = actual {
+                        caller.settle(Settlement::new(&decision, *actual)).await;
+                    }
+                }
+                caller.step(-back);
+                let rejected = caller.acquire(&policy, cost).await;
+                let Some(wait) = rejected.retry_after() else { continue };
+                caller.step(wait.as_micros() as i64 - 1);
+                assert_eq!(
+                    caller.acquire(&policy, cost).await.outcome(),
+                    Outcome::Refused,
+                    "{:?}",
+                    caller.store
+                );
+                caller.step(1);
+                caller.allowed(&policy, cost).await;
+            }
+        },
+    );
+}

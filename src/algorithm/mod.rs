@@ -31,12 +31,50 @@ pub(crate) use self::{
     token_bucket::TokenBucket,
     worth::Worth,
 };
+use crate::clock::Timestamp;
 
 /// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
 pub(crate) const EXACT: u64 = 1 << 53;
 
 /// What a store says about policies, one after the other; how many numbers belong to each, [`Rule::width`] says.
 pub(crate) type Readings = SmallVec<[u64; 4]>;
+
+/// How far the clock of a server may step back before that is believed, in microseconds: until the clock is there again,
+/// the time of a partition stands still. Otherwise each step over the border of a window would give its quota once more.
+pub(crate) const STANDSTILL: u64 = 5_000_000;
+
+/// When a partition was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// The partition's time.
+    pub(crate) now: Timestamp,
+    /// By how many microseconds that is ahead of the clock of its server, which has stepped back.
+    pub(crate) ahead: u32,
+    /// A number that all have in common which a store keeps of the partition in one piece, from the first charge until all
+    /// of it has come back, was reset or was lost. What is charged to one is not given back to another.
+    pub(crate) birth: u32,
+}
+
+/// Of the partitions of a plan, in its order.
+pub(crate) type Moments = SmallVec<[Moment; 2]>;
+
+impl Moment {
+    /// One by the clock of a server.
+    pub(crate) fn of(now: Timestamp) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// The time by the clock of the server.
+    pub(crate) fn server_time(self) -> Timestamp {
+        Timestamp::from_micros(self.now.as_micros().saturating_sub(self.ahead.into()))
+    }
+
+    /// How long it takes, as a clock that runs shows it, until so many microseconds have passed for the partition.
+    #[inline]
+    pub(crate) fn until(self, micros: u64) -> u64 {
+        micros.saturating_add(self.ahead.into())
+    }
+}
 
 /// When a state was written and when it is looked at, in microseconds; the first is never later.
 #[derive(Clone, Copy, Debug)]

@@ -28,8 +28,8 @@ pub(crate) struct LogReading {
     pub(crate) wait: u64,
     /// Microseconds until the oldest entry is out of the window; 0 if there is none.
     pub(crate) oldest_leaves: u64,
-    /// The number of the newest entry; 0 if there is none. What is out of the window does not count: a store may have
-    /// dropped it between this reading and its charge, or not.
+    /// The number of the newest entry. What is out of the window does not count: a store may have dropped it between this
+    /// reading and its charge, or not. Where there is none, a number that no entry has had.
     pub(crate) sequence: u64,
 }
 
@@ -102,10 +102,12 @@ impl Log {
         }
     }
 
-    pub(crate) fn read(&self, rule: &SlidingLog, now: u64, charge: u64) -> LogReading {
-        let first = self.first_counted(rule, now);
-        let (Some(oldest), Some(newest)) = (self.0.get(first), self.0.back()) else {
-            return LogReading::default();
+    pub(crate) fn read(&self, rule: &SlidingLog, now: u64, charge: u64, first: u64) -> LogReading {
+        let (Some(oldest), Some(newest)) = (self.0.get(self.first_counted(rule, now)), self.0.back()) else {
+            return LogReading {
+                sequence: first,
+                ..LogReading::default()
+            };
         };
         let before = oldest.total - oldest.cost;
         let used = newest.total - before;
@@ -131,12 +133,12 @@ impl Log {
     }
 
     /// Adds an entry and lets go of those that are out of the window.
-    pub(crate) fn add(&mut self, rule: &SlidingLog, now: u64, cost: u64) {
+    pub(crate) fn add(&mut self, rule: &SlidingLog, now: u64, cost: u64, sequence: u64) {
         self.0.drain(..self.first_counted(rule, now));
-        let (sequence, total) = self.0.back().map_or((0, 0), |newest| (newest.sequence, newest.total));
+        let total = self.0.back().map_or(0, |newest| newest.total);
         self.0.push_back(Entry {
             at: now,
-            sequence: sequence + 1,
+            sequence,
             total: total + cost,
             cost,
         });
@@ -162,6 +164,10 @@ impl Log {
         }
     }
 
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.0.back().map(|newest| newest.at)
+    }
+
     /// The moment when the last entry is out of the window.
     pub(crate) fn empty_at(&self, rule: &SlidingLog) -> u64 {
         self.0.back().map_or(0, |newest| newest.at + rule.window_micros)
@@ -180,12 +186,12 @@ mod tests {
         let rule = SlidingLog::new(10, 60).unwrap();
         let (mut log, at) = (Log::default(), MINUTE - 1_000_000);
         for _ in 0..10 {
-            assert!(rule.admits(log.read(&rule, at, 1).used, 1));
-            log.add(&rule, at, 1);
+            assert!(rule.admits(log.read(&rule, at, 1, 0).used, 1));
+            log.add(&rule, at, 1, 1);
         }
-        assert_eq!(log.read(&rule, at, 1).wait, MINUTE);
-        assert_eq!(log.read(&rule, at + MINUTE - 1, 1).used, 10);
-        assert_eq!(log.read(&rule, at + MINUTE, 1).used, 0);
+        assert_eq!(log.read(&rule, at, 1, 0).wait, MINUTE);
+        assert_eq!(log.read(&rule, at + MINUTE - 1, 1, 0).used, 10);
+        assert_eq!(log.read(&rule, at + MINUTE, 1, 0).used, 0);
     }
 
     #[test]
@@ -193,9 +199,9 @@ mod tests {
         let rule = SlidingLog::new(10, 60).unwrap();
         let mut log = Log::default();
         for (at, cost) in [(0, 3), (5, 3), (9, 4)] {
-            log.add(&rule, at, cost);
+            log.add(&rule, at, cost, 1);
         }
-        let wait = |charge| log.read(&rule, 10, charge).wait;
+        let wait = |charge| log.read(&rule, 10, charge, 0).wait;
         assert_eq!(
             [1, 3, 4, 6, 7, 10].map(wait),
             [0, 0, 5, 5, 9, 9].map(|at| at + MINUTE - 10)
@@ -208,14 +214,14 @@ mod tests {
     fn a_refund_takes_units_out_of_their_own_moment() {
         let rule = SlidingLog::new(10, 60).unwrap();
         let mut log = Log::default();
-        for at in [0, 5, 5, 9] {
-            log.add(&rule, at, 2);
+        for (at, number) in [(0, 1), (5, 2), (5, 3), (9, 4)] {
+            log.add(&rule, at, 2, number);
         }
         log.refund(3, 5, 1);
         log.refund(2, 5, 7);
         log.refund(2, 5, 7);
         log.refund(4, 5, 1);
-        assert_eq!(log.read(&rule, 9, 1).used, 5);
-        assert_eq!(log.read(&rule, 5 + MINUTE, 1).used, 2);
+        assert_eq!(log.read(&rule, 9, 1, 0).used, 5);
+        assert_eq!(log.read(&rule, 5 + MINUTE, 1, 0).used, 2);
     }
 }

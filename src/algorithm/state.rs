@@ -21,8 +21,10 @@ pub(crate) enum State {
 /// What was known of a policy when a charge was made that is now changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receipt<'a> {
-    /// The store's time, in microseconds.
+    /// The partition's time, in microseconds.
     pub(crate) at: u64,
+    /// Of what was charged.
+    pub(crate) birth: u32,
     /// The reading before the charge.
     pub(crate) reading: &'a [u64],
     /// What is charged by now.
@@ -55,9 +57,10 @@ impl State {
         }
     }
 
-    /// Adds what the state says now to `readings`; `charge` is what the answer will be about.
+    /// Adds what the state says now to `readings`; `charge` is what the answer will be about. The numbers of a log that
+    /// begins follow `first`.
     #[inline]
-    pub(crate) fn read(&self, rule: &Rule, times: Times, charge: u64, readings: &mut Readings) {
+    pub(crate) fn read(&self, rule: &Rule, times: Times, charge: u64, first: u64, readings: &mut Readings) {
         match (self, rule) {
             (Self::Amount(used), Rule::TokenBucket(bucket) | Rule::LeakyBucket(LeakyBucket { bucket })) => {
                 readings.push(bucket.drained(*used, times.elapsed()));
@@ -68,7 +71,7 @@ impl State {
                 readings.extend([previous, current]);
             }
             (Self::Log(log), Rule::SlidingLog(rule)) => {
-                readings.extend(log.read(rule, times.now, charge).into_numbers());
+                readings.extend(log.read(rule, times.now, charge, first).into_numbers());
             }
             (Self::Slots(slots), Rule::Concurrency(_)) => readings.push(slots.held()),
             _ => readings.extend(std::iter::repeat_n(0, rule.width())),
@@ -86,7 +89,9 @@ impl State {
                     current: reading[1] + charge,
                 };
             }
-            (Self::Log(log), Rule::SlidingLog(rule)) if charge > 0 => log.add(rule, now, charge),
+            (Self::Log(log), Rule::SlidingLog(rule)) if charge > 0 => {
+                log.add(rule, now, charge, LogReading::from_numbers(reading).sequence + 1);
+            }
             (Self::Slots(slots), _) if charge > 0 => slots.hold_by(lease),
             _ => {}
         }
@@ -94,9 +99,9 @@ impl State {
 
     /// Charges more than was charged at first: it has been used already, so nothing is refused, and a policy may be
     /// overdrawn up to its bound.
-    pub(crate) fn charge_late(&mut self, rule: &Rule, times: Times, charge: u64) {
+    pub(crate) fn charge_late(&mut self, rule: &Rule, times: Times, charge: u64, first: u64) {
         let mut readings = Readings::new();
-        self.read(rule, times, 0, &mut readings);
+        self.read(rule, times, 0, first, &mut readings);
         let most = |bound: u64, used: u64| charge.min(bound.saturating_sub(used));
         let charge = match rule {
             Rule::TokenBucket(bucket) | Rule::LeakyBucket(LeakyBucket { bucket }) => most(bucket.bound, readings[0]),
@@ -108,15 +113,17 @@ impl State {
         self.charge(rule, times.now, &readings, charge, None);
     }
 
-    /// Takes back a part of the charge that a receipt is about, or all of it.
-    pub(crate) fn refund(&mut self, rule: &Rule, times: Times, refund: u64, receipt: Receipt<'_>) {
+    /// Takes back a part of the charge that a receipt is about, or all of it, if it was made to what is there since `birth`.
+    /// A log knows its entries.
+    pub(crate) fn refund(&mut self, rule: &Rule, times: Times, birth: u32, refund: u64, receipt: Receipt<'_>) {
         if let (Self::Slots(slots), Some(lease)) = (&mut *self, receipt.lease) {
             slots.release(lease);
             return;
         }
         let now = times.now;
         let age = now.saturating_sub(receipt.at);
-        let is_due = age < receipt.refundable_micros;
+        let is_log = matches!(self, Self::Log(_));
+        let is_due = age < receipt.refundable_micros && (receipt.birth == birth || is_log);
         match (self, rule) {
             (Self::Amount(used), Rule::TokenBucket(bucket)) => {
                 *used = bucket.drained(*used, times.elapsed());
@@ -158,6 +165,23 @@ impl State {
             (Self::Amount(used), Rule::FixedWindow(window)) => *used = window.counted(*used, times),
             (Self::Windows(windows), Rule::SlidingCounter(counter)) => **windows = counter.rolled(**windows, times),
             _ => {}
+        }
+    }
+
+    /// Whether any of what all algorithms but a log count with a few numbers was used when it was written.
+    pub(crate) fn counts_anything(&self) -> bool {
+        match self {
+            Self::Amount(used) => *used > 0,
+            Self::Windows(windows) => **windows != Windows::default(),
+            Self::Log(_) | Self::Slots(_) => false,
+        }
+    }
+
+    /// The moment of the newest entry of a log.
+    pub(crate) fn newest_entry(&self) -> Option<u64> {
+        match self {
+            Self::Log(log) => log.newest(),
+            Self::Amount(_) | Self::Slots(_) | Self::Windows(_) => None,
         }
     }
 

@@ -54,7 +54,7 @@ impl State {
 
     fn used_eighths(&self, rule: &Rule, times: Times) -> u8 {
         let mut reading = Readings::new();
-        self.read(rule, times, 0, &mut reading);
+        self.read(rule, times, 0, 0, &mut reading);
         let units = rule.units();
         let used = units.saturating_sub(rule.remaining(&reading, times.now));
         let eighths = used.saturating_mul(Worth::EXHAUSTED.into()).div_ceil(units.max(1));
@@ -94,7 +94,7 @@ mod tests {
         ];
         let worth = |rule: &Rule| {
             let mut state = State::new(rule);
-            state.charge_late(rule, Times { last: DAY, now: DAY }, rule.weigh(used));
+            state.charge_late(rule, Times { last: DAY, now: DAY }, rule.weigh(used), 0);
             state.worth(
                 rule,
                 Times {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    algorithm::{LeakyBucket, Readings, Rule},
+    algorithm::{LeakyBucket, Moment, Readings, Rule},
     clock::{Clock, Timestamp},
     decision::{Decision, Measured},
     error::{StoreError, StoreErrorKind},
@@ -228,11 +228,11 @@ impl ScriptedStore {
 
     fn decided(&self, plan: Plan, reading: impl Fn(&Rule) -> Readings) -> AcquireFuture {
         let rules = plan.policies().map(|policy| policy.rule());
+        let moment = Moment::of(self.0.clock.now());
         AcquireFuture::ready(Ok(Decision::measured(Measured {
             readings: rules.flat_map(reading).collect(),
+            moments: plan.parts().map(|_| moment).collect(),
             plan,
-            now: self.0.clock.now(),
-            moments: None,
             lease: Some(self.0.told),
         })))
     }

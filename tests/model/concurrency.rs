@@ -48,6 +48,10 @@ impl Counter for Concurrency {
         Some(1_000_000)
     }
 
+    fn is_used(&self, moment: i128) -> bool {
+        self.held(moment) > 0
+    }
+
     fn take(&mut self, now: i128, cost: i128, lease: u64) {
         if cost > 0 {
             self.leases.retain(|(_, ends)| *ends > now);

@@ -45,6 +45,10 @@ impl Counter for FixedWindow {
         self.counts.until_end(now).max(at_twice_the_rate)
     }
 
+    fn is_used(&self, moment: i128) -> bool {
+        self.counts.count(moment, 0) > 0
+    }
+
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {
         self.counts.pass_to(now, 0);
         self.counts.set(now, 0, self.counts.count(now, 0) + cost);

@@ -65,6 +65,10 @@ impl Counter for LeakyBucket {
         (left * self.window).div_ceil_to(self.quota)
     }
 
+    fn is_used(&self, moment: i128) -> bool {
+        self.content(moment) > 0
+    }
+
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {
         self.set_content(now, self.content(now) + cost * self.window);
     }

@@ -62,7 +62,10 @@ trait Counter {
         Some(late)
     }
 
-    fn take(&mut self, now: i128, cost: i128, lease: u64);
+    /// Whether any of it is used.
+    fn is_used(&self, moment: i128) -> bool;
+    /// Takes it for a request with a number of its own.
+    fn take(&mut self, now: i128, cost: i128, request: u64);
     /// Takes what was used already: at most as much again as there can be.
     fn take_late(&mut self, now: i128, units: i128);
     /// Something is written now: what is over by now is forgotten.
@@ -110,6 +113,11 @@ impl State {
             Self::SlidingLog(state) => state,
             Self::TokenBucket(state) => state,
         }
+    }
+
+    /// Whether it is one of a few numbers that are kept together.
+    fn is_number(&self) -> bool {
+        !matches!(self, Self::Concurrency(_) | Self::SlidingLog(_))
     }
 
     fn get_mut(&mut self) -> &mut dyn Counter {

@@ -24,7 +24,11 @@ pub struct Partition {
     states: HashMap<String, State>,
     /// The set of policies that was written last.
     set: usize,
-    leases: u64,
+    requests: u64,
+    /// When the numbers that are kept together were written, if any of them was used then.
+    written: Option<i128>,
+    /// The number of those numbers' life: nothing comes back that was charged in another one.
+    life: u64,
 }
 
 /// What has to be known to settle a decision.
@@ -34,9 +38,13 @@ pub struct Receipt {
     policies: Vec<QuotaPolicy>,
     request: Request,
     charges: Vec<Charge>,
+    life: u64,
     /// What a shadow would have refused, it has not charged.
     is_taken: Vec<bool>,
 }
+
+/// For so many microseconds, at most, a clock that stepped back is waited for.
+const PATIENCE: i128 = 5_000_000;
 
 /// Policies share used units if this is equal.
 fn identity(policy: &QuotaPolicy) -> String {
@@ -55,24 +63,31 @@ impl Partition {
             kept,
             states: HashMap::new(),
             set: usize::MAX,
-            leases: 0,
+            requests: 0,
+            written: None,
+            life: 0,
         }
     }
 
     /// Decides; what can be settled afterwards comes with the verdict.
     pub fn acquire(
         &mut self,
-        now: i128,
+        clock: i128,
         (set, policies): (usize, &[QuotaPolicy]),
         request: Request,
     ) -> (Verdict, Option<Receipt>) {
-        self.look(now, policies);
+        let now = self.look(clock, policies);
+        // Leases end by the clock.
+        let moment = |policy: &QuotaPolicy| {
+            if policy.window().is_some() { now } else { clock }
+        };
+        let life = self.life_at(now);
         let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
         let before: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
-        let each_fits: Vec<bool> = before
+        let each_fits: Vec<bool> = policies
             .iter()
-            .zip(&costs)
-            .map(|(state, cost)| state.get().fits(now, *cost))
+            .zip(before.iter().zip(&costs))
+            .map(|(policy, (state, cost))| state.get().fits(moment(policy), *cost))
             .collect();
         let fits = policies
             .iter()
@@ -80,56 +95,66 @@ impl Partition {
             .all(|(policy, fits)| *fits || policy.is_shadow());
         let mut after = before.clone();
         if fits && request.cost > 0 {
-            self.leases += 1;
-            let taken = after.iter_mut().zip(&costs).zip(&each_fits).filter(|(_, fits)| **fits);
-            for ((state, cost), _) in taken {
-                state.get_mut().take(now, *cost, self.leases);
+            self.requests += 1;
+            let taken = policies.iter().zip(after.iter_mut().zip(&costs)).zip(&each_fits);
+            for ((policy, (state, cost)), _) in taken.filter(|(_, fits)| **fits) {
+                state.get_mut().take(moment(policy), *cost, self.requests);
             }
             self.write(now, set, policies, &after);
+            self.life = life;
         }
         let told = policies.iter().zip(&costs).zip(before.iter().zip(&after));
-        let verdict = Verdict::expected(now, told.map(|((policy, cost), (old, new))| (policy, *cost, old, new)));
+        let told = told.map(|((policy, cost), (old, new))| (policy, moment(policy), *cost, old, new));
+        let verdict = Verdict::expected(clock, told);
         let charge = |after| Charge {
             at: now,
             after,
-            lease: self.leases,
+            lease: self.requests,
         };
         let receipt = fits.then(|| Receipt {
             set,
             policies: policies.to_vec(),
             request,
             charges: after.into_iter().map(charge).collect(),
+            life,
             is_taken: each_fits,
         });
         (verdict, receipt)
     }
 
     /// What a request has cost is known now.
-    pub fn settle(&mut self, now: i128, receipt: &Receipt, actual: Actual) {
+    pub fn settle(&mut self, clock: i128, receipt: &Receipt, actual: Actual) {
         let deltas: Vec<i128> = receipt
             .policies
             .iter()
             .zip(&receipt.is_taken)
-            .map(|(policy, is_taken)| if *is_taken { receipt.delta(policy, actual) } else { 0 })
+            .map(
+                |(policy, is_taken)| {
+                    if *is_taken { receipt.delta(policy, actual) } else { 0 }
+                },
+            )
             .collect();
         if deltas.iter().all(|delta| *delta == 0) {
             return;
         }
-        self.look(now, &receipt.policies);
+        let now = self.look(clock, &receipt.policies);
+        let life = self.life_at(now);
         let settled = receipt.policies.iter().zip(&receipt.charges).zip(deltas);
         let states: Vec<State> = settled
             .map(|((policy, charge), delta)| {
                 let mut state = self.state(now, receipt.set, policy);
                 let is_due = policy.window().is_none() || now - charge.at < window(policy);
+                let is_alive = !state.is_number() || receipt.life == life;
                 if delta > 0 {
                     state.get_mut().take_late(now, delta);
-                } else if delta < 0 && is_due {
+                } else if delta < 0 && is_due && is_alive {
                     state.give_back(now, -delta, charge);
                 }
                 state
             })
             .collect();
         self.write(now, receipt.set, &receipt.policies, &states);
+        self.life = life;
     }
 
     /// Forgets everything but the slots that are held, and logs that these policies do not name.
@@ -140,16 +165,35 @@ impl Partition {
             State::SlidingLog(_) => !named.contains(identity),
             _ => false,
         });
+        self.written = None;
     }
 
-    /// What a clock has written that stood later belongs to now, also if nothing passes.
-    fn look(&mut self, now: i128, policies: &[QuotaPolicy]) {
+    /// The time of what these policies are about. If the clock has stepped back a little, it is waited for; what it has
+    /// written when it stood later than that belongs to now, also if nothing passes.
+    fn look(&mut self, clock: i128, policies: &[QuotaPolicy]) -> i128 {
         let named: Vec<String> = policies.iter().map(identity).collect();
+        let logs = self.states.iter().filter_map(|(identity, state)| match state {
+            State::SlidingLog(log) if named.contains(identity) => log.newest(),
+            _ => None,
+        });
+        let ahead = logs.chain(self.written);
+        let now = ahead.filter(|at| *at - clock <= PATIENCE).fold(clock, i128::max);
         for (identity, state) in &mut self.states {
-            let is_apart = matches!(state, State::SlidingLog(_)) && self.kept != Kept::Together;
-            if !is_apart || named.contains(identity) {
+            if state.is_number() || named.contains(identity) {
                 state.get_mut().step_back(now);
             }
+        }
+        self.written = self.written.map(|at| at.min(now));
+        now
+    }
+
+    /// The life of the numbers that are kept together: another one begins when none of them is used any more.
+    fn life_at(&self, now: i128) -> u64 {
+        let is_used = |state: &State| state.is_number() && state.get().is_used(now);
+        if self.states.values().any(is_used) {
+            self.life
+        } else {
+            self.life + 1
         }
     }
 
@@ -183,6 +227,8 @@ impl Partition {
             state.get_mut().pass_to(now);
         }
         kept.extend(policies.iter().map(identity).zip(states.iter().cloned()));
+        let is_used = |state: &State| state.is_number() && state.get().is_used(now);
+        self.written = kept.values().any(is_used).then_some(now);
         self.states = kept;
         self.set = set;
     }

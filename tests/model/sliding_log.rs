@@ -17,7 +17,7 @@ pub(super) struct SlidingLog {
 struct Entry {
     at: i128,
     /// Tells apart what came at the same moment.
-    serial: u64,
+    request: u64,
     units: i128,
 }
 
@@ -38,14 +38,19 @@ impl SlidingLog {
         self.counted(moment).map(|entry| entry.units).sum()
     }
 
+    /// When the newest entry was made.
+    pub(super) fn newest(&self) -> Option<i128> {
+        self.entries.iter().map(|entry| entry.at).max()
+    }
+
     pub(super) fn is_over(&self, now: i128) -> bool {
         self.counted(now).next().is_none()
     }
 
     /// Of the entry that the charge has made, if it is still there and at its moment.
     pub(super) fn give_back(&mut self, units: i128, charged_at: i128, after: &Self) {
-        let serial = after.entries.last().unwrap().serial;
-        let is_it = |entry: &&mut Entry| (entry.at, entry.serial) == (charged_at, serial);
+        let request = after.entries.last().unwrap().request;
+        let is_it = |entry: &&mut Entry| (entry.at, entry.request) == (charged_at, request);
         if let Some(entry) = self.entries.iter_mut().find(is_it) {
             entry.units -= units;
         }
@@ -70,12 +75,15 @@ impl Counter for SlidingLog {
         oldest_leaves.max((left * self.window).div_ceil_to(2 * self.quota))
     }
 
-    fn take(&mut self, now: i128, cost: i128, _lease: u64) {
+    fn is_used(&self, moment: i128) -> bool {
+        self.used(moment) > 0
+    }
+
+    fn take(&mut self, now: i128, cost: i128, request: u64) {
         self.entries = self.counted(now).copied().collect();
-        let serial = self.entries.last().map_or(0, |newest| newest.serial) + 1;
         self.entries.push(Entry {
             at: now,
-            serial,
+            request,
             units: cost,
         });
     }

@@ -59,6 +59,10 @@ impl Counter for TokenBucket {
         (left * self.window).div_ceil_to(self.rate)
     }
 
+    fn is_used(&self, moment: i128) -> bool {
+        self.left_at(moment) < self.capacity
+    }
+
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {
         self.pass_to(now);
         self.left -= cost * self.window;

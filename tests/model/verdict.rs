@@ -45,10 +45,10 @@ impl Verdict {
         }
     }
 
-    /// From what each policy is to be charged, and what it was before and is after that.
+    /// From the time of each policy, what it is to be charged, and what it was before and is after that.
     pub(super) fn expected<'a>(
-        now: i128,
-        policies: impl Iterator<Item = (&'a QuotaPolicy, i128, &'a State, &'a State)>,
+        clock: i128,
+        policies: impl Iterator<Item = (&'a QuotaPolicy, i128, i128, &'a State, &'a State)>,
     ) -> Self {
         let mut verdict = Self {
             is_allowed: true,
@@ -57,8 +57,8 @@ impl Verdict {
             policies: vec![],
         };
         let (mut delay, mut is_never) = (0, false);
-        for (policy, cost, before, after) in policies {
-            let told = Told::expected(policy, cost, before, after, now);
+        for (policy, now, cost, before, after) in policies {
+            let told = Told::expected(policy, cost, before, after, (clock, now));
             if !policy.is_shadow() {
                 if cost > 0 {
                     delay = before.get().delay(now).max(delay);
@@ -80,19 +80,23 @@ impl Verdict {
 }
 
 impl Told {
-    fn expected(policy: &QuotaPolicy, cost: i128, before: &State, after: &State, now: i128) -> Self {
+    /// Waits are those of the clock, which may have to catch up first.
+    fn expected(policy: &QuotaPolicy, cost: i128, before: &State, after: &State, (clock, now): (i128, i128)) -> Self {
         let is_violated = !before.get().fits(now, cost);
         let remaining = after.get().left(now);
         let retry_after = if is_violated {
-            before.get().wait(now, cost)
+            before.get().wait(now, cost).map(|wait| wait + now - clock)
         } else {
             None
         };
         let reset = || {
             let next_unit = || after.get().wait(now, 1).expect("every capacity is at least one");
-            retry_after.unwrap_or_else(|| match remaining {
-                0 => next_unit(),
-                left => after.get().time_for(now, left),
+            retry_after.unwrap_or_else(|| {
+                let time = match remaining {
+                    0 => next_unit(),
+                    left => after.get().time_for(now, left),
+                };
+                time + now - clock
             })
         };
         Self {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    algorithm::{Denial, Readings, Rule},
+    algorithm::{Denial, Moment, Readings, Rule},
     breaker::jittered,
     clock::{Clock, Timestamp},
     plan::Charge,
@@ -32,6 +32,8 @@ pub(super) struct Record {
     asked: u64,
     /// When the store was asked, by the local clock: at this moment or later it has read.
     asked_at: Timestamp,
+    /// When the partition's time went on from there, by the local clock: it may have stood still.
+    goes_on_at: Timestamp,
     /// Until then nobody asks for as much or more.
     held_until: Timestamp,
     /// What is known and what was sent since then, if all of that is charged.
@@ -43,14 +45,14 @@ pub(super) struct Record {
 #[derive(Clone, Debug)]
 struct Reading {
     numbers: Readings,
-    /// The store's time.
+    /// The partition's time.
     at: Timestamp,
 }
 
 #[derive(Debug)]
 struct Expected {
     reading: Reading,
-    /// The moment of the reading by the local clock.
+    /// When the partition's time goes on from there, by the local clock.
     at: Timestamp,
     until: Timestamp,
 }
@@ -85,7 +87,7 @@ impl Record {
         let rule = answer.rule();
         let asked = answer.charge.weight();
         let numbers = rule.charged(answer.reading, answer.charged);
-        let at = answer.at.as_micros();
+        let at = answer.at.now.as_micros();
         rule.denial(&numbers, at, asked, asked, 0)?;
         if answer.charged > 0 && matches!(rule, Rule::SlidingLog(log) if numbers[0] + asked != log.limit + 1) {
             // It is not known when enough units leave the log.
@@ -98,9 +100,15 @@ impl Record {
         Some(Self {
             policies: answer.policies.clone(),
             index: answer.index,
-            known: Reading { numbers, at: answer.at },
+            known: Reading {
+                numbers,
+                at: answer.at.now,
+            },
             asked,
             asked_at: answer.asked_at,
+            goes_on_at: answer
+                .asked_at
+                .saturating_add(Duration::from_micros(answer.at.ahead.into())),
             held_until,
             expected: None,
             asks_at: answer.asked_at.saturating_add(STALE),
@@ -140,8 +148,13 @@ impl Record {
     /// The store's time.
     #[inline]
     pub(super) fn store_time(&self, now: Timestamp) -> Timestamp {
-        let age = Duration::from_micros(now.micros_since(self.asked_at));
-        self.known.at.saturating_add(age)
+        let ahead = self.goes_on_at.micros_since(self.asked_at);
+        let at = self
+            .known
+            .at
+            .as_micros()
+            .saturating_add(now.micros_since(self.asked_at));
+        Timestamp::from_micros(at.saturating_sub(ahead))
     }
 
     #[inline]
@@ -161,11 +174,9 @@ impl Record {
         } else {
             0
         };
-        let expected = self.expected(now).and_then(|expected| {
-            let (reading, elapsed) = (&expected.reading, now.micros_since(expected.at));
-            let at = reading.at.as_micros();
-            self.rule().denial(&reading.numbers, at, self.asked, weight, elapsed)
-        });
+        let expected = self
+            .expected(now)
+            .and_then(|expected| self.denial(&expected.reading, expected.at, weight, now));
         match (held, expected) {
             (0, None) => Standing::Open,
             (held, None) => Standing::Denied(Denial::For(held)),
@@ -188,7 +199,7 @@ impl Record {
         }
         let (known, known_at, until) = match self.expected.take().filter(|expected| now < expected.until) {
             Some(expected) => (expected.reading, expected.at, expected.until),
-            None => (self.known.clone(), self.asked_at, now.saturating_add(hold)),
+            None => (self.known.clone(), self.goes_on_at, now.saturating_add(hold)),
         };
         let elapsed = now.micros_since(known_at);
         let Some(numbers) = self.after(&known, weight, elapsed) else {
@@ -199,7 +210,7 @@ impl Record {
                 numbers,
                 at: known.at.saturating_add(Duration::from_micros(elapsed)),
             },
-            at: now,
+            at: now.max(known_at),
             until,
         });
     }
@@ -223,9 +234,19 @@ impl Record {
     /// How long the charge is refused for certain.
     #[inline]
     fn known_denial(&self, weight: u64, now: Timestamp) -> Option<Denial> {
-        let Reading { numbers, at } = &self.known;
-        let elapsed = now.micros_since(self.asked_at);
-        self.rule().denial(numbers, at.as_micros(), self.asked, weight, elapsed)
+        self.denial(&self.known, self.goes_on_at, weight, now)
+    }
+
+    /// The same by a reading from which the partition's time went on at a moment by the local clock.
+    #[inline]
+    fn denial(&self, reading: &Reading, goes_on_at: Timestamp, weight: u64, now: Timestamp) -> Option<Denial> {
+        let elapsed = now.micros_since(goes_on_at);
+        let at = reading.at.as_micros();
+        let denial = self.rule().denial(&reading.numbers, at, self.asked, weight, elapsed)?;
+        Some(match denial {
+            Denial::For(wait) => Denial::For(wait.saturating_add(goes_on_at.micros_since(now))),
+            Denial::Never => Denial::Never,
+        })
     }
 
     #[inline]
@@ -249,8 +270,8 @@ pub(super) struct Answer<'a> {
     pub(super) reading: &'a [u64],
     /// The weight that was charged.
     pub(super) charged: u64,
-    /// The store's time.
-    pub(super) at: Timestamp,
+    /// When it was read.
+    pub(super) at: Moment,
     /// Before the call, by the local clock.
     pub(super) asked_at: Timestamp,
     /// Now, by the local clock, is when it was answered.

@@ -479,6 +479,35 @@ fn after_a_clock_was_set_back_nothing_is_remembered_from_the_time_to_come() {
     assert!(!memory.remembers(&plan));
 }
 
+/// The store's clock has stepped back, and the time of the partition stands still until it is there again.
+#[test]
+fn a_remembered_refusal_waits_as_long_as_the_store_does_after_a_step_back() {
+    for (back, algorithm) in [0, 1, 700_000, 2_000_000, 5_000_000].into_iter().flat_map(|back| {
+        [
+            Algorithm::TokenBucket,
+            Algorithm::FixedWindow,
+            Algorithm::SlidingWindowCounter,
+            Algorithm::SlidingWindowLog,
+        ]
+        .map(|algorithm| (back, algorithm))
+    }) {
+        let memory = Memory::new();
+        let policy = QuotaPolicy::new("two", 2, Duration::from_secs(2)).with_algorithm(algorithm);
+        let plan = Plan::new(checked([policy]), alice(), 1);
+        while memory.ask(&plan).outcome() == Outcome::Allowed {}
+        let moved = memory.clock.now().as_micros() - back;
+        memory.clock.set(Timestamp::from_micros(moved));
+        memory.refuse(&plan);
+        for _ in 0..8 {
+            let (store, remembered) = (memory.ask(&plan), memory.denials.refuse(&plan, &memory.clock));
+            let remembered = remembered.expect("it is not a second old");
+            assert_eq!(remembered.retry_after(), store.retry_after(), "{algorithm:?}, {back}");
+            assert_eq!(remembered.now(), store.now());
+            memory.clock.advance(Duration::from_millis(100));
+        }
+    }
+}
+
 /// L15
 #[test]
 fn when_a_refusal_is_nearly_a_second_old_one_request_asks_and_the_others_do_not_wait_for_it() {

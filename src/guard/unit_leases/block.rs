@@ -44,9 +44,9 @@ impl Block {
             return None;
         }
         let lifetime = u64::try_from(terms.lifetime.as_micros()).unwrap_or(u64::MAX);
-        let charged_at = decision.now()?.as_micros();
+        let charged_at = decision.measurement()?.moment(0);
         let window_ends = plan.policies().filter_map(|policy| match policy.rule() {
-            Rule::FixedWindow(window) => Some(window.micros_left(charged_at)),
+            Rule::FixedWindow(window) => Some(charged_at.until(window.micros_left(charged_at.now.as_micros()))),
             _ => None,
         });
         let lifetime = window_ends.fold(lifetime, u64::min);

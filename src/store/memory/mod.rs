@@ -11,11 +11,11 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use self::shard::Shard;
+use self::{partition::Read, shard::Shard};
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
-    algorithm::Readings,
-    clock::{Clock, Timestamp},
+    algorithm::{Moments, Readings},
+    clock::Clock,
     decision::{Decision, Measured},
     error::{ConfigError, ConfigErrorKind},
     lease::LeaseId,
@@ -164,7 +164,7 @@ impl Shards {
     }
 
     /// Decides for several partitions at once: all are asked, and charged if all of them fit.
-    fn acquire_together(&self, plan: &Plan, lease: Option<LeaseId>) -> (Readings, Timestamp) {
+    fn acquire_together(&self, plan: Plan, lease: Option<LeaseId>) -> Measured {
         let mut indexes: Vec<usize> = plan.parts().map(|part| self.index(part.partition())).collect();
         // Whoever needs several locks takes them in this order, so that no two wait for each other.
         indexes.sort_unstable();
@@ -174,18 +174,27 @@ impl Shards {
             .map(|index| (index, lock(&self.shards[index])))
             .collect();
         let now = self.clock.now();
-        let (mut readings, mut fits) = (Readings::new(), true);
+        for (_, shard) in &mut shards {
+            shard.begin_call();
+        }
+        let (mut moments, mut readings, mut fits) = (Moments::new(), Readings::new(), true);
         for part in plan.parts() {
-            let (own_readings, own_fits) = self.locked(&mut shards, part.partition()).read(now, part);
-            readings.extend(own_readings);
-            fits &= own_fits;
+            let read = self.locked(&mut shards, part.partition()).read(now, part);
+            moments.push(read.moment);
+            readings.extend(read.readings);
+            fits &= read.fits;
         }
         if fits && plan.is_charged() {
             for part in plan.parts() {
                 self.locked(&mut shards, part.partition()).acquire(now, part, lease);
             }
         }
-        (readings, now)
+        Measured {
+            plan,
+            readings,
+            moments,
+            lease,
+        }
     }
 }
 
@@ -197,20 +206,20 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl Store for MemoryStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         let lease = plan.takes_slots().then(LeaseId::unique);
-        let (readings, now) = match plan.only_part() {
-            Some(part) => {
-                let mut shard = self.0.shard(part.partition());
-                // Read under the lock, so that the decisions of a partition see time in order.
-                let now = self.0.clock.now();
-                (shard.acquire(now, part, lease), now)
-            }
-            None => self.0.acquire_together(&plan, lease),
+        let Some(part) = plan.only_part() else {
+            return AcquireFuture::ready(Ok(Decision::measured(self.0.acquire_together(plan, lease))));
+        };
+        let Read { moment, readings, .. } = {
+            let mut shard = self.0.shard(part.partition());
+            shard.begin_call();
+            // Read under the lock, so that the decisions of a partition see time in order.
+            let now = self.0.clock.now();
+            shard.acquire(now, part, lease)
         };
         AcquireFuture::ready(Ok(Decision::measured(Measured {
             plan,
             readings,
-            now,
-            moments: None,
+            moments: Moments::from_iter([moment]),
             lease,
         })))
     }
@@ -218,6 +227,7 @@ impl Store for MemoryStore {
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
         for part in settlement.parts().filter(|part| !part.is_empty()) {
             let mut shard = self.0.shard(part.part.partition());
+            shard.begin_call();
             shard.settle(self.0.clock.now(), part);
         }
         StoreFuture::ready(Ok(()))

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Readings, Rule, State, Times, Worth},
+    algorithm::{Moment, Readings, Rule, STANDSTILL, State, Times, Worth},
     clock::Timestamp,
     lease::LeaseId,
     plan::PartPlan,
@@ -15,6 +15,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct PartitionState {
     at: Timestamp,
+    /// Of what is counted with a few numbers; see [`Moment::birth`].
+    birth: u32,
     /// The policies of the last charge, and the state of each of them.
     policies: CheckedPolicies,
     states: SmallVec<[State; 3]>,
@@ -38,108 +40,147 @@ struct Foreign {
     state: State,
 }
 
+/// What a plan has found.
+#[derive(Debug)]
+pub(super) struct Read {
+    pub(super) moment: Moment,
+    pub(super) readings: Readings,
+    pub(super) fits: bool,
+}
+
+/// The numbers of a log that begins with a call follow this one, and no other log of the partition has them.
+fn first_entry(call: u32) -> u64 {
+    u64::from(call) << 32
+}
+
+impl Others {
+    /// Whether anything but logs and slots is still used.
+    fn count_anything(&self, now: Timestamp) -> bool {
+        let is_used = |foreign: &Foreign| {
+            let empty_at = foreign.state.empty_at(&foreign.rule, self.at.as_micros());
+            foreign.state.counts_anything() && empty_at > now.as_micros()
+        };
+        self.states.iter().any(is_used)
+    }
+}
+
 impl PartitionState {
     /// A partition never seen, for a plan like this one.
     pub(super) fn new(now: Timestamp, policies: &CheckedPolicies) -> Self {
         Self {
             at: now,
+            birth: 0,
             states: policies.iter().map(|policy| State::new(policy.rule())).collect(),
             policies: policies.clone(),
             others: None,
         }
     }
 
-    /// Charges the plan if all of it fits; a lease then holds its slots. Returns what had been used before, and whether
-    /// it fits.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> (Readings, bool) {
-        self.rebase_to(now);
+    /// Charges the plan if all of it fits; a lease then holds its slots. What begins with this charge takes the call's
+    /// number. Returns what had been used before, and whether the plan fits.
+    pub(super) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>, call: u32) -> Read {
+        let now = self.time(clock, plan.policies());
         if self.policies.is_same(plan.policies()) {
-            self.acquire_again(now, plan, lease)
-        } else {
-            self.acquire_anew(now, plan, lease)
+            return self.acquire_again(now, clock, plan, lease, call);
         }
+        let mut candidate = self.with_policies(now, plan.policies());
+        let read = candidate.acquire_again(now, clock, plan, lease, call);
+        if read.fits && plan.is_charged() {
+            *self = candidate;
+        }
+        read
     }
 
     /// The same without charging anything.
-    pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> (Readings, bool) {
-        self.rebase_to(now);
+    pub(super) fn read(&mut self, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Read {
+        let now = self.time(clock, plan.policies());
         if self.policies.is_same(plan.policies()) {
-            self.read_again(now, plan)
+            self.read_again(now, clock, plan, call)
         } else {
-            self.with_policies(now, plan.policies()).read_again(now, plan)
-        }
-    }
-
-    /// A clock may have stepped back.
-    fn rebase_to(&mut self, now: Timestamp) {
-        if now < self.at {
-            self.rebase(now);
+            self.with_policies(now, plan.policies())
+                .read_again(now, clock, plan, call)
         }
     }
 
     /// The policies are those of the last charge, which is nearly always so.
-    fn acquire_again(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> (Readings, bool) {
-        let (readings, fits) = self.read_again(now, plan);
-        if fits && plan.is_charged() {
-            let mut rest = &*readings;
+    fn acquire_again(
+        &mut self,
+        now: Timestamp,
+        clock: Timestamp,
+        plan: PartPlan<'_>,
+        lease: Option<LeaseId>,
+        call: u32,
+    ) -> Read {
+        let read = self.read_again(now, clock, plan, call);
+        if read.fits && plan.is_charged() {
+            let mut rest = &*read.readings;
             for (charge, state) in plan.charges().zip(&mut self.states) {
                 let rule = charge.policy().rule();
                 let (reading, others) = rest.split_at(rule.width());
                 rest = others;
-                let is_taken = charge.is_taken(reading, now.as_micros());
-                state.charge(
-                    rule,
-                    now.as_micros(),
-                    reading,
-                    if is_taken { charge.weight() } else { 0 },
-                    lease,
-                );
+                let weight = if charge.is_taken(reading, read.moment) {
+                    charge.weight()
+                } else {
+                    0
+                };
+                state.charge(rule, now.as_micros(), reading, weight, lease);
             }
-            self.at = now;
+            (self.at, self.birth) = (now, read.moment.birth);
         }
-        (readings, fits)
+        read
     }
 
     #[inline]
-    fn read_again(&self, now: Timestamp, plan: PartPlan<'_>) -> (Readings, bool) {
+    fn read_again(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Read {
         let times = self.times(now);
-        let (mut readings, mut fits) = (Readings::new(), true);
+        let (mut readings, mut fits, mut is_used) = (Readings::new(), true, false);
         for (charge, state) in plan.charges().zip(&self.states) {
             let position = readings.len();
             let weight = charge.weight();
             let rule = charge.policy().rule();
-            state.read(rule, times, weight, &mut readings);
-            fits &= charge.is_shadow() || rule.admits(&readings[position..], times.now, weight);
+            state.read(rule, times, weight, first_entry(call), &mut readings);
+            let reading = &readings[position..];
+            fits &= charge.is_shadow() || rule.admits(reading, times.now, weight);
+            is_used |= state.counts_anything() && reading.iter().any(|number| *number > 0);
         }
-        (readings, fits)
+        Read {
+            moment: Moment {
+                now,
+                // At most as long as it may stand still.
+                ahead: now.micros_since(clock) as u32,
+                birth: self.birth_at(now, is_used, call),
+            },
+            readings,
+            fits,
+        }
     }
 
-    /// The policies are others than those of the last charge.
-    fn acquire_anew(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> (Readings, bool) {
-        let mut candidate = self.with_policies(now, plan.policies());
-        let (readings, fits) = candidate.acquire_again(now, plan, lease);
-        if fits && plan.is_charged() {
-            *self = candidate;
-        }
-        (readings, fits)
+    /// The birth of what is there now, which is this call if nothing of it is used any more.
+    #[inline]
+    fn birth_at(&self, now: Timestamp, is_used: bool, call: u32) -> u32 {
+        let is_used = is_used || self.others.as_ref().is_some_and(|others| others.count_anything(now));
+        if is_used { self.birth } else { call }
     }
 
     /// Changes charges that were made before.
-    pub(super) fn settle(&mut self, now: Timestamp, settlement: PartSettlement<'_>) {
+    pub(super) fn settle(&mut self, clock: Timestamp, settlement: PartSettlement<'_>, call: u32) {
         let policies = settlement.part.policies();
-        self.rebase_to(now);
+        let now = self.time(clock, policies);
         if !self.policies.is_same(policies) {
             *self = self.with_policies(now, policies);
         }
         let times = self.times(now);
+        let mut is_used = false;
         for (adjustment, state) in settlement.adjustments().zip(&mut self.states) {
             let (rule, delta) = (adjustment.policy.rule(), adjustment.delta);
+            is_used |= state.counts_anything() && state.empty_at(rule, times.last) > times.now;
             match delta {
                 0 => state.advance(rule, times),
-                1.. => state.charge_late(rule, times, delta.unsigned_abs()),
-                _ => state.refund(rule, times, delta.unsigned_abs(), adjustment.receipt),
+                1.. => state.charge_late(rule, times, delta.unsigned_abs(), first_entry(call)),
+                _ => state.refund(rule, times, self.birth, delta.unsigned_abs(), adjustment.receipt),
             }
         }
+        self.birth = self.birth_at(now, is_used, call);
         self.at = now;
     }
 
@@ -177,6 +218,7 @@ impl PartitionState {
         let states = policies.iter().map(state_of).collect();
         Self {
             at: now,
+            birth: self.birth,
             policies: policies.clone(),
             states,
             others: (!foreign.is_empty()).then(|| {
@@ -208,17 +250,53 @@ impl PartitionState {
         advanced
     }
 
-    /// What was written by a clock that stood later belongs to now: it is neither given back nor kept for longer.
-    fn rebase(&mut self, now: Timestamp) {
-        for state in &mut self.states {
-            state.rebase(now.as_micros());
+    /// The time of the partition: that of the clock, but it stands still while the clock is behind what was written by a few
+    /// seconds at most. What was written by a clock that stood later than that belongs to now: it is neither given back nor
+    /// kept for longer.
+    ///
+    /// Only what these policies are about counts, as in Redis, where each log is a key of its own.
+    #[inline]
+    fn time(&mut self, clock: Timestamp, policies: &CheckedPolicies) -> Timestamp {
+        if clock >= self.at && !policies.has_logs() {
+            return clock;
         }
+        self.time_behind(clock, policies)
+    }
+
+    fn time_behind(&mut self, clock: Timestamp, policies: &CheckedPolicies) -> Timestamp {
+        let counted = self.counts_anything().then_some(self.at.as_micros());
+        let is_named = |id: u32| policies.iter().any(|policy| policy.id() == id);
+        let own = self.policies.iter().map(CheckedPolicy::id).zip(&mut self.states);
+        let others = self.others.iter_mut().flat_map(|others| &mut others.states);
+        let others = others.map(|foreign| (foreign.id, &mut foreign.state));
+        let named = own.chain(others).filter(|(id, _)| is_named(*id));
+        let logs: SmallVec<[&mut State; 4]> = named.map(|(_, state)| state).collect();
+        let entries = logs.iter().filter_map(|log| log.newest_entry());
+        let (from, to) = (clock.as_micros(), clock.as_micros().saturating_add(STANDSTILL));
+        let ahead = entries.chain(counted).filter(|moment| (from..=to).contains(moment));
+        let now = Timestamp::from_micros(ahead.max().unwrap_or(from));
+        for log in logs {
+            log.rebase(now.as_micros());
+        }
+        if now < self.at {
+            self.rebase(now);
+        }
+        now
+    }
+
+    /// Whether anything but logs and slots was used when it was written.
+    fn counts_anything(&self) -> bool {
+        let others = self.others.as_ref();
+        self.states.iter().any(State::counts_anything) || others.is_some_and(|others| others.count_anything(self.at))
+    }
+
+    /// What is counted with a few numbers was written now.
+    fn rebase(&mut self, now: Timestamp) {
         if let Some(others) = &mut self.others {
             // They have gone on until the last charge, too, although nobody has written that down.
             let times = times(others.at, self.at);
             for Foreign { rule, state, .. } in &mut others.states {
                 state.advance(rule, times);
-                state.rebase(now.as_micros());
             }
             others.at = now;
         }

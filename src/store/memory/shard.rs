@@ -1,66 +1,80 @@
 //! One part of the partitions, under one lock.
 
-use super::partition::PartitionState;
+use super::partition::{PartitionState, Read};
 use crate::{
-    algorithm::Readings, bounded_map::BoundedMap, clock::Timestamp, lease::LeaseId, partition::PartitionId,
-    plan::PartPlan, settlement::PartSettlement, telemetry,
+    bounded_map::BoundedMap, clock::Timestamp, lease::LeaseId, partition::PartitionId, plan::PartPlan,
+    settlement::PartSettlement, telemetry,
 };
 
-pub(super) struct Shard(BoundedMap<PartitionState>);
+pub(super) struct Shard {
+    partitions: BoundedMap<PartitionState>,
+    /// The number of the call that has the lock.
+    call: u32,
+}
 
 impl Shard {
     pub(super) fn new(cap: usize) -> Self {
-        Self(BoundedMap::new(cap, telemetry::partition_evicted))
+        Self {
+            partitions: BoundedMap::new(cap, telemetry::partition_evicted),
+            call: 0,
+        }
+    }
+
+    /// Each call has a number of its own; it is 0 for what no call has begun.
+    pub(super) fn begin_call(&mut self) {
+        self.call = self.call.wrapping_add(1).max(1);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.partitions.len()
     }
 
     /// Decides a plan and charges it if all of it fits. Returns what was used before.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> Readings {
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> Read {
+        let call = self.call;
         if let Some(state) = self.find(plan) {
-            return state.acquire(now, plan, lease).0;
+            return state.acquire(now, plan, lease, call);
         }
         let mut state = PartitionState::new(now, plan.policies());
-        let (readings, _) = state.acquire(now, plan, lease);
+        let read = state.acquire(now, plan, lease, call);
         self.keep(now, plan.partition(), state);
-        readings
+        read
     }
 
     /// A request has come for the partition, or somebody only looks.
     #[inline]
     fn find(&mut self, plan: PartPlan<'_>) -> Option<&mut PartitionState> {
         if plan.is_charged() {
-            self.0.visit(plan.partition())
+            self.partitions.visit(plan.partition())
         } else {
-            self.0.get_mut(plan.partition())
+            self.partitions.get_mut(plan.partition())
         }
     }
 
     /// What was used before, and whether the plan fits, without charging it.
-    pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> (Readings, bool) {
+    pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> Read {
+        let call = self.call;
         match self.find(plan) {
-            Some(state) => state.read(now, plan),
-            None => PartitionState::new(now, plan.policies()).read(now, plan),
+            Some(state) => state.read(now, plan, call),
+            None => PartitionState::new(now, plan.policies()).read(now, plan, call),
         }
     }
 
     pub(super) fn settle(&mut self, now: Timestamp, settlement: PartSettlement<'_>) {
         let partition = settlement.part.partition();
-        if let Some(state) = self.0.get_mut(partition) {
-            return state.settle(now, settlement);
+        if let Some(state) = self.partitions.get_mut(partition) {
+            return state.settle(now, settlement, self.call);
         }
         let mut state = PartitionState::new(now, settlement.part.policies());
-        state.settle(now, settlement);
+        state.settle(now, settlement, self.call);
         self.keep(now, partition, state);
     }
 
     pub(super) fn reset(&mut self, now: Timestamp, part: PartPlan<'_>) {
-        if let Some(state) = self.0.get_mut(part.partition()) {
+        if let Some(state) = self.partitions.get_mut(part.partition()) {
             state.reset(part.policies());
             if state.empty_at() <= now {
-                self.0.remove(part.partition());
+                self.partitions.remove(part.partition());
             }
         }
     }
@@ -71,7 +85,8 @@ impl Shard {
         if state.empty_at() > now {
             let is_expired = |state: &PartitionState| state.empty_at() <= now;
             let worth = |state: &PartitionState, is_returning: bool| state.worth(now, is_returning);
-            self.0.get_or_insert_with(partition, is_expired, worth, || state);
+            self.partitions
+                .get_or_insert_with(partition, is_expired, worth, || state);
         }
     }
 }

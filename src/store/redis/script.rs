@@ -14,13 +14,14 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Concurrency, EXACT, FixedWindow, LeakyBucket, Readings, Rule, SlidingCounter, SlidingLog, TokenBucket,
+        Concurrency, EXACT, FixedWindow, LeakyBucket, Moment, Moments, Readings, Rule, SlidingCounter, SlidingLog,
+        TokenBucket,
     },
     clock::Timestamp,
     decision::{Decision, Measured},
     error::{StoreError, StoreErrorKind},
     lease::LeaseId,
-    plan::{PartPlan, Plan},
+    plan::Plan,
     quota::CheckedPolicy,
     random,
     settlement::{Adjustment, PartSettlement},
@@ -30,7 +31,10 @@ static QUOTA: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("quota.
 static RENEW: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("renew.lua")));
 
 /// The bytes of one charge, as the script unpacks them.
-const CHARGE: usize = 44;
+const CHARGE: usize = 47;
+
+/// How many numbers of a reply belong to a partition and to none of its policies.
+const MOMENT: usize = 2;
 
 /// The bytes of half a call's number. A reply begins with the first half and ends with the second one.
 const HALF: usize = 4;
@@ -132,7 +136,7 @@ impl Call {
         let parts = plan.parts().len();
         let mut bytes = Vec::new();
         write_charges(&mut bytes, plan, lease_micros);
-        let answer = Answer::new(&mut bytes, 1 + plan.parts().map(PartPlan::width).sum::<usize>());
+        let answer = Answer::new(&mut bytes, 1 + width(plan));
         let mut arguments: SmallVec<[Vec<u8>; 1]> = SmallVec::new();
         arguments.push(bytes);
         if lease.is_some() || now.is_some() || parts > 1 {
@@ -155,13 +159,13 @@ impl Call {
     /// Decides plans of one partition each, independently of each other.
     pub(super) fn acquire_each(keyspace: &Keyspace, plans: &[Plan], now: Option<Timestamp>) -> Self {
         let (mut keys, mut charges, mut sizes) = (Keys::new(), Vec::new(), Vec::with_capacity(plans.len()));
-        let mut width = 1;
+        let mut numbers = 1;
         for plan in plans {
             keys.extend(keyspace.keys(plan));
             sizes.push(write_charges(&mut charges, plan, 0));
-            width += plan.parts().map(PartPlan::width).sum::<usize>();
+            numbers += width(plan);
         }
-        let answer = Answer::new(&mut charges, width);
+        let answer = Answer::new(&mut charges, numbers);
         let now = now.map_or_else(Vec::new, decimal);
         let arguments = [charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()];
         Self::script(&QUOTA, keys, SmallVec::from_iter(arguments), answer)
@@ -170,7 +174,11 @@ impl Call {
     /// Settles what a decision has charged to one partition.
     pub(super) fn settle(keyspace: &Keyspace, settlement: PartSettlement<'_>, now: Option<Timestamp>) -> Self {
         let mut charges = Vec::new();
-        let mut receipt = (settlement.charged_at.as_micros() as f64).to_le_bytes().to_vec();
+        let Moment {
+            now: charged_at, birth, ..
+        } = settlement.charged_at;
+        let mut receipt = (charged_at.as_micros() as f64).to_le_bytes().to_vec();
+        receipt.extend_from_slice(&f64::from(birth).to_le_bytes());
         for adjustment in settlement.adjustments() {
             let numbers = Numbers {
                 limit: adjustment.receipt.refundable_micros as f64,
@@ -179,7 +187,7 @@ impl Call {
             numbers.write(&mut charges, adjustment.policy.id(), adjustment.delta as f64);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
         }
-        let answer = Answer::new(&mut charges, 1 + settlement.part.width());
+        let answer = Answer::new(&mut charges, 1 + MOMENT + settlement.part.width());
         let lease = settlement.lease.filter(|_| settlement.releases());
         let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
         let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
@@ -309,6 +317,8 @@ fn write_charges(bytes: &mut Vec<u8>, plan: &Plan, lease_micros: u64) -> u8 {
 
 /// A policy in the form of the script. Doubles hold these numbers exactly: all are integers of at most 2⁵³.
 struct Numbers {
+    /// What stands for the weight in a narrow value, or for the length of a window in seconds.
+    short: u32,
     weight: f64,
     drain: f64,
     limit: f64,
@@ -344,7 +354,9 @@ impl Numbers {
             }) => (window_micros, SLIDING_LOG, limit, bound),
             Rule::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
         };
+        let is_bucket = matches!(policy.rule(), Rule::TokenBucket(_) | Rule::LeakyBucket(_));
         Self {
+            short: short(if is_bucket { weight } else { weight / 1_000_000 }),
             weight: weight as f64,
             drain,
             limit: limit as f64,
@@ -354,10 +366,30 @@ impl Numbers {
 
     fn write(&self, bytes: &mut Vec<u8>, id: u32, charge: f64) {
         bytes.extend_from_slice(&id.to_le_bytes());
+        bytes.extend_from_slice(&self.short.to_le_bytes()[..3]);
         for number in [self.weight, self.drain, self.limit, self.bound, charge] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
     }
+}
+
+/// A number in three bytes, `m * 16 + e` for `m * 5^e`; 0 if it does not fit. Windows are of whole seconds, and a second has
+/// 5⁶ × 2⁶ microseconds: what is left of them without their fives is small.
+fn short(number: u64) -> u32 {
+    let (mut rest, mut fives) = (number, 0);
+    while fives < 15 && rest > 0 && rest.is_multiple_of(5) {
+        rest /= 5;
+        fives += 1;
+    }
+    u32::try_from(rest)
+        .ok()
+        .filter(|rest| *rest < 1 << 20)
+        .map_or(0, |rest| rest * 16 + fives)
+}
+
+/// How many numbers the script returns for a plan.
+fn width(plan: &Plan) -> usize {
+    plan.parts().map(|part| MOMENT + part.width()).sum()
 }
 
 /// What the script has to know of a charge to take it back: how full a bucket was afterwards, as a negative number for a
@@ -407,17 +439,34 @@ struct Numbered<'a> {
 
 impl Numbered<'_> {
     fn decide(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Decision, StoreError> {
-        let width = plan.parts().map(PartPlan::width).sum();
-        let (readings, rest) = self.rest.split_at_checked(width).ok_or_else(unreadable)?;
-        self.rest = rest;
-        let readings: Option<Readings> = readings.iter().map(exact_integer).collect();
+        let (mut moments, mut readings) = (Moments::new(), Readings::new());
+        for part in plan.parts() {
+            moments.push(self.moment().ok_or_else(unreadable)?);
+            for _ in 0..part.width() {
+                readings.push(self.next().ok_or_else(unreadable)?);
+            }
+        }
         Ok(Decision::measured(Measured {
             plan,
-            readings: readings.ok_or_else(unreadable)?,
-            now: self.now,
-            moments: None,
+            readings,
+            moments,
             lease,
         }))
+    }
+
+    fn moment(&mut self) -> Option<Moment> {
+        let (ahead, birth) = (self.next()?, self.next()?);
+        Some(Moment {
+            now: Timestamp::from_micros(self.now.as_micros() + ahead),
+            ahead: u32::try_from(ahead).ok()?,
+            birth: u32::try_from(birth).ok()?,
+        })
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        let (number, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        exact_integer(number)
     }
 }
 
