@@ -187,8 +187,9 @@ impl Hints {
         self.limits_dialect.or(self.policies_dialect)
     }
 
-    /// What is left: the items of the list in their order, at most [`MAX_ITEMS`](super::MAX_ITEMS), and behind them the limit of draft-06,
-    /// which has no name, unless it says the same as one of them. Several can have one name, for several partitions.
+    /// What is left: the items of the list in their order, at most [`MAX_ITEMS`](super::MAX_ITEMS), and behind them the
+    /// limit of draft-06, which has no name, unless it says the same as one of them. Several can have one name, for
+    /// several partitions.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -211,7 +212,8 @@ impl Hints {
         &self.limits
     }
 
-    /// The policies that the server applies, in the order of the field, at most [`MAX_ITEMS`](super::MAX_ITEMS). They only inform.
+    /// The policies that the server applies, in the order of the field, at most [`MAX_ITEMS`](super::MAX_ITEMS). They only
+    /// inform.
     pub fn policies(&self) -> &[PolicyHint] {
         &self.policies
     }
@@ -268,16 +270,16 @@ impl Hints {
         self.limits_dialect = self.limits_dialect.or(Some(Dialect::Draft06));
     }
 
-    /// Whether the three numbers are nothing but another form of this item of the list.
+    /// Whether the three numbers, which count requests, are nothing but another form of this item of the list.
     fn says_no_more(&self, numbers: &LimitHint, item: &LimitHint) -> bool {
-        let mut policies = self.policies.iter().filter(|policy| policy.name == item.name);
-        numbers
-            .remaining
-            .is_none_or(|remaining| item.remaining == Some(remaining))
-            && numbers.reset.is_none_or(|reset| item.reset == Some(reset))
-            && numbers
-                .quota
-                .is_none_or(|quota| policies.all(|policy| policy.quota == quota))
+        let is_its = |policy: &PolicyHint| {
+            policy.unit == Unit::Requests && numbers.quota.is_none_or(|quota| quota == policy.quota)
+        };
+        numbers.remaining.is_none_or(|_| numbers.remaining == item.remaining)
+            && numbers.reset.is_none_or(|_| numbers.reset == item.reset)
+            // An item for another partition may hold for nobody here.
+            && item.partition_key.is_none()
+            && self.policies.iter().filter(|policy| policy.name == item.name).all(is_its)
     }
 
     fn read_policies(&mut self, headers: &HeaderMap) {

@@ -237,6 +237,9 @@ impl ResponseFields {
 
     /// The dialect between draft-06 and draft-11, in which names are Tokens. `build()` refuses names that are none.
     ///
+    /// Beside a `Retry-After`, the time of each violated policy names the same moment; if no policy that is shown is
+    /// violated, that of the closest one does.
+    ///
     /// ```
     /// # use tower_quota::clock::{Clock, Timestamp};
     /// # use http::{HeaderMap, Request, Response};
@@ -274,6 +277,9 @@ impl ResponseFields {
     ///
     /// Only policies that count requests are shown: there is no word for another unit. `build()` refuses two policies
     /// with the same quota, which nothing would tell apart.
+    ///
+    /// Beside a `Retry-After`, whoever has set it, the reset names the same moment, as the draft asks for. Where that comes
+    /// before the limit really resets, nothing is shown as left until then.
     ///
     /// ```
     /// # use tower_quota::clock::{Clock, Timestamp};

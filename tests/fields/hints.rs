@@ -206,6 +206,21 @@ fn the_numbers_of_draft_06_are_another_limit_unless_they_say_the_same() {
     ] {
         assert_eq!(count(other), 3, "{other:?}");
     }
+    // Neither a limit in another unit nor one of another partition is that of requests.
+    for (list, policy) in [
+        (r#""a";r=0;t=9"#, r#""a";q=5;qu="tokens""#),
+        (r#""a";r=0;t=9"#, r#""a";q=5;qu="content-bytes""#),
+        (r#""a";r=0;t=9;pk=:YQ==:"#, r#""a";q=5"#),
+    ] {
+        let both = hints(&[
+            ("RateLimit", list),
+            ("RateLimit-Policy", policy),
+            ("RateLimit-Limit", "5"),
+            ("RateLimit-Remaining", "0"),
+            ("RateLimit-Reset", "9"),
+        ]);
+        assert_eq!(both.limits().len(), 2, "{list} {policy}");
+    }
 }
 
 /// F1, X5: one malformed field does not spoil the other.
