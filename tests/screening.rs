@@ -452,7 +452,6 @@ fn hiding_fields() -> Vec<(ForwardingField, Vec<String>)> {
         "unknown".to_owned(),
         "203.0.113.9, , 10.0.0.2".to_owned(),
         "203.0.113.9:99999".to_owned(),
-        vec!["10.0.0.2"; 33].join(","),
         format!("10.0.0.2{}", " ".repeat(8 * 1024)),
     ];
     let of = |field| move |line| (field, vec![line]);
@@ -510,6 +509,22 @@ async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
         for request in [forwarding(field, &[]), from("10.3.4.5", "/")] {
             assert_eq!(send(&layer, request).await.outcome, Outcome::Unlimited);
         }
+    }
+}
+
+/// X38: the last hop that is looked at is counted, and opens no door.
+#[tokio::test]
+async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() {
+    let hops = [vec!["10.0.0.2"; 33].join(",")];
+    let field = ForwardingField::XForwardedFor;
+    let list = AccessList::new(trusting(field));
+    list.update(|rules| rules.set_network("10.0.0.0/8", Access::Allow))
+        .unwrap();
+    let builder = Counting::default().builder().key(trusting(field)).access_list(list);
+    let exemption = Exemption::network(trusting(field), ["10.0.0.0/8"]);
+    let layer = builder.exempt(exemption).no_key(NoKey::Refuse).build().unwrap();
+    for outcome in [Outcome::Allowed, Outcome::Refused] {
+        assert_eq!(send(&layer, forwarding(field, &hops)).await.outcome, outcome);
     }
 }
 

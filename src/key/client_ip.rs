@@ -144,7 +144,7 @@ impl ClientIp {
     /// | a `Forwarded` element outside of the grammar, with no `for`, or with two of them | unknown |
     /// | a `Forwarded` line with a quoted string that has no end, or of more than 8 KiB | unknown |
     /// | the place where an `X-Forwarded-For` line was cut: its last 8 KiB are read | unknown |
-    /// | a 33rd hop | unknown |
+    /// | a 33rd hop | counted for the 32nd, which is as good as unknown to an access list or exemption |
     ///
     /// What stands left of the end of the walk is not looked at and changes nothing. An address may have a port
     /// (`192.0.2.1:4711`, `[2001:db8::1]:4711`) and brackets. Several lines are one list. A hop is also unreadable if its
@@ -266,6 +266,17 @@ impl ClientIp {
     /// # Ok::<_, std::net::AddrParseError>(())
     /// ```
     pub fn resolve(&self, request: &Parts) -> Option<IpAddr> {
+        self.walk_of(request).map(|end| end.address)
+    }
+
+    /// The client's address where it may open or close a door: not one at which the walk was given up.
+    pub(crate) fn believed(&self, request: &Parts) -> Option<IpAddr> {
+        self.walk_of(request)
+            .filter(|end| end.is_believed)
+            .map(|end| end.address)
+    }
+
+    fn walk_of(&self, request: &Parts) -> Option<End> {
         let peer = peer::address(&request.extensions)?.ip().to_canonical();
         // The nearest proxy has written the right end of the last line.
         let lines = request
@@ -281,24 +292,32 @@ impl ClientIp {
     }
 
     /// From the peer to the first address that is not trusted, or to the end of the list. Reads no hop that it need
-    /// not, and believes no address that it has only come to because it can read no further.
-    fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<IpAddr> {
+    /// not, and ends nowhere if it comes to one that it cannot read.
+    fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<End> {
+        let end = |address, is_believed| Some(End { address, is_believed });
         let mut client = peer;
-        for _ in 0..=MAX_HOPS {
+        for _ in 0..MAX_HOPS {
             if !self.trusts(client) {
-                return Some(client);
+                return end(client, true);
             }
             match hops.next() {
                 Some(reported) => client = reported?,
-                None => return Some(client),
+                None => return end(client, true),
             }
         }
-        None
+        end(client, !self.trusts(client) || hops.next().is_none())
     }
 
     fn trusts(&self, address: IpAddr) -> bool {
         self.proxies.iter().flatten().any(|network| network.contains(&address))
     }
+}
+
+/// Where a walk over the hops has ended.
+struct End {
+    address: IpAddr,
+    /// Whether it is the client for all that is known, and not the last hop that was looked at.
+    is_believed: bool,
 }
 
 impl KeyExtractor for ClientIp {

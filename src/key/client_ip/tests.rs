@@ -329,7 +329,7 @@ fn quotes_of_a_client_and_of_a_proxy_make_no_hop_together() {
 
 /// X38
 #[test]
-fn at_most_32_hops_are_walked_and_beyond_them_is_no_client() {
+fn at_most_32_hops_are_walked_and_the_last_of_them_is_no_client_that_is_believed() {
     let trusted = |count: usize| (1..=count).rev().map(|hop| format!("10.0.1.{hop}")).collect::<Vec<_>>();
     let elements = |count| {
         trusted(count)
@@ -337,7 +337,16 @@ fn at_most_32_hops_are_walked_and_beyond_them_is_no_client() {
             .map(|hop| format!("for={hop}"))
             .collect::<Vec<_>>()
     };
-    for (count, client) in [(31, Some(ip(CLIENT))), (32, None), (33, None), (200, None)] {
+    let last = Some(ip("10.0.1.32"));
+    for (count, client) in [(31, Some(ip(CLIENT))), (32, last), (33, last), (200, last)] {
+        let request = request(
+            Some(PROXY),
+            XForwardedFor,
+            &[format!("203.0.113.9, {}", trusted(count).join(","))],
+        );
+        let believed = trusting(XForwardedFor).believed(&request);
+        assert_eq!(believed, client.filter(|client| Some(*client) != last));
+
         assert_eq!(
             behind_proxy(XForwardedFor, &[format!("203.0.113.9, {}", trusted(count).join(","))]),
             client
@@ -353,7 +362,7 @@ fn at_most_32_hops_are_walked_and_beyond_them_is_no_client() {
         assert_eq!(behind_proxy(Forwarded, &lines), client, "in lines of their own");
         // What is skipped at the left of one line does not bring the walk to the line before it.
         let lines = ["for=203.0.113.9".to_owned(), elements(count + 1).join(",")];
-        assert_eq!(behind_proxy(Forwarded, &lines), None, "{count}");
+        assert_eq!(behind_proxy(Forwarded, &lines), last, "{count}");
     }
     // The end of the list may be the 32nd hop.
     assert_eq!(behind_proxy(XForwardedFor, &trusted(32)), Some(ip("10.0.1.32")));

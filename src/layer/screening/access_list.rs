@@ -211,7 +211,7 @@ impl AccessList {
         let rules = self.0.rules.load();
         let by_network = rules
             .look_at_addresses()
-            .then(|| self.0.client_ip.resolve(caller.request()));
+            .then(|| self.0.client_ip.believed(caller.request()));
         let by_key = (!rules.keys.is_empty()).then(|| caller.key());
         rules.access(by_network.flatten(), by_key.flatten())
     }

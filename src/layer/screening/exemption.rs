@@ -374,7 +374,7 @@ impl Condition {
             Self::Network { client_ip, networks } => {
                 let networks = networks.as_ref().ok();
                 networks
-                    .zip(client_ip.resolve(request))
+                    .zip(client_ip.believed(request))
                     .is_some_and(|(networks, address)| networks.longest_match(address).is_some())
             }
             Self::Path(path) => request.uri.path() == path,
