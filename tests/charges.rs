@@ -1,4 +1,5 @@
-//! What was asked for is charged, however soon its request is cancelled (X34).
+//! What was asked for is charged, however soon its request is cancelled (X34), and what is given back is there for the next
+//! request.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(clippy::disallowed_methods, reason = "a real server is waited for in real time")]
@@ -338,4 +339,97 @@ async fn http2_streams_that_are_reset_while_redis_decides_are_charged_and_then_c
         "{calls} calls of scripts for {} streams",
         AT_ONCE * ROUNDS
     );
+}
+
+/// A layer that gives back whatever a request has cost.
+fn refunding(store: impl Store, scope: &str, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
+    let builder = RateLimitLayer::builder(store)
+        .scope(scope)
+        .key(key::header("x-user-id"))
+        .named_key("tenant", key::header("x-tenant"))
+        .actual_cost(|_| Some(0))
+        .deadline(Duration::from_secs(60));
+    let builder = policies
+        .into_iter()
+        .fold(builder, |builder, policy| builder.policy(policy));
+    builder.build().unwrap()
+}
+
+/// Sends requests of one user one after the other, in turn through these layers, and returns how many were rejected.
+async fn rejected(layers: &[RateLimitLayer], user: &str, requests: usize) -> usize {
+    let hello = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+    let mut rejected = 0;
+    for layer in layers.iter().cycle().take(requests) {
+        let request = Request::builder().header("x-user-id", user).header("x-tenant", "acme");
+        let response = layer.layer(hello).oneshot(request.body(()).unwrap()).await.unwrap();
+        rejected += usize::from(response.status() == StatusCode::TOO_MANY_REQUESTS);
+    }
+    rejected
+}
+
+/// A quota of one a day, used and given back 2 000 times. 771 were rejected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_back_is_there_for_the_next_request() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(server.url()).unwrap();
+    let log = QuotaPolicy::per_day("log", 1).with_algorithm(Algorithm::SlidingWindowLog);
+    let layer = refunding(store, "one", [QuotaPolicy::per_day("day", 1), log]);
+    assert_eq!(rejected(&[layer], "alice", 2_000).await, 0);
+}
+
+#[tokio::test]
+async fn what_was_given_back_to_several_partitions_and_slots_is_there_for_the_next_request() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(server.url()).unwrap();
+    let policies = [
+        QuotaPolicy::per_day("day", 1),
+        QuotaPolicy::per_day("tenants", 1).counted_by("tenant"),
+        QuotaPolicy::concurrent("slots", 1),
+    ];
+    let layer = refunding(store, "several", policies);
+    assert_eq!(rejected(&[layer], "alice", 1_000).await, 0);
+}
+
+#[tokio::test]
+async fn what_one_layer_gives_back_is_there_for_another_one_on_the_same_store() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(server.url()).unwrap();
+    let layer = || refunding(store.clone(), "same", [QuotaPolicy::per_day("day", 1)]);
+    assert_eq!(rejected(&[layer(), layer(), layer()], "alice", 1_000).await, 0);
+}
+
+#[tokio::test]
+async fn what_was_given_back_is_there_for_the_next_request_in_a_cluster() {
+    let store = RedisStore::cluster(support::shared_cluster().urls()).unwrap();
+    let scope = format!("charges-{}", std::process::id());
+    let policies = [
+        QuotaPolicy::per_day("day", 1),
+        QuotaPolicy::per_day("tenants", 1).counted_by("tenant"),
+    ];
+    let layer = refunding(store, &scope, policies);
+    assert_eq!(rejected(&[layer], "alice", 1_000).await, 0);
+}
+
+/// Each of them is rejected for nothing that others do, while calls are shared and settlements queue up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_given_back_is_there_for_the_next_request_of_each_of_many_users() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(server.url()).unwrap();
+    let layer = refunding(store, "many", [QuotaPolicy::per_day("day", 1)]);
+    let users = (0..100).map(|user| {
+        let layer = layer.clone();
+        tokio::spawn(async move { rejected(&[layer], &user.to_string(), 20).await })
+    });
+    for user in join_all(users).await {
+        assert_eq!(user.unwrap(), 0);
+    }
+}
+
+/// Units that wait in a block are not lost to those who come behind a refund.
+#[tokio::test]
+async fn what_was_given_back_is_there_for_the_next_request_also_where_units_are_prefetched() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(server.url()).unwrap();
+    let layer = refunding(store, "blocks", [QuotaPolicy::per_day("day", 8).with_unit_block(4)]);
+    assert_eq!(rejected(&[layer], "alice", 1_000).await, 0);
 }

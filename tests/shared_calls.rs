@@ -165,7 +165,7 @@ async fn a_server_that_forgets_the_script_costs_nobody_a_decision() {
 }
 
 #[tokio::test]
-async fn requests_that_are_given_up_leave_the_others_their_answers() {
+async fn requests_that_are_cancelled_are_charged_and_leave_the_others_their_answers() {
     let (server, scope) = (RedisServer::start(), scope());
     let store = RedisStore::new(server.url()).unwrap();
     assert_eq!(allowed(&store, &format!("{scope}-before"), 1).await, 1);
@@ -175,7 +175,7 @@ async fn requests_that_are_given_up_leave_the_others_their_answers() {
     let mut answered = 0;
     for round in 0..20 {
         let mut requests: Vec<_> = (0..100).map(|_| ask()).collect();
-        // Polled once, all are under way; then every other one is given up.
+        // Polled once, all are under way; then every other one is cancelled.
         let _ = futures_util::poll!(&mut join_all(&mut requests));
         let kept = requests
             .into_iter()
@@ -186,8 +186,8 @@ async fn requests_that_are_given_up_leave_the_others_their_answers() {
             answered += usize::from(allowed);
         }
     }
-    // Those that were given up may have been counted, and nobody else was.
-    assert!((200..=400).contains(&answered), "{answered}");
+    // Half of the quota, and that of the few that were dropped alone, before they were written.
+    assert!((200..=240).contains(&answered), "{answered}");
     let left = store.peek(Plan::new(policies, partition(&scope, 0), 1)).await.unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 0);
 }

@@ -43,6 +43,8 @@ enum Timing {
     Held(Arc<Semaphore>),
     /// Only when polled a second time.
     Later,
+    /// Decided at once, and told when there is a permit.
+    Told(Arc<Semaphore>),
 }
 
 /// A store that counts what it is asked.
@@ -107,6 +109,11 @@ impl<S: Store> Store for Probe<S> {
             Timing::Later => AcquireFuture::boxed(async move {
                 tokio::task::yield_now().await;
                 store.acquire(plan).await
+            }),
+            Timing::Told(permits) => AcquireFuture::boxed(async move {
+                let decided = store.acquire(plan).await;
+                permits.acquire_owned().await.unwrap().forget();
+                decided
             }),
         }
     }
@@ -604,6 +611,53 @@ async fn a_block_for_which_no_request_waits_any_more_is_not_lost_but_for_what_wa
     assert_eq!(left(&layer).await, 1_000 - 31 - 16);
     scene.advance(GIVEN_BACK).await;
     assert_eq!(left(&layer).await, 1_000 - 31 - 1);
+}
+
+/// The rejection of the block was decided before the refund, and the request has come after it.
+#[tokio::test(start_paused = true)]
+async fn what_was_given_back_is_there_for_a_request_that_joins_a_block_afterwards() {
+    let scene = Scene::new(Timing::AtOnce);
+    let (layer, other) = (scene.layer([daily(100, 16)]), scene.layer([daily(100, 16)]));
+    assert_eq!(allowed(&layer, 31).await, 31);
+    let gate = Arc::new(Semaphore::new(0));
+    let permit = Arc::clone(&gate);
+    let service = layer.layer(service_fn(move |_: Request<()>| {
+        let permit = Arc::clone(&permit);
+        async move {
+            permit.acquire_owned().await.unwrap().forget();
+            let mut response = Response::new(Full::<Bytes>::default());
+            response.extensions_mut().insert(ActualCost(0));
+            Ok::<_, Infallible>(response)
+        }
+    }));
+    let mut request = Request::new(());
+    request.extensions_mut().insert("alice".to_owned());
+    request.extensions_mut().insert(Cost {
+        announced: 20,
+        actual: 0,
+    });
+    let refunded = tokio::spawn(service.oneshot(request));
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(left(&layer).await, 49);
+    let all = Cost {
+        announced: 49,
+        actual: 49,
+    };
+    assert_eq!(send_for(&other, "alice", all).await.outcome(), Outcome::Allowed);
+
+    let permits = Arc::new(Semaphore::new(0));
+    scene.store.set(Timing::Told(Arc::clone(&permits)));
+    let mut before = Box::pin(outcome(&layer));
+    assert!(futures_util::poll!(&mut before).is_pending());
+    tokio::task::yield_now().await;
+    assert!(scene.store.asked() > 1, "it takes a block");
+    scene.clock.advance(Duration::from_millis(1));
+    gate.add_permits(1);
+    assert!(refunded.await.unwrap().is_ok());
+    let mut after = Box::pin(outcome(&layer));
+    assert!(futures_util::poll!(&mut after).is_pending());
+    permits.add_permits(9);
+    assert_eq!(after.await, Outcome::Allowed);
 }
 
 /// L9

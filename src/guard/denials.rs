@@ -62,6 +62,12 @@ impl Settling {
         }
         settled
     }
+
+    /// Whether something may have been given back to a partition since a moment. What was read before says nothing about
+    /// those who ask after it.
+    pub(super) fn may_have_given_back(&self, partition: PartitionId, since: Timestamp) -> bool {
+        self.denials.may_have_forgotten(partition, since)
+    }
 }
 
 /// What one layer remembers of refusals.
@@ -229,6 +235,18 @@ impl Denials {
         *forgotten_at = (*forgotten_at).max(Some(clock.now()));
         shard.partitions.remove(partition);
         self.count(before, &shard);
+    }
+
+    /// Whether something may have been given back to a partition at this moment or later.
+    fn may_have_forgotten(&self, partition: PartitionId, since: Timestamp) -> bool {
+        if self.shards.is_empty() {
+            return true;
+        }
+        let hash = self.hash(partition);
+        let mut shard = self.shard_of(hash);
+        shard
+            .forgotten_at(hash)
+            .is_some_and(|forgotten_at| since <= forgotten_at)
     }
 
     /// Keeps the number of partitions right after a shard has changed.

@@ -601,9 +601,10 @@ impl RateLimitLayerBuilder {
     /// it off where each refusal has to come from the store.
     ///
     /// - Nothing is remembered for longer than a second. What *other* instances give back, by a
-    ///   [refund](crate::Settlement) or a [reset](crate::AdminHandle::reset), may be seen that late. What this instance
-    ///   gives back, [grants](crate::AdminHandle::grant) and new [rules](crate::RulesHandle) count at once, except for a
-    ///   refusal that the store decides on while a refund is on its way to it.
+    ///   [refund](crate::Settlement) or a [reset](crate::AdminHandle::reset), may be seen that late; so is what a program
+    ///   gives back by a [`Store::settle`](crate::Store::settle) of its own. What this layer gives back,
+    ///   [grants](crate::AdminHandle::grant) and new [rules](crate::RulesHandle) count for each request that comes
+    ///   afterwards.
     /// - The *hold*: for 10 to 20 ms after the store has refused a cost, as much or more is refused without a question
     ///   although it might pass; for less, where the whole quota comes back in less than 40 ms. And where so much has
     ///   come back that some requests may pass, as many ask as there is room for, and the others are refused until the

@@ -100,6 +100,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// It is called from `Drop`, so it never blocks, and goes on whether or not the future is polled. The future ends
     /// when the change was made or is given up. A change that fails is not repeated: charges then stand as they are,
     /// and slots become free when their lease ends. See [`Settlement`] for an example.
+    ///
+    /// It takes effect before any [`acquire`](Self::acquire) about the same partition that is called on this store or its
+    /// clones later: a client may send its next request as soon as it has its response. The layer relies on it, so a store
+    /// of your own keeps this order: a decision may wait for what is under way. The layer stops waiting for the decision
+    /// at its deadline. Where the order cannot be kept, see [`RedisStore`](crate::RedisStore), a request may be rejected
+    /// for what was just given back.
+    ///
+    /// In front of a store that has to be waited for, a layer caches rejections. It knows of its own settlements, and not
+    /// of those that a program makes with the store: these are seen like those of another instance, after
+    /// [a second at most](crate::RateLimitLayerBuilder::denial_cache). Let the layer settle what it has charged, with
+    /// [`ActualCost`](crate::ActualCost) or [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
     /// Forgets what the plan's partition has used, so that it starts with a full quota: for support staff.

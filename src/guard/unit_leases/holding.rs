@@ -38,6 +38,8 @@ pub(super) struct Taking {
     charged_apart: u64,
     /// Whether the partition was reset meanwhile.
     is_void: bool,
+    /// Whether something was given back meanwhile: a rejection says nothing about those who have joined since.
+    pub(super) is_stale: bool,
 }
 
 /// A request that waits for a block.
@@ -209,7 +211,7 @@ impl Holding {
         }
         let Some(mut block) = block else {
             // A rest that is too small for one request may be enough with what the store has left.
-            let is_alone = taking.is_void || self.rest() > 0;
+            let is_alone = taking.is_void || taking.is_stale || self.rest() > 0;
             taking.refuse(decision, is_alone, verdicts);
             return None;
         };
@@ -245,6 +247,7 @@ impl Taking {
             waiting: vec![taker],
             charged_apart: 0,
             is_void: false,
+            is_stale: false,
         };
         (taking, verdict)
     }

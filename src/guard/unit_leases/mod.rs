@@ -380,7 +380,8 @@ impl Take {
         let (_dropped, is_held);
         let mut shard = self.holdings.shard(partition);
         match (self.end(&mut shard), shard.get_mut(partition)) {
-            (Some(taking), Some(holding)) => {
+            (Some(mut taking), Some(holding)) => {
+                taking.is_stale = self.holdings.settling.may_have_given_back(partition, self.began);
                 _dropped = holding.landed(taking, decision, block, self.holdings.clock.now(), verdicts);
                 is_held = holding.block.is_some();
             }

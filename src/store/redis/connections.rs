@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     cluster::{self, Cluster},
     connection::{SharedConnection, code, store_error},
-    keyspace::Keyspace,
+    keyspace::{Key, Keyspace},
     pool::Pool,
     script::{Call, Reply},
     wire,
@@ -39,6 +39,15 @@ impl Connections {
             Self::Server { pool, .. } => Ready::Server(pool.get().await?, pool),
             Self::Primary { pool, .. } => Ready::Primary(pool.get().await?, pool),
             Self::Cluster(cluster) => Ready::Cluster(cluster.get(cluster::slot(call.key())).await?, cluster),
+        })
+    }
+
+    /// The same, always the same one to that server: what is sent on it later is carried out later.
+    pub(super) async fn get_ordered(&self, key: &Key) -> Result<Ready<'_>, StoreError> {
+        Ok(match self {
+            Self::Server { pool, .. } => Ready::Server(pool.get_ordered().await?, pool),
+            Self::Primary { pool, .. } => Ready::Primary(pool.get_ordered().await?, pool),
+            Self::Cluster(cluster) => Ready::Cluster(cluster.get_ordered(cluster::slot(key)).await?, cluster),
         })
     }
 

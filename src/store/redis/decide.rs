@@ -19,6 +19,9 @@ use crate::{
 
 impl Inner {
     pub(super) async fn acquire(&self, plan: Plan) -> Result<Decision, StoreError> {
+        if self.settlements.are_before(&plan) {
+            return self.acquire_alone(plan).await;
+        }
         match self.shared_calls.way(&self.server, plan) {
             Way::Alone(plan, _under_way) => self.acquire_alone(plan).await,
             Way::Together(answered, _under_way) => together(answered).await,
@@ -44,7 +47,12 @@ impl Inner {
             let lease = lease.map(|lease| (lease, server.lease_time));
             Call::acquire(&server.keyspace, &plan, lease, server.now())
         };
-        let connection = server.connections.get(&call).await?;
+        let connection = if self.settlements.are_before(&plan) {
+            self.settlements.send_before(&self.server, &plan, call.key()).await;
+            server.connections.get_ordered(call.key()).await?
+        } else {
+            server.connections.get(&call).await?
+        };
         let taking = lease.zip(call.sent_on());
         let in_flight = taking.map(|(lease, sent_on)| InFlight::new(self, &plan, lease, sent_on));
         let reply = connection.send(&call).await?;
@@ -117,7 +125,7 @@ impl Drop for Granted<'_> {
         }
         for (_, decision) in &self.decisions {
             // It is under way already; nobody waits for it.
-            drop(settlements.settle(server, Settlement::unused(decision)));
+            drop(settlements.settle(server, &Settlement::unused(decision)));
         }
     }
 }

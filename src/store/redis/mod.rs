@@ -8,6 +8,7 @@ mod connections;
 mod decide;
 mod keyspace;
 mod leases;
+mod order;
 mod pool;
 mod script;
 mod sentinel;
@@ -48,6 +49,12 @@ use crate::{
 /// been carried out. A reply carries the number of its call: if bytes of replies are lost on the way, the connection ends,
 /// and nobody is answered with the decision of another call. The store itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode)
 /// stand around it.
+///
+/// What is [settled](Store::settle) takes effect before any decision of this store and its clones about the same
+/// partition that is asked for later: both are sent on one connection, and no decision waits for an acknowledgement.
+/// The order may be lost for a settlement that is under way when its connection ends, its slot of a cluster moves (`MOVED`,
+/// `ASK`), a fail-over happens or the server forgets its scripts. What another store, of this process or of another one,
+/// has settled is seen once the server has it.
 ///
 /// ```
 /// use tower_quota::{RedisStore, Store, StoreErrorKind};
@@ -286,7 +293,7 @@ impl Store for RedisStore {
         if let Some(lease) = settlement.released() {
             server.leases.release(lease);
         }
-        settlements.settle(server, settlement)
+        settlements.settle(server, &settlement)
     }
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {

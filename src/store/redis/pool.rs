@@ -41,6 +41,8 @@ struct Shared {
     opened: Mutex<Vec<WeakConnection>>,
     is_filling: AtomicBool,
     filling: Mutex<Option<AbortHandle>>,
+    /// The connection for what has to be carried out in the order in which it is sent.
+    ordered: Mutex<Option<SharedConnection>>,
 }
 
 /// Where connections lead.
@@ -67,6 +69,7 @@ impl Pool {
             opened: Mutex::default(),
             is_filling: AtomicBool::new(false),
             filling: Mutex::default(),
+            ordered: Mutex::default(),
         });
         if Handle::try_current().is_ok() {
             shared.pool();
@@ -77,6 +80,11 @@ impl Pool {
     /// A connection to share: it goes back to the pool at once.
     pub(super) async fn get(&self) -> Result<SharedConnection, StoreError> {
         self.0.get().await
+    }
+
+    /// The same connection each time, as long as it is not broken: what is sent on it later is carried out later.
+    pub(super) async fn get_ordered(&self) -> Result<SharedConnection, StoreError> {
+        self.0.get_ordered().await
     }
 
     /// Sends a call, on another connection where the first one had ended before any of the call's bytes were written.
@@ -125,6 +133,24 @@ impl Shared {
                 .idle_timeout(None)
                 .build_unchecked(self.manager.clone())
         })
+    }
+
+    async fn get_ordered(&self) -> Result<SharedConnection, StoreError> {
+        let usable = || {
+            let ordered = lock(&self.ordered);
+            ordered.clone().filter(|connection| !connection.is_broken())
+        };
+        if let Some(connection) = usable() {
+            return Ok(connection);
+        }
+        let new = self.get().await?;
+        let mut ordered = lock(&self.ordered);
+        // Another call may have been quicker.
+        let ordered = match &*ordered {
+            Some(known) if !known.is_broken() => known,
+            _ => ordered.insert(new),
+        };
+        Ok(ordered.clone())
     }
 
     async fn get(&self) -> Result<SharedConnection, StoreError> {

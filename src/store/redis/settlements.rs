@@ -1,21 +1,29 @@
 //! What is done after the decision: one task per store settles charges and renews leases.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    future::{Future, poll_fn},
+    pin::pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
     time::Duration,
 };
 
+use smallvec::SmallVec;
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot},
-    task::JoinSet,
+    sync::{mpsc, oneshot, watch},
+    task::{JoinSet, unconstrained},
     time::{Instant, timeout_at},
 };
 
 use super::{
     Server,
     connection::{SharedConnection, store_error},
-    keyspace::Keys,
+    keyspace::{Key, Keys},
+    order::{Order, Settled, Unsent},
     script::Call,
 };
 use crate::{
@@ -23,6 +31,8 @@ use crate::{
     error::{StoreError, StoreErrorKind},
     last_turn,
     lease::LeaseId,
+    partition::PartitionId,
+    plan::Plan,
     settlement::Settlement,
     store::StoreFuture,
     telemetry::UnsettledLog,
@@ -32,15 +42,13 @@ use crate::{
 const QUEUE: usize = 8_192;
 
 /// How many calls are under way at the same time.
-const BATCH: usize = 64;
+const BATCH: usize = 256;
 
 /// How many leases are renewed by one call.
 const RENEWED_TOGETHER: usize = 512;
 
 /// How long a call may take. Nobody waits for it, but those behind it do.
-const DEADLINE: Duration = Duration::from_secs(1);
-
-type Settled = Result<(), StoreError>;
+const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Something to do that no request waits for.
 pub(super) enum Job {
@@ -51,40 +59,102 @@ pub(super) enum Job {
         keys: Keys,
         connection: SharedConnection,
     },
-    Settle {
-        settlement: Settlement,
-        done: oneshot::Sender<Settled>,
-    },
+    /// Sends the next settlement of a partition, which has this key, unless a decision has sent it meanwhile.
+    Settle { partition: PartitionId, key: Key },
 }
 
 /// The way to the task.
 #[derive(Default)]
 pub(super) struct Settlements {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
-    log: Arc<UnsettledLog>,
+    shared: Arc<Shared>,
+}
+
+/// What the task has in common with those who settle and decide.
+#[derive(Default)]
+struct Shared {
+    order: Arc<Order>,
+    /// Whether leases are being renewed.
+    renewing: watch::Sender<bool>,
+    log: UnsettledLog,
 }
 
 impl Settlements {
-    pub(super) fn settle(&self, server: &Arc<Server>, settlement: Settlement) -> StoreFuture<()> {
-        if settlement.is_empty() {
+    /// Takes effect before any decision about its partitions that is asked for later.
+    pub(super) fn settle(&self, server: &Arc<Server>, settlement: &Settlement) -> StoreFuture<()> {
+        let mut all: SmallVec<[oneshot::Receiver<Settled>; 1]> = SmallVec::new();
+        for part in settlement.parts().filter(|part| !part.is_empty()) {
+            let (done, settled) = oneshot::channel();
+            let unsent = Unsent {
+                call: Call::settle(&server.keyspace, part, server.now()),
+                releases: part.releases(),
+                done,
+            };
+            self.add(server, part.part.partition(), unsent);
+            all.push(settled);
+        }
+        if all.is_empty() {
             return StoreFuture::ready(Ok(()));
         }
-        let (done, settled) = oneshot::channel();
-        self.send(server, Job::Settle { settlement, done });
         StoreFuture::boxed(async move {
-            let given_up = |_| Err(unsettled("the settlement was given up"));
-            settled.await.unwrap_or_else(given_up)
+            let mut result = Ok(());
+            for settled in all {
+                let lost = |_| Err(unsettled("the settlement was lost"));
+                result = result.and(settled.await.unwrap_or_else(lost));
+            }
+            result
         })
+    }
+
+    fn add(&self, server: &Arc<Server>, partition: PartitionId, unsent: Unsent) {
+        let order = &self.shared.order;
+        let key = unsent.call.key().clone();
+        order.add(partition, unsent);
+        if let Err(error) = self.try_send(server, Job::Settle { partition, key })
+            && let Some(unsent) = order.give_up_next(partition)
+        {
+            let _ = unsent.done.send(report(Err(error), &self.shared.log));
+        }
+    }
+
+    /// Whether a decision about the plan has to come behind a settlement.
+    #[inline]
+    pub(super) fn are_before(&self, plan: &Plan) -> bool {
+        self.shared.order.is_before(plan)
+    }
+
+    /// Sends what is unsent of the plan's partitions, which are on the server that has the key. A call that is sent on its
+    /// [ordered](super::connections::Connections::get_ordered) connection afterwards comes behind them.
+    pub(super) async fn send_before(&self, server: &Arc<Server>, plan: &Plan, key: &Key) {
+        for part in plan.parts() {
+            let partition = part.partition();
+            let (unsent, releases) = self.shared.order.unsent(partition);
+            if releases {
+                // A renewal that is on its way would take the slots once more. One that begins later leaves them alone.
+                let _ = self
+                    .shared
+                    .renewing
+                    .subscribe()
+                    .wait_for(|is_renewing| !is_renewing)
+                    .await;
+            }
+            for _ in 0..unsent {
+                self.shared.write_next(server, partition, key).await;
+            }
+        }
     }
 
     /// Hands a job to the task, without waiting; a job that finds no place is given up.
     pub(super) fn send(&self, server: &Arc<Server>, job: Job) {
-        let reason = match self.start(server) {
-            Some(jobs) if jobs.try_send(job).is_ok() => return,
-            Some(_) => "too many settlements are waiting",
-            None => "there is no runtime any more",
-        };
-        self.log.record(Clock::system().now(), &unsettled(reason));
+        let _ = report(self.try_send(server, job), &self.shared.log);
+    }
+
+    fn try_send(&self, server: &Arc<Server>, job: Job) -> Settled {
+        match self.start(server) {
+            Some(jobs) if jobs.try_send(job).is_ok() => Ok(()),
+            Some(_) => Err(unsettled("too many settlements are waiting")),
+            None => Err(unsettled("there is no runtime any more")),
+        }
     }
 
     /// Sees to it that the task runs: it may have ended with the runtime that it was started in.
@@ -92,11 +162,89 @@ impl Settlements {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if jobs.as_ref().is_none_or(mpsc::Sender::is_closed) {
             let (sender, receiver) = mpsc::channel(QUEUE);
-            let task = work(Arc::clone(server), receiver, Arc::clone(&self.log));
+            let task = work(Arc::clone(server), receiver, Arc::clone(&self.shared));
             Handle::try_current().ok()?.spawn(task);
+            // What the task before this one has left.
+            for (partition, key) in self.shared.order.all_unsent() {
+                let _ = sender.try_send(Job::Settle { partition, key });
+            }
             *jobs = Some(sender);
         }
         jobs.clone()
+    }
+}
+
+impl Shared {
+    /// Sends the oldest settlement of the partition that is unsent, if there is one, and says when it is written. An error
+    /// says that there is no connection, and that it is still unsent.
+    async fn send_next(
+        self: Arc<Self>,
+        server: Arc<Server>,
+        partition: PartitionId,
+        key: Key,
+        is_written: Arc<AtomicBool>,
+    ) -> Settled {
+        let connection = server.connections.get_ordered(&key).await?;
+        let Some((unsent, unacknowledged, turn)) = self.order.next(partition) else {
+            return Ok(());
+        };
+        // A connection takes what it is to write with the first poll.
+        let mut sending = pin!(unconstrained(within_deadline(&server, async {
+            connection.send(&unsent.call).await.map(drop)
+        })));
+        let written = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        drop(turn);
+        is_written.store(true, Ordering::Relaxed);
+        let settled = match written {
+            Poll::Ready(settled) => settled,
+            Poll::Pending => sending.await,
+        };
+        drop(unacknowledged);
+        // Most often nobody waits for it.
+        let _ = unsent.done.send(report(settled, &self.log));
+        Ok(())
+    }
+
+    /// The same for a decision, which waits until it is written only.
+    async fn write_next(self: &Arc<Self>, server: &Arc<Server>, partition: PartitionId, key: &Key) {
+        let is_written = Arc::new(AtomicBool::new(false));
+        let (shared, server, key) = (Arc::clone(self), Arc::clone(server), key.clone());
+        let mut sending = Box::pin(shared.send_next(server, partition, key, Arc::clone(&is_written)));
+        let is_over = poll_fn(|cx| match sending.as_mut().poll(cx) {
+            Poll::Pending if is_written.load(Ordering::Relaxed) => Poll::Ready(false),
+            // Where there is no connection, the decision is about to find that out, too.
+            sent => sent.map(|_| true),
+        });
+        if !is_over.await {
+            drop(tokio::spawn(sending));
+        }
+    }
+
+    /// The same for the task.
+    async fn carry_out(self: Arc<Self>, server: Arc<Server>, partition: PartitionId, key: Key) {
+        let sending = Arc::clone(&self).send_next(server, partition, key, Arc::default());
+        if let Err(error) = sending.await
+            && let Some(unsent) = self.order.give_up_next(partition)
+        {
+            let _ = unsent.done.send(report(Err(error), &self.log));
+        }
+    }
+
+    /// Renews all leases, also those that the server has lost. One that is released meanwhile is taken from the server
+    /// afterwards; one that is being released was not held any more at the start.
+    async fn renew(self: &Arc<Self>, server: &Arc<Server>) {
+        self.renewing.send_replace(true);
+        let _over = Renewing(self);
+        renew(server, self).await;
+    }
+}
+
+/// Leases are being renewed, until this is dropped.
+struct Renewing<'a>(&'a Shared);
+
+impl Drop for Renewing<'_> {
+    fn drop(&mut self) {
+        self.0.renewing.send_replace(false);
     }
 }
 
@@ -108,13 +256,13 @@ fn unsettled(reason: &'static str) -> StoreError {
 ///
 /// A job does not wait for those before it: one of them may be about a server that hangs. Only a renewal is waited for,
 /// so that nothing is released behind its back.
-async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, log: Arc<UnsettledLog>) {
+async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, shared: Arc<Shared>) {
     let period = server.lease_time / 3;
     let mut renewal = Instant::now() + period;
     let (mut batch, mut calls) = (Vec::new(), JoinSet::new());
     loop {
         if Instant::now() >= renewal {
-            renew(&server, &log).await;
+            shared.renew(&server).await;
             renewal = Instant::now() + period;
         }
         while calls.try_join_next().is_some() {}
@@ -126,7 +274,7 @@ async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, log: Arc<Unset
             Ok(0) => break,
             Ok(_) => {
                 for job in batch.drain(..) {
-                    calls.spawn(carry_out(Arc::clone(&server), job, Arc::clone(&log)));
+                    calls.spawn(carry_out(Arc::clone(&server), job, Arc::clone(&shared)));
                 }
             }
             Err(_) => {}
@@ -135,7 +283,7 @@ async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, log: Arc<Unset
     calls.join_all().await;
 }
 
-async fn carry_out(server: Arc<Server>, job: Job, log: Arc<UnsettledLog>) {
+async fn carry_out(server: Arc<Server>, job: Job, shared: Arc<Shared>) {
     match job {
         Job::Abandon {
             lease,
@@ -152,32 +300,22 @@ async fn carry_out(server: Arc<Server>, job: Job, log: Arc<UnsettledLog>) {
                 if released.is_err() {
                     released = within_deadline(&server, send(&server, &call)).await;
                 }
-                let _ = report(released, &log);
+                let _ = report(released, &shared.log);
             }
         }
-        Job::Settle { settlement, done } => {
-            let mut settled = Ok(());
-            for part in settlement.parts().filter(|part| !part.is_empty()) {
-                let call = Call::settle(&server.keyspace, part, server.now());
-                settled = settled.and(within_deadline(&server, send(&server, &call)).await);
-            }
-            // Most often nobody waits for it.
-            let _ = done.send(report(settled, &log));
-        }
+        Job::Settle { partition, key } => shared.carry_out(server, partition, key).await,
     }
 }
 
-/// Renews all leases, also those that the server has lost. One that is released meanwhile is taken from the server
-/// afterwards, since that is the same task's next job; one that is being released was not held any more at the start.
-async fn renew(server: &Arc<Server>, log: &Arc<UnsettledLog>) {
+async fn renew(server: &Arc<Server>, shared: &Arc<Shared>) {
     let mut calls = JoinSet::new();
     for (key, leases) in server.leases.by_key() {
         for leases in leases.chunks(RENEWED_TOGETHER) {
             let call = Call::renew(key.clone(), leases, server.lease_time, server.now());
-            let (server, log) = (Arc::clone(server), Arc::clone(log));
+            let (server, shared) = (Arc::clone(server), Arc::clone(shared));
             calls.spawn(async move {
                 let renewed = within_deadline(&server, send(&server, &call)).await;
-                let _ = report(renewed, &log);
+                let _ = report(renewed, &shared.log);
             });
             if calls.len() >= BATCH {
                 calls.join_next().await;

@@ -233,8 +233,7 @@ where
         }
         calls.turn().await;
         fill(&mut waiting, &mut queue, bounds.decisions, &calls.round_trips).await;
-        // Who has gone meanwhile is not charged.
-        waiting.retain(|waiting| !waiting.answer.is_closed());
+        // Also those whose callers have gone: what was asked for is charged.
         if !waiting.is_empty() {
             let shared = std::mem::replace(&mut waiting, Vec::with_capacity(bounds.decisions));
             calls.start(call(shared));

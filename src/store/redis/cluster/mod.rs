@@ -93,6 +93,17 @@ impl Cluster {
 
     /// A connection to the node that has the slot.
     pub(super) async fn get(self: &Arc<Self>, slot: u16) -> Result<Ready, StoreError> {
+        let node = self.owner(slot).await?;
+        self.connect(&node).await
+    }
+
+    /// The same, always the same one to that node.
+    pub(super) async fn get_ordered(self: &Arc<Self>, slot: u16) -> Result<Ready, StoreError> {
+        let node = self.owner(slot).await?;
+        node.connect_ordered().await.inspect_err(|_| self.look_again())
+    }
+
+    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Node>, StoreError> {
         let map = match self.map.load_full() {
             Some(map) => map,
             None => self.discovered().await?,
@@ -102,7 +113,7 @@ impl Cluster {
             let message = format!("no node of the cluster has slot {slot}");
             return Err(StoreError::new(StoreErrorKind::Unavailable, message));
         };
-        self.connect(node).await
+        Ok(Arc::clone(node))
     }
 
     /// Sends a call; again where the reply says who has the slot by now, or where that is known meanwhile. What was

@@ -1,6 +1,9 @@
 //! One node of a cluster: its connections, and whether it is asked at all.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use ::redis::ConnectionInfo;
 
@@ -44,11 +47,23 @@ impl Node {
 
     /// A connection, unless the node does not answer at the moment: whoever asks then is told at once.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<Ready, StoreError> {
+        self.connect_by(self.pool.get()).await
+    }
+
+    /// The same, always with the same connection.
+    pub(super) async fn connect_ordered(self: &Arc<Self>) -> Result<Ready, StoreError> {
+        self.connect_by(self.pool.get_ordered()).await
+    }
+
+    async fn connect_by(
+        self: &Arc<Self>,
+        connection: impl Future<Output = Result<SharedConnection, StoreError>>,
+    ) -> Result<Ready, StoreError> {
         let attempt = Attempt::start(&self.breaker).ok_or_else(|| {
             let message = format!("the cluster's node {}:{} was not asked", self.host, self.port);
             StoreError::new(StoreErrorKind::CircuitOpen, message)
         })?;
-        match self.pool.get().await {
+        match connection.await {
             Ok(connection) => Ok(Ready {
                 node: Arc::clone(self),
                 connection,

@@ -1,0 +1,143 @@
+//! Settlements that the server has not acknowledged, and what makes later decisions come behind them.
+//!
+//! A client may send its next request as soon as it has its response, and what that has given back must be there. So
+//! settlements, and the decisions about partitions that have some under way, are sent on one connection to a server, on
+//! which what is sent later is carried out later. Nothing waits for an acknowledgement: a decision that finds settlements
+//! unsent sends them itself, before it.
+//!
+//! What the server carries out in another order than it was sent is not ordered: a call that is repeated because the
+//! connection has ended, the slot has moved, or the server does not know the script yet.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use foldhash::fast::RandomState;
+use tokio::sync::oneshot;
+
+use super::{keyspace::Key, script::Call};
+use crate::{error::StoreError, partition::PartitionId, plan::Plan};
+
+pub(super) type Settled = Result<(), StoreError>;
+
+/// A settlement of one partition that was not sent yet.
+pub(super) struct Unsent {
+    pub(super) call: Call,
+    /// Whether it gives slots back.
+    pub(super) releases: bool,
+    pub(super) done: oneshot::Sender<Settled>,
+}
+
+/// What is not acknowledged.
+#[derive(Default)]
+pub(super) struct Order {
+    /// How many settlements there are, in all partitions.
+    count: AtomicUsize,
+    partitions: Mutex<Partitions>,
+}
+
+type Partitions = HashMap<PartitionId, Partition, RandomState>;
+
+#[derive(Default)]
+struct Partition {
+    unsent: VecDeque<Unsent>,
+    sent: usize,
+}
+
+/// Counts a settlement that was sent, until this is dropped.
+pub(super) struct Unacknowledged {
+    order: Arc<Order>,
+    partition: PartitionId,
+}
+
+/// Nothing else is sent in order until this is dropped.
+#[must_use = "others may write when this is dropped"]
+pub(super) struct Turn<'a>(#[allow(dead_code, reason = "it is held, not read")] MutexGuard<'a, Partitions>);
+
+impl Drop for Unacknowledged {
+    fn drop(&mut self) {
+        let mut partitions = self.order.lock();
+        if let Some(partition) = partitions.get_mut(&self.partition) {
+            partition.sent -= 1;
+        }
+        self.order.removed(&mut partitions, self.partition);
+    }
+}
+
+impl Order {
+    /// Whether a decision about the plan has to come behind a settlement.
+    #[inline]
+    pub(super) fn is_before(&self, plan: &Plan) -> bool {
+        // Whoever has been told what has become of a settlement's request knows of this count, too.
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let partitions = self.lock();
+        plan.parts().any(|part| partitions.contains_key(&part.partition()))
+    }
+
+    pub(super) fn add(&self, partition: PartitionId, unsent: Unsent) {
+        let mut partitions = self.lock();
+        self.count.fetch_add(1, Ordering::Relaxed);
+        partitions.entry(partition).or_default().unsent.push_back(unsent);
+    }
+
+    /// How many settlements of the partition are unsent, and whether any of them gives slots back.
+    pub(super) fn unsent(&self, partition: PartitionId) -> (usize, bool) {
+        let partitions = self.lock();
+        let none = VecDeque::new();
+        let unsent = partitions
+            .get(&partition)
+            .map_or(&none, |settlements| &settlements.unsent);
+        (unsent.len(), unsent.iter().any(|unsent| unsent.releases))
+    }
+
+    /// The partitions of which anything is unsent, each with a key.
+    pub(super) fn all_unsent(&self) -> Vec<(PartitionId, Key)> {
+        let partitions = self.lock();
+        let unsent = partitions.iter().filter_map(|(partition, settlements)| {
+            let first = settlements.unsent.front()?;
+            Some((*partition, first.call.key().clone()))
+        });
+        unsent.collect()
+    }
+
+    /// The oldest settlement of the partition that is unsent. It has to be written before the [`Turn`] is dropped: then
+    /// others find it sent, and may write behind it.
+    pub(super) fn next(self: &Arc<Self>, partition: PartitionId) -> Option<(Unsent, Unacknowledged, Turn<'_>)> {
+        let mut partitions = self.lock();
+        let settlements = partitions.get_mut(&partition)?;
+        let unsent = settlements.unsent.pop_front()?;
+        settlements.sent += 1;
+        let unacknowledged = Unacknowledged {
+            order: Arc::clone(self),
+            partition,
+        };
+        Some((unsent, unacknowledged, Turn(partitions)))
+    }
+
+    /// The same, if it will not be sent.
+    pub(super) fn give_up_next(&self, partition: PartitionId) -> Option<Unsent> {
+        let mut partitions = self.lock();
+        let unsent = partitions.get_mut(&partition)?.unsent.pop_front()?;
+        self.removed(&mut partitions, partition);
+        Some(unsent)
+    }
+
+    /// One settlement less.
+    fn removed(&self, partitions: &mut Partitions, partition: PartitionId) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        let is_over = |settlements: &Partition| settlements.sent == 0 && settlements.unsent.is_empty();
+        if partitions.get(&partition).is_some_and(is_over) {
+            partitions.remove(&partition);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Partitions> {
+        self.partitions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
