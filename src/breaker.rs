@@ -42,8 +42,8 @@ struct Circuit {
     failures: AtomicU32,
     /// How often the store was found unreachable by a call that began after the time before.
     losses: AtomicU32,
-    /// How often the store has answered a call that was admitted after the answer before. Of calls that are in flight
-    /// together only the first one to be answered writes to it.
+    /// Answers of the store. Of those that come in one round trip only the first few are counted, so that not each call
+    /// has to write where all others read.
     answers: AtomicU32,
     /// How often the circuit has opened.
     openings: AtomicU32,
@@ -85,6 +85,8 @@ pub(crate) struct Known {
 
 impl Breaker {
     const FAILURES: u32 = 5;
+    /// How many answers are counted of those that come while one call is under way.
+    const ANSWERS: u32 = 8;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
     /// A trial that takes longer does not keep another one from trying: perhaps nobody polls it any more.
@@ -180,8 +182,9 @@ impl Circuit {
     }
 
     fn succeeded(&self, known: Known) {
-        if self.answers.load(Ordering::Relaxed) == known.answers {
-            is_first(&self.answers, known.answers);
+        let answers = self.answers.load(Ordering::Relaxed);
+        if answers.wrapping_sub(known.answers) < Breaker::ANSWERS {
+            is_first(&self.answers, answers);
         }
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
@@ -351,6 +354,20 @@ mod tests {
             breaker.record(admission, Some(&failure()));
         }
         assert!(matches!(breaker.admit(), Admission::Refused));
+    }
+
+    /// Where the server is far away, what has come just now was sent long before.
+    #[test]
+    fn an_answer_counts_also_if_its_call_began_before_the_one_that_is_late() {
+        let (_, breaker) = manual();
+        let (first, second) = (breaker.admit(), breaker.admit());
+        breaker.record(first, None);
+        let late: Vec<_> = (0..100).map(|_| breaker.admit()).collect();
+        breaker.record(second, None);
+        for admission in late {
+            breaker.record(admission, Some(&failure()));
+        }
+        assert!(matches!(breaker.admit(), Admission::Closed { .. }));
     }
 
     #[test]

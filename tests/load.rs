@@ -96,6 +96,11 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
         (&["--rate", "-1"], "--rate -1 is not a number"),
         (&["--seconds", "0"], "--seconds 0 is outside 1..=86400"),
         (&["--users", "0"], "--users 0 is outside 1..=1000000000"),
+        (&["--together", "65"], "--together 65 is outside 1..=64"),
+        (
+            &["--delay", "40", "--mode", "outage"],
+            "--delay takes a server of its own that stays up: unset REDIS_URL, and no --mode outage",
+        ),
         (&["--skew", "NaN"], "--skew NaN is outside 0..=10"),
         (
             &["--mode", "fast"],

@@ -64,7 +64,8 @@ fn round(number: u64) -> u64 {
 pub(crate) fn limited(test: &Test<'_>, options: &Options) -> Result<[RateLimit<Bare>; INSTANCES], Box<dyn Error>> {
     let mut instances = Vec::with_capacity(INSTANCES);
     for _ in 0..INSTANCES {
-        let store = RedisStore::builder(test.server.url())
+        let store = RedisStore::builder(&test.url)
+            .decisions_per_call(options.decisions_per_call)
             .key_prefix(test.server.key_prefix())
             .build()?;
         let builder = RateLimitLayer::builder(store)

@@ -5,6 +5,7 @@
 //! cargo run --release --example load -- --mode refusal
 //! cargo run --release --example load -- --mode outage
 //! cargo run --release --example load -- --mode hot-key
+//! cargo run --release --example load -- --rate 6000 --delay 40
 //! cargo run --release --example load -- --mode find
 //! cargo run --release --example load -- --mode callers --users 10000000
 //! ```
@@ -47,7 +48,7 @@ pub(crate) mod support;
 pub(crate) mod tally;
 pub(crate) mod users;
 
-use std::{env, error::Error, process::ExitCode};
+use std::{env, error::Error, process::ExitCode, time::Duration};
 
 use tokio::runtime::{self, Runtime};
 
@@ -55,6 +56,7 @@ use self::{
     options::{Asked, Mode, Options, USAGE},
     progress::Progress,
     server::Server,
+    support::Proxy,
 };
 
 pub(crate) fn main() -> ExitCode {
@@ -83,8 +85,19 @@ pub(crate) fn main() -> ExitCode {
 struct Test<'a> {
     options: &'a Options,
     server: &'a Server,
+    /// Where the instances find it.
+    url: String,
     runtime: &'a Runtime,
     progress: Progress,
+}
+
+/// A longer way to the server, if one is asked for.
+fn delayed(options: &Options, server: &Server, runtime: &Runtime) -> Option<Proxy> {
+    let server = server.own().filter(|_| options.delay > 0)?;
+    let proxy = runtime.block_on(Proxy::start(server.port()));
+    let round_trip = Duration::from_millis(options.delay);
+    proxy.set_mode(support::Mode::Delay(round_trip / 2));
+    Some(proxy)
 }
 
 fn run(options: &Options) -> Result<(), Box<dyn Error>> {
@@ -93,9 +106,11 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     let server = Server::new(options.redis_url.as_deref());
+    let delayed = delayed(options, &server, &runtime);
     let mut test = Test {
         options,
         server: &server,
+        url: delayed.as_ref().map_or_else(|| server.url().to_owned(), Proxy::url),
         runtime: &runtime,
         progress: Progress::new(),
     };

@@ -15,6 +15,8 @@ Usage: cargo run --release --example load -- [OPTIONS]
                      hot-key   all requests are those of one user, who has 100 a minute
                      find      the highest rate that this machine carries
                      callers   the memory that so many users take; --users alone counts
+  --delay NUMBER     milliseconds by which the way to Redis and back is longer   [0]
+  --together NUMBER  decisions that may share a call of the script, 1 to 64       [32]
   --help             this text
 
 REDIS_URL says where Redis is. Without it, one is started: $REDIS_SERVER, else redis-server or valkey-server on the PATH.
@@ -39,6 +41,9 @@ pub(crate) struct Options {
     /// The exponent of Zipf's law.
     pub(crate) skew: f64,
     pub(crate) mode: Mode,
+    /// Of the way to Redis and back, in milliseconds.
+    pub(crate) delay: u64,
+    pub(crate) decisions_per_call: usize,
     pub(crate) redis_url: Option<String>,
 }
 
@@ -54,6 +59,7 @@ impl Options {
         redis_url: Option<String>,
     ) -> Result<Asked, String> {
         let (mut rate, mut seconds, mut users, mut skew, mut mode) = (None, None, None, 1.0, Mode::Normal);
+        let (mut delay, mut decisions_per_call) = (0, 32);
         while let Some(name) = arguments.next() {
             if name == "--help" {
                 return Ok(Asked::Help);
@@ -65,6 +71,8 @@ impl Options {
                 "--users" => users = Some(number(&name, &value()?, 1..=1_000_000_000)?),
                 "--skew" => skew = number(&name, &value()?, 0.0..=10.0)?,
                 "--mode" => mode = Mode::parse(&value()?)?,
+                "--delay" => delay = number(&name, &value()?, 0..=1_000)?,
+                "--together" => decisions_per_call = number(&name, &value()?, 1..=64)?,
                 _ => return Err(format!("{name} is no option")),
             }
         }
@@ -77,6 +85,8 @@ impl Options {
             users: users.unwrap_or(usual_users),
             skew,
             mode,
+            delay,
+            decisions_per_call,
             redis_url: redis_url.filter(|url| !url.is_empty()),
         };
         options.check_outage()?;
@@ -84,6 +94,11 @@ impl Options {
     }
 
     fn check_outage(&self) -> Result<(), String> {
+        if self.delay > 0 && (self.redis_url.is_some() || self.mode == Mode::Outage) {
+            return Err(
+                "--delay takes a server of its own that stays up: unset REDIS_URL, and no --mode outage".to_owned(),
+            );
+        }
         if self.mode != Mode::Outage {
             return Ok(());
         }
