@@ -28,7 +28,7 @@ use super::{
 };
 
 /// Of each instance, so many wait at a time: decisions then share calls.
-const WAITING: usize = 128;
+const WAITING: usize = 512;
 
 pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
     let (empty, services) = (test.server.figures()?, limited(test, test.options)?);
