@@ -41,6 +41,22 @@ pub struct Scene {
     probes: AtomicU64,
 }
 
+/// What became of requests whose callers were gone before there was a decision.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cancelled {
+    pub asked: u64,
+    pub unanswered: u64,
+    pub charged: u64,
+}
+
+impl Cancelled {
+    /// Each is charged once, unless the store could not be asked in time.
+    pub fn are_charged(self) -> bool {
+        let least = self.asked.saturating_sub(self.unanswered);
+        self.asked > 0 && (least..=self.asked).contains(&self.charged)
+    }
+}
+
 /// What must not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
@@ -202,9 +218,10 @@ impl Scene {
         }
     }
 
-    /// Sends requests whose callers are gone within two milliseconds, for so long. Each that has asked is charged once.
-    /// Returns how many have asked, and how many were charged, which come to be the same.
-    pub async fn cancel_requests(&self, time: Duration) -> (u64, u64) {
+    /// Sends requests whose callers are gone within two milliseconds, for so long. Returns how many of them have asked
+    /// the store, how many of these it may have left without a decision, and how many were charged.
+    pub async fn cancel_requests(&self, time: Duration) -> Cancelled {
+        let unanswered = self.record.all_unanswered();
         let caller = Caller::new(Kind::Ledger, u64::MAX - self.probes.fetch_add(1, Ordering::Relaxed));
         let (end, mut asked) = (Instant::now() + time, 0);
         while Instant::now() < end {
@@ -216,13 +233,19 @@ impl Scene {
             asked += join_all(sent).await.into_iter().filter(|asked| *asked).count() as u64;
             sleep(Duration::from_millis(5)).await;
         }
-        let mut charged = 0;
+        let mut cancelled = Cancelled::default();
         let is_right = async || {
-            charged = LEDGER - self.remaining(caller).await;
+            let unanswered = self.record.all_unanswered() - unanswered;
+            let charged = LEDGER - self.remaining(caller).await;
+            cancelled = Cancelled {
+                asked,
+                unanswered,
+                charged,
+            };
             charged == asked
         };
         let _ = timeout(HANG / 10, until(is_right)).await;
-        (asked, charged)
+        cancelled
     }
 
     pub async fn assert_no_slot_is_held(&self) {

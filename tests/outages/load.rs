@@ -65,6 +65,15 @@ fn note(what: impl FnOnce(&Call)) {
     let _ = CALL.try_with(what);
 }
 
+/// A question to the store, until there is a decision: it counts if there never is one.
+struct Unanswered(Option<Record>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        self.0.iter().for_each(Record::unanswered);
+    }
+}
+
 /// Notes which requests ask the store, and what it says.
 #[derive(Debug)]
 struct Watched {
@@ -77,7 +86,11 @@ impl Store for Watched {
         note(|call| call.store_was_asked.set(true));
         let (answer, record) = (self.store.acquire(plan), self.record.clone());
         AcquireFuture::boxed(async move {
+            let mut decision = Unanswered(Some(record.clone()));
             let answer = answer.await;
+            if answer.is_ok() {
+                decision.0 = None;
+            }
             // Overloaded says early what a missed deadline would say later.
             if let Some(error) = answer
                 .as_ref()

@@ -33,5 +33,6 @@ mod scenario;
 mod data;
 mod names;
 mod own;
+mod quiet;
 mod servers;
 mod ways;

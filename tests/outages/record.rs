@@ -71,6 +71,7 @@ struct Seen {
     chapter: u64,
     began: Instant,
     last_uncounted: Option<Instant>,
+    unanswered: u64,
 }
 
 impl Default for Seen {
@@ -83,6 +84,7 @@ impl Default for Seen {
             chapter: 0,
             began: Instant::now(),
             last_uncounted: None,
+            unanswered: 0,
         }
     }
 }
@@ -156,6 +158,15 @@ impl Record {
         if let Some(mistake) = history::mistake(&events, losses, |caller| caller.account(chapter)) {
             panic!("{mistake}");
         }
+    }
+
+    pub fn unanswered(&self) {
+        self.lock().unanswered += 1;
+    }
+
+    /// How many questions the store has not answered with a decision: these may have been charged, or not.
+    pub fn all_unanswered(&self) -> u64 {
+        self.lock().unanswered
     }
 
     /// When the last request passed that was not counted.

@@ -1,0 +1,46 @@
+//! A quiet service: connections end while nothing is sent, and the next request is decided all the same.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::{harness::Scene, scenario::rest};
+
+/// Nobody sends for longer than a connection may be idle, and then one request comes: it is decided.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_closes_idle_connections_of_a_quiet_service_costs_no_decision() {
+    let scene = Scene::start().await;
+    let before = scene.resources().await;
+    scene.command("CONFIG SET timeout 1");
+    scene.record.take_totals();
+    for _ in 0..4 {
+        sleep(Duration::from_millis(1_400)).await;
+        scene.ask_all().await;
+    }
+    scene.command("CONFIG SET timeout 0");
+    let counts = scene.record.take_totals().counts;
+    assert_eq!((counts.undecided, counts.unasked), (0, 0), "{counts:?}");
+    scene.close_chapter(0).await;
+    rest(&scene, before).await;
+}
+
+/// The same for what stands between: the end of a connection is seen when it comes, not when a request needs it.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_a_quiet_service_that_are_closed_cost_no_decision() {
+    let scene = Scene::start().await;
+    let before = scene.resources().await;
+    scene.record.take_totals();
+    for round in 0..20 {
+        match round % 3 {
+            0 => scene.cut().await,
+            1 => scene.reset().await,
+            _ => _ = scene.command("CLIENT KILL USER limits"),
+        }
+        sleep(Duration::from_millis(100)).await;
+        scene.ask_all().await;
+    }
+    let counts = scene.record.take_totals().counts;
+    assert_eq!((counts.undecided, counts.unasked), (0, 0), "{counts:?}");
+    scene.close_chapter(0).await;
+    rest(&scene, before).await;
+}
