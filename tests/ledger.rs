@@ -441,3 +441,85 @@ fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
         },
     );
 }
+
+/// The bytes that a command has returned as a bulk string.
+fn bulk(reply: &[u8]) -> Vec<u8> {
+    let start = reply.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
+    reply[start..reply.len() - 2].to_vec()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .map(|digit| digit as u8)
+        .collect();
+    digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]).collect()
+}
+
+/// Values as version 8909dc8 has written them at 1 700 000 000 s after a request of cost 3, with 0 in the place of ids;
+/// and what is left after another one of cost 1, a millisecond later.
+const OLD_VALUES: [(fn() -> Vec<QuotaPolicy>, &str, usize, [u64; 2]); 2] = [
+    (
+        || {
+            vec![
+                QuotaPolicy::per_second("second", 10),
+                QuotaPolicy::per_minute("minute", 100),
+            ]
+        },
+        "01 00401e18240a06 00000000 a0860100 e0930400 00000000 c0270900 40771b00",
+        12,
+        [6, 96],
+    ),
+    (
+        || vec![QuotaPolicy::per_day("day", 7)],
+        "02 00401e18240a06 00000000 0060d71d140000 002086593c0000 07000000000000",
+        25,
+        [3, 0],
+    ),
+];
+
+/// During a roll-out, older instances do not read newer layouts.
+#[tokio::test]
+async fn a_value_of_the_previous_layout_is_read_and_keeps_it_until_it_is_gone() {
+    const BIRTH: usize = 3;
+    let server = support::RedisServer::start();
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_001_000));
+    let redis = RedisStore::builder(server.url()).clock(clock.clone()).build().unwrap();
+    for (policies, hex, size, left) in OLD_VALUES {
+        let caller = Caller {
+            clock: clock.clone(),
+            store: Arc::new(redis.clone()),
+            partition: somebody(),
+        };
+        let acquire = async |cost| caller.store.acquire(caller.plan(policies(), cost)).await.unwrap();
+        server.command(&["FLUSHALL"]);
+        acquire(1).await;
+        let key = server.command(&["KEYS", "*"]).trim().to_owned();
+        let value = || bulk(&server.command_bytes(&[b"GET", key.as_bytes()]));
+        let new = value();
+        let mut old = bytes(hex);
+        let new_size = (new.len() - 8 - BIRTH) / policies().len();
+        for level in 0..policies().len() {
+            let id = &new[8 + BIRTH + new_size * level..][..4];
+            old[8 + size * level..][..4].copy_from_slice(id);
+        }
+        server.command_bytes(&[b"SET", key.as_bytes(), &old]);
+
+        let decision = acquire(1).await;
+        assert_eq!(remaining(&decision), left[..policies().len()]);
+        assert_eq!((value()[0], value().len()), (old[0], old.len()), "the layout stays");
+        caller.settle(Settlement::unused(&decision)).await;
+        assert_eq!(
+            remaining(&acquire(0).await),
+            left[..policies().len()].iter().map(|left| left + 1).collect::<Vec<_>>()
+        );
+        // What begins anew has the new layout, and nothing of what was charged before comes back to it.
+        let before = acquire(1).await;
+        caller.store.reset(caller.plan(policies(), 1)).await.unwrap();
+        let after = remaining(&acquire(2).await);
+        assert_eq!((value()[0], value().len()), (old[0] + 4, new.len()));
+        caller.settle(Settlement::unused(&before)).await;
+        assert_eq!(remaining(&acquire(0).await), after);
+    }
+}
