@@ -457,9 +457,12 @@ fn bytes(hex: &str) -> Vec<u8> {
     digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]).collect()
 }
 
+/// Policies, their value in hexadecimal digits, the bytes of one of its levels, and what is left of each policy.
+type OldValue = (fn() -> Vec<QuotaPolicy>, &'static str, usize, [u64; 2]);
+
 /// Values as version 8909dc8 has written them at 1 700 000 000 s after a request of cost 3, with 0 in the place of ids;
 /// and what is left after another one of cost 1, a millisecond later.
-const OLD_VALUES: [(fn() -> Vec<QuotaPolicy>, &str, usize, [u64; 2]); 2] = [
+const OLD_VALUES: [OldValue; 2] = [
     (
         || {
             vec![

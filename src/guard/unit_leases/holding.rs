@@ -51,6 +51,10 @@ struct Waiting {
 
 /// What becomes of a request that has waited for a block.
 #[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "nearly all of them are decided, without an allocation"
+)]
 pub(super) enum Verdict {
     /// The block was not for it: it asks for itself.
     Alone,
