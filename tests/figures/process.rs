@@ -24,7 +24,7 @@ pub fn starved(runtime: &Runtime, table: &mut Table) {
         scene.record.take_totals();
         let end = Instant::now() + TIME;
         let connections = (0..CONNECTIONS).map(|number| {
-            let client = scene.clients[(number % scene.clients.len() as u64) as usize].clone();
+            let client = scene.clients[(number % scene.clients.len() as u64) as usize].in_no_hurry();
             tokio::spawn(connection(client, number, end))
         });
         for connection in join_all(connections.collect::<Vec<_>>()).await {

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub enum Effect {
     /// The store goes on deciding: only deadlines may be missed.
     DecidesOn,
-    /// Requests that are under way when a connection breaks are not decided; the next ones are.
+    /// Connections are lost. Requests whose call was under way may not be decided; the next ones are.
     LosesWhatWasUnderWay,
     /// Deadlines are missed while it lasts.
     SomeUndecided,
