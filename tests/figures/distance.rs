@@ -142,6 +142,8 @@ fn run(runtime: &Runtime, service: &RateLimit<Inner>, seconds: u64) -> Tally {
         skew: 0.0,
         mode: LoadMode::Normal,
         redis_url: None,
+        decisions_per_call: 1,
+        delay: 0,
     };
     let mut load = Load::start(runtime, array::from_fn(|_| service.clone()), &options);
     let mut tally = load.watch(Duration::from_secs(seconds), &mut Progress::new(), "  ");
