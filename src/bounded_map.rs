@@ -9,24 +9,21 @@ use crate::{partition::PartitionId, random::Sequence};
 ///
 /// Each new entry removes up to two that have expired. If there is no room, it evicts the one of least worth in a sample
 /// of eight from all parts of the map; if each of these is worth more than the new one, the sample grows up to 32. The
-/// sample is random, so that entries that came one after the other do not compete with each other alone, and nobody can
-/// tell who competes next.
+/// sample is random, so that entries that came one after the other do not compete with each other alone, and no client
+/// can tell which entry is next.
 ///
 /// The map knows which entries were [visited](Self::visit) after they were made. A flood of new keys makes entries that
 /// nobody visits, so their worth is to depend on that.
 pub(crate) struct BoundedMap<V> {
-    entries: IndexMap<PartitionId, Visited<V>, RandomState>,
+    entries: IndexMap<PartitionId, V, RandomState>,
+    /// Whether each entry was visited, by its index. Beside the entries, because in them it would take eight bytes.
+    visited: Vec<bool>,
     cap: usize,
     /// Where the next search for expired entries begins; it goes round and round.
     hand: usize,
     random: Sequence,
     /// Told when an entry is evicted that had not expired.
     evicted: fn(),
-}
-
-struct Visited<V> {
-    value: V,
-    is_returning: bool,
 }
 
 impl<V> BoundedMap<V> {
@@ -40,6 +37,7 @@ impl<V> BoundedMap<V> {
     pub(crate) fn new(cap: usize, evicted: fn()) -> Self {
         Self {
             entries: IndexMap::default(),
+            visited: Vec::new(),
             cap,
             hand: 0,
             random: Sequence::new(),
@@ -51,30 +49,39 @@ impl<V> BoundedMap<V> {
         self.entries.len()
     }
 
-    /// The entry of a partition, for which somebody has come again.
+    /// The entry of a partition that a request has come for again.
     #[inline]
     pub(crate) fn visit(&mut self, partition: PartitionId) -> Option<&mut V> {
-        let entry = self.entries.get_mut(&partition)?;
-        entry.is_returning = true;
-        Some(&mut entry.value)
+        let (index, _, value) = self.entries.get_full_mut(&partition)?;
+        self.visited[index] = true;
+        Some(value)
     }
 
     /// The entry of a partition, to be completed or corrected.
     #[inline]
     pub(crate) fn get_mut(&mut self, partition: PartitionId) -> Option<&mut V> {
-        self.entries.get_mut(&partition).map(|entry| &mut entry.value)
+        self.entries.get_mut(&partition)
     }
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.entries.values_mut().map(|entry| &mut entry.value)
+        self.entries.values_mut()
     }
 
     pub(crate) fn remove(&mut self, partition: PartitionId) {
-        self.entries.swap_remove(&partition);
+        if let Some(index) = self.entries.get_index_of(&partition) {
+            self.remove_index(index);
+        }
+    }
+
+    fn remove_index(&mut self, index: usize) -> Option<V> {
+        let (_, value) = self.entries.swap_remove_index(index)?;
+        self.visited.swap_remove(index);
+        Some(value)
     }
 
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
+        self.visited.clear();
     }
 
     /// The entry of a partition; a new one, made by `new`, finds room. The second argument of `worth` says whether the
@@ -93,17 +100,19 @@ impl<V> BoundedMap<V> {
                 self.evict(&worth(&value, false), is_expired, worth);
             }
             self.grow();
-            let is_returning = false;
-            self.entries.insert_full(partition, Visited { value, is_returning }).0
+            self.visited.push(false);
+            self.entries.insert_full(partition, value).0
         });
-        &mut self.entries[index].value
+        &mut self.entries[index]
     }
 
     /// By doubling, but never beyond the cap: a map that grows by itself would end with nearly twice the memory.
     fn grow(&mut self) {
         let len = self.entries.len();
         if len == self.entries.capacity() {
-            self.entries.reserve_exact(len.max(4).min(self.cap - len));
+            let more = len.max(4).min(self.cap - len);
+            self.entries.reserve_exact(more);
+            self.visited.reserve_exact(more);
         }
     }
 
@@ -113,8 +122,8 @@ impl<V> BoundedMap<V> {
                 self.hand = 0;
             }
             match self.entries.get_index(self.hand) {
-                Some((_, entry)) if is_expired(&entry.value) => {
-                    self.entries.swap_remove_index(self.hand);
+                Some((_, value)) if is_expired(value) => {
+                    self.remove_index(self.hand);
                 }
                 _ => self.hand += 1,
             }
@@ -129,16 +138,16 @@ impl<V> BoundedMap<V> {
                 break;
             }
             let candidate = self.candidate(number % Self::CANDIDATES);
-            let Some((_, entry)) = self.entries.get_index(candidate) else {
+            let Some((_, value)) = self.entries.get_index(candidate) else {
                 break;
             };
-            let worth = worth(&entry.value, entry.is_returning);
+            let worth = worth(value, self.visited[candidate]);
             if victim.as_ref().is_none_or(|(least, _)| worth < *least) {
                 victim = Some((worth, candidate));
             }
         }
-        let victim = victim.and_then(|(_, victim)| self.entries.swap_remove_index(victim));
-        if victim.is_some_and(|(_, entry)| !is_expired(&entry.value)) {
+        let victim = victim.and_then(|(_, victim)| self.remove_index(victim));
+        if victim.is_some_and(|value| !is_expired(&value)) {
             (self.evicted)();
         }
     }

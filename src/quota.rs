@@ -1036,6 +1036,12 @@ impl CheckedPolicies {
         Arc::ptr_eq(&self.policies, &other.policies)
     }
 
+    /// The policies alone, for what is kept many times.
+    #[inline]
+    pub(crate) fn list(&self) -> &Arc<[CheckedPolicy]> {
+        &self.policies
+    }
+
     /// The policies, in the order in which they were given.
     #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, CheckedPolicy> {

@@ -236,7 +236,7 @@ impl Store for MemoryStore {
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
         for part in plan.parts() {
             let mut shard = self.0.shard(part.partition());
-            shard.reset(self.0.clock.now(), part);
+            shard.reset(part);
         }
         StoreFuture::ready(Ok(()))
     }

@@ -1,5 +1,7 @@
 //! What is kept about a partition: the states of its policies, all written at the same moment.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::{
@@ -18,7 +20,7 @@ pub(super) struct PartitionState {
     /// Of what is counted with a few numbers; see [`Moment::birth`].
     birth: u32,
     /// The policies of the last charge, and the state of each of them.
-    policies: CheckedPolicies,
+    policies: Arc<[CheckedPolicy]>,
     states: SmallVec<[State; 3]>,
     /// What is left of policies that the last charge did not have.
     others: Option<Box<Others>>,
@@ -71,16 +73,22 @@ impl PartitionState {
             at: now,
             birth: 0,
             states: policies.iter().map(|policy| State::new(policy.rule())).collect(),
-            policies: policies.clone(),
+            policies: Arc::clone(policies.list()),
             others: None,
         }
+    }
+
+    /// Whether the last charge had these policies.
+    #[inline]
+    fn is_about(&self, policies: &CheckedPolicies) -> bool {
+        Arc::ptr_eq(&self.policies, policies.list())
     }
 
     /// Charges the plan if all of it fits; a lease then holds its slots. What begins with this charge takes the call's
     /// number. Returns what had been used before, and whether the plan fits.
     pub(super) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>, call: u32) -> Read {
         let now = self.time(clock, plan.policies());
-        if self.policies.is_same(plan.policies()) {
+        if self.is_about(plan.policies()) {
             return self.acquire_again(now, clock, plan, lease, call);
         }
         let mut candidate = self.with_policies(now, plan.policies());
@@ -94,7 +102,7 @@ impl PartitionState {
     /// The same without charging anything.
     pub(super) fn read(&mut self, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Read {
         let now = self.time(clock, plan.policies());
-        if self.policies.is_same(plan.policies()) {
+        if self.is_about(plan.policies()) {
             self.read_again(now, clock, plan, call)
         } else {
             self.with_policies(now, plan.policies())
@@ -166,7 +174,7 @@ impl PartitionState {
     pub(super) fn settle(&mut self, clock: Timestamp, settlement: PartSettlement<'_>, call: u32) {
         let policies = settlement.part.policies();
         let now = self.time(clock, policies);
-        if !self.policies.is_same(policies) {
+        if !self.is_about(policies) {
             *self = self.with_policies(now, policies);
         }
         let times = self.times(now);
@@ -219,7 +227,7 @@ impl PartitionState {
         Self {
             at: now,
             birth: self.birth,
-            policies: policies.clone(),
+            policies: Arc::clone(policies.list()),
             states,
             others: (!foreign.is_empty()).then(|| {
                 Box::new(Others {

@@ -70,12 +70,9 @@ impl Shard {
         self.keep(now, partition, state);
     }
 
-    pub(super) fn reset(&mut self, now: Timestamp, part: PartPlan<'_>) {
+    pub(super) fn reset(&mut self, part: PartPlan<'_>) {
         if let Some(state) = self.partitions.get_mut(part.partition()) {
             state.reset(part.policies());
-            if state.empty_at() <= now {
-                self.partitions.remove(part.partition());
-            }
         }
     }
 
