@@ -36,6 +36,8 @@ const HANG: Duration = Duration::from_secs(20);
 
 /// A script's time in a reply.
 const NOW: f64 = 1_700_000_000_000_000.0;
+/// What the script says of one bucket: the time, by how much the partition's is ahead, its birth, and what was used.
+const UNUSED: [f64; 4] = [NOW, 0.0, 1.0, 0.0];
 
 fn plan(quota: u64, user: &str) -> Plan {
     let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", quota)]).unwrap();
@@ -220,14 +222,14 @@ async fn a_reply_that_is_not_that_of_its_call_is_nobodys_decision_and_ends_the_c
     let wrong: [(&str, Answer); 8] = [
         ("another's from the first byte on", |mut call| {
             call.number[0] ^= 1;
-            call.reply(&[NOW, 0.0])
+            call.reply(&UNUSED)
         }),
         ("another's up to the last byte", |mut call| {
             call.number[7] ^= 1;
-            call.reply(&[NOW, 0.0])
+            call.reply(&UNUSED)
         }),
-        ("with a rest", |call| call.reply(&[NOW, 0.0, 0.0])),
-        ("with bytes missing", |call| call.reply(&[NOW])),
+        ("with a rest", |call| call.reply(&[NOW, 0.0, 1.0, 0.0, 0.0])),
+        ("with bytes missing", |call| call.reply(&UNUSED[..3])),
         ("without a number", |_| bulk(&[0; 16])),
         ("too short for a number", |_| bulk(b"1234567")),
         ("nothing", |_| b"$-1\r\n".to_vec()),
@@ -241,7 +243,7 @@ async fn a_reply_that_is_not_that_of_its_call_is_nobodys_decision_and_ends_the_c
                 count.fetch_add(1, Ordering::SeqCst);
             }
             if count.load(Ordering::SeqCst) > 2 {
-                call.reply(&[NOW, 0.0])
+                call.reply(&UNUSED)
             } else {
                 answer(call)
             }
@@ -263,7 +265,7 @@ async fn a_reply_that_is_not_that_of_its_call_is_nobodys_decision_and_ends_the_c
 async fn a_settlement_whose_reply_is_anothers_has_failed() {
     let server = ScriptedServer::start(|mut call| {
         call.number[0] ^= u8::from(call.place == 1);
-        call.reply(&[NOW, 0.0])
+        call.reply(&UNUSED)
     })
     .await;
     let store = RedisStore::builder(server.url()).connections(1).build().unwrap();

@@ -16,7 +16,7 @@ pub struct ScriptCall {
 }
 
 impl ScriptCall {
-    /// The reply of the script: the time and what each policy had used before.
+    /// The reply of the script: the time, and what it says of each partition.
     pub fn reply(&self, numbers: &[f64]) -> Vec<u8> {
         let (first, last) = self.number.split_at(4);
         let numbers: Vec<_> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
