@@ -59,11 +59,6 @@ pub(crate) struct Moment {
 pub(crate) type Moments = SmallVec<[Moment; 2]>;
 
 impl Moment {
-    /// One by the clock of a server.
-    pub(crate) fn of(now: Timestamp) -> Self {
-        Self { now, ..Self::default() }
-    }
-
     /// The time by the clock of the server.
     pub(crate) fn server_time(self) -> Timestamp {
         Timestamp::from_micros(self.now.as_micros().saturating_sub(self.ahead.into()))

@@ -228,7 +228,10 @@ impl ScriptedStore {
 
     fn decided(&self, plan: Plan, reading: impl Fn(&Rule) -> Readings) -> AcquireFuture {
         let rules = plan.policies().map(|policy| policy.rule());
-        let moment = Moment::of(self.0.clock.now());
+        let moment = Moment {
+            now: self.0.clock.now(),
+            ..Moment::default()
+        };
         AcquireFuture::ready(Ok(Decision::measured(Measured {
             readings: rules.flat_map(reading).collect(),
             moments: plan.parts().map(|_| moment).collect(),
