@@ -208,6 +208,7 @@ fn conditional_compilation_stays_at_the_edges() {
         "src/rejection/grpc.rs",
         "src/store/mod.rs",
         "src/store/redis/client.rs",
+        "src/store/redis/stream.rs",
         "src/telemetry/macros.rs",
         "src/telemetry/meters.rs",
         "src/telemetry/mod.rs",
