@@ -97,6 +97,9 @@ pub(crate) struct PartPlan<'a> {
 }
 
 impl Plan {
+    /// The longest time that a decision is waited for.
+    pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
+
     /// A plan that charges `cost` units to each of the policies that count requests, a slot to those that count
     /// concurrent requests, and a byte to those that count bytes.
     ///

@@ -113,7 +113,7 @@ impl Default for Terms {
 }
 
 impl Terms {
-    const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Guard::LONGEST_DEADLINE;
+    const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Plan::LONGEST_DEADLINE;
     const MAX_WAITING: RangeInclusive<u32> = 1..=1 << 16;
     const DENIAL_CACHE: RangeInclusive<usize> = 0..=1 << 20;
 
@@ -203,8 +203,6 @@ impl Deciding {
 }
 
 impl Guard {
-    pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
-
     pub(crate) fn new(
         store: Arc<dyn Store>,
         fallback: Option<Arc<dyn Store>>,

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    guard::Guard,
+    plan::Plan,
 };
 
 /// How many requests may wait for the writer of one connection; beyond it they wait for a place, inside their deadline.
@@ -31,7 +31,7 @@ pub(super) type Connect = Arc<dyn Fn(ConnectionInfo) -> Opening + Send + Sync>;
 /// For so long data may stay unacknowledged before the kernel ends a connection, whose other side has silently gone. A
 /// server that hangs acknowledges nothing either once its buffers are full, and may go on within a layer's deadline, of
 /// which this is the longest one and something more.
-const UNACKNOWLEDGED: Duration = Guard::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
+const UNACKNOWLEDGED: Duration = Plan::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
 
 /// An open connection.
 #[derive(Clone)]
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn the_kernel_does_not_end_a_connection_within_any_deadline() {
         let info = connection_info("redis://127.0.0.1/").unwrap();
-        assert!(info.tcp_settings().user_timeout() > Some(Guard::LONGEST_DEADLINE));
+        assert!(info.tcp_settings().user_timeout() > Some(Plan::LONGEST_DEADLINE));
         assert!(info.tcp_settings().nodelay());
     }
 
