@@ -179,9 +179,14 @@ impl Shared {
     }
 
     fn opened(&self, connection: &SharedConnection) {
-        let mut opened = lock(&self.opened);
-        opened.retain(WeakConnection::is_usable);
-        opened.push(connection.downgrade());
+        {
+            let mut opened = lock(&self.opened);
+            opened.retain(WeakConnection::is_usable);
+            opened.push(connection.downgrade());
+        }
+        // A broken one would stay open until the next call that is sent in order.
+        let broken = lock(&self.ordered).take_if(|ordered| ordered.is_broken());
+        drop(broken);
     }
 
     fn is_full(&self) -> bool {
