@@ -27,7 +27,7 @@ use super::{
     users::UserId,
 };
 
-/// Of each instance, so many wait at a time: decisions then share calls.
+/// How many requests of each instance wait at a time, so that decisions share calls.
 const WAITING: usize = 512;
 
 pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {

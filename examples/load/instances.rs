@@ -36,7 +36,7 @@ pub(crate) fn policies(options: &Options) -> Vec<QuotaPolicy> {
         ]
     };
     match options.mode {
-        // One request of a day's few is seen for an hour: nobody is forgotten before all have been there.
+        // With few requests a day, a caller's state lasts for an hour: no caller expires before all have come.
         Mode::Callers => three(5, 10, 20),
         Mode::HotKey => vec![QuotaPolicy::per_minute("minute", 100)],
         Mode::Refusal => three(5, 20, 1_000),

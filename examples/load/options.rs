@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// The exponent of Zipf's law.
     pub(crate) skew: f64,
     pub(crate) mode: Mode,
-    /// Of the way to Redis and back, in milliseconds.
+    /// The delay of the way to Redis and back, in milliseconds.
     pub(crate) delay: u64,
     pub(crate) decisions_per_call: usize,
     pub(crate) redis_url: Option<String>,

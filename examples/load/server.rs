@@ -112,7 +112,7 @@ pub(crate) struct Figures {
     pub(crate) script_calls: u64,
     pub(crate) script_micros: u64,
     pub(crate) used_memory: u64,
-    /// Of the server's process.
+    /// Resident memory of the server's process, in bytes.
     pub(crate) resident_memory: u64,
     pub(crate) keys: u64,
 }

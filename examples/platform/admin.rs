@@ -63,7 +63,7 @@ fn wrong_tokens() -> Result<RateLimitLayer, ConfigError> {
 
 /// A client without the token is not told which routes there are.
 ///
-/// What is needed beside it is a token that nobody guesses (`openssl rand -hex 32`), TLS, and a network that only
+/// The routes also need a long random token (`openssl rand -hex 32`), TLS, and a network that only
 /// administrators reach.
 async fn authorize(State(admin): State<Admin>, request: Request, next: Next) -> Response {
     if !admin.trusts(&request) {

@@ -51,7 +51,7 @@ pub(crate) struct Moment {
     /// By how many microseconds that is ahead of the clock of its server, which has stepped back.
     pub(crate) ahead: u32,
     /// A number that all have in common which a store keeps of the partition in one piece, from the first charge until all
-    /// of it has come back, was reset or was lost. What is charged to one is not given back to another.
+    /// of it has come back, was reset or was lost. A charge to one birth is not given back to another.
     pub(crate) birth: u32,
 }
 
