@@ -1,15 +1,15 @@
-//! Refusals that are remembered: how many a processor makes in a second, and what the cache costs those who pass.
+//! Rejections that are remembered: how many a processor makes in a second, and what the cache costs those who pass.
 //!
 //!     cargo bench --bench denials
 //!
 //! One key, whose quota of one a day is used up, and a store that has to be waited for, as those of a server, but answers
 //! when it is first polled. All sides are whole requests through the layer, the making of the request included, in turns.
 //!
-//! - *refused*: the response has a status only, so that little more than the decision is measured, or all that a refusal
-//!   has: fields, `Retry-After` and the problem. Beside them the same refusals by a `MemoryStore`, which answers at once and
+//! - *rejected*: the response has a status only, so that little more than the decision is measured, or all that a rejection
+//!   has: fields, `Retry-After` and the problem. Beside them the same rejections by a `MemoryStore`, which answers at once and
 //!   so is never remembered.
-//! - *passed*: requests of a key with plenty, without the cache, with an empty one, and while another key is refused.
-//! - At the end, how many refusals of the one key all processors make together.
+//! - *passed*: requests of a key with plenty, without the cache, with an empty one, and while another key is rejected.
+//! - At the end, how many rejections of the one key all processors make together.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -46,7 +46,7 @@ fn main() {
     let runtime = runtime.expect("a runtime without threads");
     let _context = runtime.enter();
     let rounds = if rounds::is_asked_for() { ROUNDS } else { 1 };
-    refused(rounds);
+    rejected(rounds);
     passed(rounds);
     together(&runtime);
 }
@@ -134,7 +134,7 @@ where
     })
 }
 
-fn refused(rounds: usize) {
+fn rejected(rounds: usize) {
     let status = StatusCode::TOO_MANY_REQUESTS;
     let limited = |name, layer: RateLimitLayer| side(name, layer.layer(service_fn(answer)), "alice", status);
     let mut sides = [
@@ -157,7 +157,7 @@ fn refused(rounds: usize) {
         ),
     ];
     let values = rounds::measure(rounds, &mut sides);
-    rounds::print("refused", "ns", &sides, &values);
+    rounds::print("rejected", "ns", &sides, &values);
 }
 
 fn passed(rounds: usize) {
@@ -177,7 +177,7 @@ fn passed(rounds: usize) {
     let mut sides = [
         plenty("without the cache", layer(Remote::default(), PLENTY).denial_cache(0)),
         plenty("with an empty cache", layer(Remote::default(), PLENTY)),
-        Side::new("while another key is refused", move || {
+        Side::new("while another key is rejected", move || {
             attack();
             let start = Instant::now();
             for _ in 0..TURN {
@@ -190,7 +190,7 @@ fn passed(rounds: usize) {
     rounds::print("passed", "ns", &sides, &values);
 }
 
-/// All processors refuse the same key, with a status only.
+/// All processors reject the same key, with a status only.
 fn together(runtime: &tokio::runtime::Runtime) {
     const TIME: Duration = Duration::from_millis(500);
 
@@ -198,10 +198,10 @@ fn together(runtime: &tokio::runtime::Runtime) {
         ("remembered", exhausted(bare(layer(Remote::default(), ONE)))),
         ("MemoryStore", exhausted(bare(layer(MemoryStore::new(), ONE)))),
     ];
-    println!("\nrefusals of one key, status only");
+    println!("\nrejections of one key, status only");
     let most = thread::available_parallelism().map_or(1, usize::from);
     for ((name, layer), threads) in sides.iter().flat_map(|side| [1, most].map(|threads| (side, threads))) {
-        let refuse = || {
+        let reject = || {
             let _context = runtime.enter();
             let mut service = layer.layer(service_fn(answer));
             let (start, mut count) = (Instant::now(), 0_u64);
@@ -214,7 +214,7 @@ fn together(runtime: &tokio::runtime::Runtime) {
             count as f64 / start.elapsed().as_secs_f64()
         };
         let rates: Vec<f64> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(refuse)).collect();
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(reject)).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().expect("it does not panic"))

@@ -8,7 +8,7 @@
 //! - *many keys*, *hot key*: the bare decision. On our side `Plan::new`, `MemoryStore::acquire`, the poll of its
 //!   future and the drop of the `Decision`; on governor's `check_key`. Both are given 16 bytes as the key and hash it
 //!   for their maps. The keys are visited in an order that has nothing to do with the one in which they were stored.
-//! - *refused*: the same for one key whose last window is used up.
+//! - *rejected*: the same for one key whose last window is used up.
 //! - *text key*: the key is a user's name. Governor hashes the text; on our side the digest of the partition is made
 //!   from it, as the layer does.
 //! - *algorithms*: the bare decision for many keys with one policy of each algorithm; the slot of a concurrent request is
@@ -48,8 +48,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
 use tower_quota::{
-    Access, AccessList, AccessRules, Algorithm, CheckedPolicies, Decision, Exemption, MemoryStore, Outcome,
-    PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
+    Access, AccessList, AccessRules, Algorithm, Decision, Exemption, MemoryStore, Outcome, PartitionId, PartitionKey,
+    Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
     key::{self, PeerAddress},
 };
 
@@ -76,7 +76,7 @@ fn main() {
     let mut groups = [
         digests("many keys", KEYS, true),
         digests("hot key", 1, true),
-        digests("refused", 1, false),
+        digests("rejected", 1, false),
         text_key(),
         algorithms(),
         layer(),
@@ -208,7 +208,7 @@ fn quota<K: 'static>(
     is_allowed: bool,
     partition: impl Fn(&K) -> PartitionId + 'static,
 ) -> Case {
-    let policies = CheckedPolicies::new(policies.iter().cloned()).expect("the policies are sound");
+    let policies = PolicySet::new(policies.iter().cloned()).expect("the policies are sound");
     let store = MemoryStore::new();
     case(name, keys, is_allowed, move |key| {
         decide(&store, Plan::new(policies.clone(), partition(key), 1)).outcome() == Outcome::Allowed
@@ -223,7 +223,7 @@ fn decide(store: &MemoryStore, plan: Plan) -> Decision {
     }
 }
 
-/// Limiters in a row until one refuses.
+/// Limiters in a row until one rejects.
 fn governor<K: Hash + Eq + Clone + 'static>(
     name: &'static str,
     quotas: &[Quota],
@@ -256,7 +256,7 @@ fn numbers(count: usize) -> Vec<u128> {
     partitions(count).into_iter().map(number).collect()
 }
 
-/// It is the day that refuses, alone or with the others.
+/// It is the day that rejects, alone or with the others.
 fn digests(name: &'static str, count: usize, is_allowed: bool) -> Group {
     let (policies, quotas) = (policies(is_allowed), quotas(is_allowed));
     let one = if is_allowed { 0..1 } else { 2..3 };
@@ -326,7 +326,7 @@ fn algorithms() -> Group {
 }
 
 fn slots(name: &'static str) -> Case {
-    let policies = CheckedPolicies::new([QuotaPolicy::concurrent("slots", 10)]).expect("the policy is sound");
+    let policies = PolicySet::new([QuotaPolicy::concurrent("slots", 10)]).expect("the policy is sound");
     let store = MemoryStore::new();
     case(name, partitions(KEYS), true, move |partition| {
         let decision = decide(&store, Plan::new(policies.clone(), *partition, 1));

@@ -22,7 +22,7 @@
 //!
 //! Both run on a Tokio runtime with as many threads as there are cores, which the server has to share with them. Only
 //! decisions that were made count. The last line has the number of requests that ran into the deadline, at a moment
-//! when the machine was busy with something else, or met the open circuit afterwards; a refusal or an error ends the
+//! when the machine was busy with something else, or met the open circuit afterwards; a rejection or an error ends the
 //! run.
 //!
 //! A second table compares the algorithms, each with one policy of 100 per minute unless its name says otherwise, through
@@ -58,8 +58,8 @@ use http::{Request, Response};
 use tokio::{runtime::Runtime, task::JoinSet};
 use tower::{Layer, ServiceExt, service_fn, util::ServiceFn};
 use tower_quota::{
-    CheckedPolicies, Decision, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RateLimit, RateLimitLayer,
-    RedisStore, Scope, Store, ToPartitionKey, key,
+    Decision, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimit, RateLimitLayer, RedisStore,
+    Scope, Store, ToPartitionKey, key,
 };
 
 use self::{rounds::Side, support::RedisServer};
@@ -230,7 +230,7 @@ trait Decide: Clone + Send + 'static {
 #[derive(Clone)]
 struct StoreAlone {
     store: RedisStore,
-    policies: CheckedPolicies,
+    policies: PolicySet,
     partitions: Arc<[PartitionId]>,
 }
 
@@ -239,7 +239,7 @@ impl StoreAlone {
         let scope = Scope::new(SCOPE);
         Self {
             store: store(server),
-            policies: CheckedPolicies::new(policies).expect("the policies are sound"),
+            policies: PolicySet::new(policies).expect("the policies are sound"),
             partitions: (0..USERS)
                 .map(|user| scope.partition(&UserId(user).to_partition_key()))
                 .collect(),

@@ -16,7 +16,7 @@ use std::{
 };
 
 use tower_quota::{
-    Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store,
+    Algorithm, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store,
     clock::{Clock, Timestamp},
 };
 
@@ -82,7 +82,7 @@ impl Phase {
     }
 }
 
-/// A request; one that was refused never departs.
+/// A request; one that was rejected never departs.
 #[derive(Debug)]
 struct Request {
     arrival: u64,
@@ -118,7 +118,7 @@ async fn play(algorithm: Algorithm, arrivals: impl Iterator<Item = u64>) -> Resu
     let clock = Clock::manual(Timestamp::default());
     let store = MemoryStore::builder().clock(clock.clone()).build()?;
     let policy = QuotaPolicy::new("example", QUOTA, Duration::from_millis(WINDOW)).with_algorithm(algorithm);
-    let policies = CheckedPolicies::new([policy])?;
+    let policies = PolicySet::new([policy])?;
     let alice = Scope::new("example").partition(&PartitionKey::new("user", "alice"));
 
     let mut requests = Vec::new();
@@ -143,7 +143,7 @@ impl Row {
         self.departures().count()
     }
 
-    fn refused(&self) -> usize {
+    fn rejected(&self) -> usize {
         self.requests.len() - self.passed()
     }
 
@@ -171,7 +171,7 @@ fn text(rows: &[Row]) -> Result<String, fmt::Error> {
     const STEP: u64 = 500;
 
     let mut out = format!("{QUOTA} per {} s. A character is half a second:\n", WINDOW / 1_000);
-    out.push_str("how many departed, x if requests came and all were refused, | where a window begins\n\n");
+    out.push_str("how many departed, x if requests came and all were rejected, | where a window begins\n\n");
     for row in rows {
         write!(out, "{:24} ", row.name)?;
         for from in TIMES.step_by(STEP as usize) {
@@ -187,11 +187,15 @@ fn text(rows: &[Row]) -> Result<String, fmt::Error> {
         }
         out.push('\n');
     }
-    writeln!(out, "\n{:24} passed  refused  most in any 10 s  longest wait", "")?;
+    writeln!(out, "\n{:24} passed  rejected  most in any 10 s  longest wait", "")?;
     for row in rows {
-        let (passed, refused, most) = (row.passed(), row.refused(), row.most_in_a_window());
+        let (passed, rejected, most) = (row.passed(), row.rejected(), row.most_in_a_window());
         let wait = row.longest_wait() as f64 / 1_000.0;
-        writeln!(out, "{:24} {passed:6}  {refused:7}  {most:16}  {wait:10.1} s", row.name)?;
+        writeln!(
+            out,
+            "{:24} {passed:6}  {rejected:7}  {most:16}  {wait:10.1} s",
+            row.name
+        )?;
     }
     Ok(out)
 }
@@ -220,7 +224,7 @@ const STYLE: &str = r#"<style>
 #algorithms-chart .line { stroke-width: 1; stroke-opacity: .3 }
 #algorithms-chart .border { stroke-width: 1; stroke-opacity: .4; stroke-dasharray: 2 3 }
 #algorithms-chart .passed { stroke: #2f81f7 }
-#algorithms-chart .refused { stroke: #e5533d }
+#algorithms-chart .rejected { stroke: #e5533d }
 #algorithms-chart .waiting { stroke: #2f81f7; stroke-width: .7 }
 </style>"#;
 
@@ -284,14 +288,14 @@ impl Chart {
         self.path("line", &format!("M{} {bottom}H{}", x(TIMES.start), x(TIMES.end)))
     }
 
-    /// On a line, a tick upwards for each departure and a short one downwards for each refusal; what waits climbs to its
+    /// On a line, a tick upwards for each departure and a short one downwards for each rejection; what waits climbs to its
     /// departure.
     fn requests(&mut self, row: &Row, line: usize, class: &str) -> fmt::Result {
-        let (mut passed, mut refused, mut waiting) = (String::new(), String::new(), String::new());
+        let (mut passed, mut rejected, mut waiting) = (String::new(), String::new(), String::new());
         for Request { arrival, departure } in &row.requests {
             let from = x(*arrival);
             let Some(to) = departure.map(x) else {
-                write!(refused, "M{from} {}v6", line + 2)?;
+                write!(rejected, "M{from} {}v6", line + 2)?;
                 continue;
             };
             write!(passed, "M{to} {line}v-17")?;
@@ -301,7 +305,7 @@ impl Chart {
         }
         self.path("waiting", &waiting)?;
         self.path(class, &passed)?;
-        self.path("refused", &refused)
+        self.path("rejected", &rejected)
     }
 
     /// At the end of a row; what is above the quota stands out.
@@ -316,7 +320,7 @@ impl Chart {
         self.text("note", 0.0, y, &format!("quota: {QUOTA} per 10 s"))?;
         for (x, class, path, text) in [
             (175, "passed", "v-14", "passes"),
-            (250, "refused", "m0-7v6", "refused"),
+            (250, "rejected", "m0-7v6", "rejected"),
             (330, "waiting", "l14-14", "waits, then passes"),
             (484, "border", "v-14", "a window begins"),
         ] {

@@ -1,4 +1,4 @@
-//! Twenty tasks that share the quota of a server, and are not refused.
+//! Twenty tasks that share the quota of a server, and are not rejected.
 //!
 //! ```sh
 //! cargo run --example client --features client
@@ -62,14 +62,14 @@ where
     S: Service<Request<Empty<Bytes>>, Response = Response<R>> + Clone,
     S::Error: Into<Failure>,
 {
-    let (sent, served, refused) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (sent, served, rejected) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let start = Instant::now();
     let task = async || {
         while sent.fetch_add(1, Ordering::Relaxed) < REQUESTS {
             let request = Request::get(url).header("x-user-id", user).body(Empty::new())?;
             let response = service.clone().oneshot(request).await.map_err(Into::into)?;
             let counter = match response.status() {
-                StatusCode::TOO_MANY_REQUESTS => &refused,
+                StatusCode::TOO_MANY_REQUESTS => &rejected,
                 _ => &served,
             };
             counter.fetch_add(1, Ordering::Relaxed);
@@ -78,6 +78,6 @@ where
     };
     try_join_all((0..TASKS).map(|_| task())).await?;
     let seconds = start.elapsed().as_secs_f64();
-    let (served, refused) = (served.into_inner(), refused.into_inner());
-    Ok(format!("{served} served, {refused} refused, in {seconds:.1} s"))
+    let (served, rejected) = (served.into_inner(), rejected.into_inner());
+    Ok(format!("{served} served, {rejected} rejected, in {seconds:.1} s"))
 }

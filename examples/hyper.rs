@@ -4,7 +4,7 @@
 //! cargo run --example hyper
 //! ```
 //!
-//! A response with `RateLimit` fields, then requests until one is refused:
+//! A response with `RateLimit` fields, then requests until one is rejected:
 //!
 //! ```sh
 //! curl -i http://127.0.0.1:3000/
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = format!("http://{}/", listener.local_addr()?);
     println!("Listening on {url}");
     println!();
-    println!("A response with RateLimit fields, then requests until one is refused:");
+    println!("A response with RateLimit fields, then requests until one is rejected:");
     println!("  curl -i {url}");
     println!("  for i in 1 2 3 4; do curl -is -w '\\n' {url}; done");
 

@@ -4,7 +4,7 @@
 //! cargo run --example quickstart
 //! ```
 //!
-//! A response with `RateLimit` fields, then requests until one is refused:
+//! A response with `RateLimit` fields, then requests until one is rejected:
 //!
 //! ```sh
 //! curl -i -H 'x-user-id: alice' http://127.0.0.1:3000/
@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = format!("http://{}/", listener.local_addr()?);
     println!("Listening on {url}");
     println!();
-    println!("A response with RateLimit fields, then requests until one is refused:");
+    println!("A response with RateLimit fields, then requests until one is rejected:");
     println!("  curl -i -H 'x-user-id: alice' {url}");
     println!("  for i in 1 2 3 4 5 6; do curl -is -w '\\n' -H 'x-user-id: alice' {url}; done");
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;

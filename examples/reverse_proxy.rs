@@ -4,7 +4,7 @@
 //! cargo run --example reverse_proxy
 //! ```
 //!
-//! A response with the fields of both, then requests until the proxy refuses one:
+//! A response with the fields of both, then requests until the proxy rejects one:
 //!
 //! ```sh
 //! curl -i http://127.0.0.1:3000/
@@ -64,7 +64,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("Listening on {url}");
     println!("Forwarding to {}", proxy.upstream);
     println!();
-    println!("A response with the RateLimit fields of both, then requests until the proxy refuses one:");
+    println!("A response with the RateLimit fields of both, then requests until the proxy rejects one:");
     println!("  curl -i {url}");
     println!("  for i in 1 2 3 4; do curl -is -w '\\n' {url}; done");
 
@@ -81,7 +81,7 @@ fn proxy_limits() -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// The proxy is a service like any other: what the layer refuses is not forwarded, and what the upstream has said of its
+/// The proxy is a service like any other: what the layer rejects is not forwarded, and what the upstream has said of its
 /// own limits stays, with ours beside it.
 pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, proxy: Proxy) -> io::Result<()> {
     loop {

@@ -1,4 +1,4 @@
-//! Free, premium and unlimited accounts, routes with limits of their own, and a refusal in the service's own words.
+//! Free, premium and unlimited accounts, routes with limits of their own, and a rejection in the service's own words.
 //!
 //! ```sh
 //! cargo run --example tiers
@@ -103,7 +103,7 @@ fn item_limits(store: MemoryStore) -> Result<RateLimitLayer, ConfigError> {
         .build()
 }
 
-/// The body of a refusal; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After`.
+/// The body of a rejection; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After`.
 fn slow_down(rejection: &Rejection<'_>) -> Response<Bytes> {
     let violated = rejection.decision().violated();
     let names: Vec<_> = violated.map(|allowance| allowance.policy().name()).collect();

@@ -18,12 +18,12 @@ use crate::{
 };
 
 /// Who is told about a circuit.
-pub(crate) trait CircuitLog: fmt::Debug + Send + Sync {
+pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
     /// Nobody waits any more, because of this.
     fn opened(&self, error: &StoreError);
 
     /// All calls go through again, after so many that did not.
-    fn closed(&self, refused: u64);
+    fn closed(&self, rejected: u64);
 }
 
 /// Opens after [`FAILURES`](Self::FAILURES) failures in a row, then lets one call try after a pause that doubles with
@@ -48,10 +48,10 @@ struct Circuit {
     /// How often the circuit has opened.
     openings: AtomicU32,
     /// Calls that found the circuit open.
-    refused: AtomicU64,
+    rejected: AtomicU64,
     trial: Mutex<Trial>,
     clock: Clock,
-    log: Arc<dyn CircuitLog>,
+    log: Arc<dyn CircuitTelemetry>,
 }
 
 /// When the next call may try.
@@ -72,7 +72,7 @@ pub(crate) enum Admission {
     /// The circuit is half-open, and this call is the one that tries.
     HalfOpen(TrialGuard),
     /// The circuit is open.
-    Refused,
+    Rejected,
 }
 
 /// How many losses, answers and openings there were.
@@ -92,14 +92,14 @@ impl Breaker {
     /// A trial that takes longer does not keep another one from trying: perhaps nobody polls it any more.
     const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
-    pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitLog>) -> Self {
+    pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {
         Self(Arc::new(Circuit {
             is_open: AtomicBool::new(false),
             failures: AtomicU32::new(0),
             losses: AtomicU32::new(0),
             answers: AtomicU32::new(0),
             openings: AtomicU32::new(0),
-            refused: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
             trial: Mutex::default(),
             clock,
             log,
@@ -118,8 +118,8 @@ impl Breaker {
         }
         let now = circuit.clock.now();
         if now < if trial.is_running { trial.ends } else { trial.at } {
-            circuit.refused.fetch_add(1, Ordering::Relaxed);
-            return Admission::Refused;
+            circuit.rejected.fetch_add(1, Ordering::Relaxed);
+            return Admission::Rejected;
         }
         trial.is_running = true;
         trial.ends = now.saturating_add(Self::LONGEST_TRIAL);
@@ -153,7 +153,7 @@ impl Breaker {
             }
             (Admission::HalfOpen(trial), None) => trial.0.close(),
             (Admission::HalfOpen(trial), Some(_)) => trial.0.stay_open(),
-            (Admission::Refused, _) => {}
+            (Admission::Rejected, _) => {}
         }
     }
 }
@@ -214,7 +214,7 @@ impl Circuit {
         self.failures.store(0, Ordering::Relaxed);
         // Another trial may have closed it meanwhile.
         if self.is_open.swap(false, Ordering::AcqRel) {
-            self.log.closed(self.refused.swap(0, Ordering::Relaxed));
+            self.log.closed(self.rejected.swap(0, Ordering::Relaxed));
         }
     }
 
@@ -267,7 +267,7 @@ mod tests {
     #[derive(Debug)]
     struct Silent;
 
-    impl CircuitLog for Silent {
+    impl CircuitTelemetry for Silent {
         fn opened(&self, _: &StoreError) {}
 
         fn closed(&self, _: u64) {}
@@ -305,14 +305,11 @@ mod tests {
     #[test]
     fn failures_in_a_row_open_it_and_script_errors_never_do() {
         let (_, breaker) = opened();
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
 
         let (_, breaker) = manual();
         for _ in 0..100 {
-            breaker.record(
-                breaker.admit(),
-                Some(&StoreError::new(StoreErrorKind::Rejected, "test")),
-            );
+            breaker.record(breaker.admit(), Some(&StoreError::new(StoreErrorKind::Failed, "test")));
         }
         assert!(matches!(breaker.admit(), Admission::Closed { .. }));
     }
@@ -333,7 +330,7 @@ mod tests {
             assert!(matches!(breaker.admit(), Admission::Closed { .. }));
         }
         breaker.record(breaker.admit(), Some(&unreachable()));
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
     /// Found with a process that had more to do than it could: the store had answered, and nobody had time to read it.
@@ -353,7 +350,7 @@ mod tests {
         for admission in late {
             breaker.record(admission, Some(&failure()));
         }
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
     /// Where the server is far away, what has come just now was sent long before.
@@ -379,12 +376,12 @@ mod tests {
             breaker.record(breaker.admit(), Some(&overloaded));
             breaker.record(breaker.admit(), Some(&failure()));
         }
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
 
         let (clock, breaker) = opened();
         clock.advance(Breaker::FIRST_PAUSE);
         breaker.record(breaker.admit(), Some(&overloaded));
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
         clock.advance(Breaker::FIRST_PAUSE);
         assert!(matches!(breaker.admit(), Admission::HalfOpen(_)));
     }
@@ -396,7 +393,7 @@ mod tests {
         for admission in under_way {
             breaker.record(admission, Some(&failure()));
         }
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
     /// With a deadline that is longer than the pause, calls that went to a store that was away end when it is back.
@@ -416,7 +413,7 @@ mod tests {
         for _ in 0..Breaker::FAILURES {
             breaker.record(breaker.admit(), Some(&failure()));
         }
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
     #[test]
@@ -425,7 +422,7 @@ mod tests {
         clock.advance(Breaker::FIRST_PAUSE);
         let trial = breaker.admit();
         assert!(matches!(trial, Admission::HalfOpen(_)));
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
         breaker.record(trial, None);
         assert!(matches!(breaker.admit(), Admission::Closed { .. }));
     }
@@ -450,7 +447,7 @@ mod tests {
             breaker.record(breaker.admit(), Some(&failure()));
             pause = (pause * 2).min(Breaker::LONGEST_PAUSE);
             clock.advance(pause / 2 - Duration::from_micros(1));
-            assert!(matches!(breaker.admit(), Admission::Refused), "{pause:?}");
+            assert!(matches!(breaker.admit(), Admission::Rejected), "{pause:?}");
         }
         assert_eq!(pause, Breaker::LONGEST_PAUSE);
     }
@@ -465,21 +462,21 @@ mod tests {
         clock.advance(Breaker::LONGEST_PAUSE);
         for _ in 0..5 {
             drop(breaker.admit());
-            assert!(matches!(breaker.admit(), Admission::Refused));
+            assert!(matches!(breaker.admit(), Admission::Rejected));
             clock.advance(Breaker::FIRST_PAUSE);
             assert!(matches!(breaker.admit(), Admission::HalfOpen(_)));
             clock.advance(Breaker::FIRST_PAUSE);
         }
         breaker.record(breaker.admit(), Some(&failure()));
         clock.advance(Breaker::LONGEST_PAUSE / 2 - Duration::from_micros(1));
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
     #[test]
     fn a_clock_that_jumps_back_does_not_panic() {
         let (clock, breaker) = opened();
         clock.set(Timestamp::from_micros(0));
-        assert!(matches!(breaker.admit(), Admission::Refused));
+        assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
     #[test]

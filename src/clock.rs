@@ -7,19 +7,19 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+//! use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 //! use tower_quota::clock::{Clock, Timestamp};
 //!
 //! # tokio_test::block_on(async {
 //! let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
 //! let store = MemoryStore::builder().clock(clock.clone()).build()?;
-//! let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 1)])?;
+//! let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 //! let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 //! let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
 //!
 //! assert_eq!(send().await?.outcome(), Outcome::Allowed);
 //! clock.advance(Duration::from_secs(3_599));
-//! assert_eq!(send().await?.outcome(), Outcome::Refused);
+//! assert_eq!(send().await?.outcome(), Outcome::Rejected);
 //! clock.advance(Duration::from_secs(1));
 //! assert_eq!(send().await?.outcome(), Outcome::Allowed);
 //! # Ok::<_, Box<dyn std::error::Error>>(())

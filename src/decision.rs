@@ -98,11 +98,11 @@ impl<'a> Iterator for ReadCharges<'a> {
     }
 }
 
-/// What is known of a plan that was refused without asking a store.
+/// What is known of a plan that was rejected without asking a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Remembered {
     pub(crate) plan: Plan,
-    /// Of each charge, in the plan's order, for how long it is refused; `None` where that is not known.
+    /// Of each charge, in the plan's order, for how long it is rejected; `None` where that is not known.
     pub(crate) denials: ChargeDenials,
     /// The store's time, as far as it is known.
     pub(crate) now: Timestamp,
@@ -162,8 +162,8 @@ impl Clone for Receipt {
 ///
 /// fn log_line<B>(response: &http::Response<B>) -> Option<String> {
 ///     let decision = response.extensions().get::<Decision>()?;
-///     let refused = decision.outcome() == Outcome::Refused;
-///     refused.then(|| format!("refused by {}", decision.violated().next().map_or("", |by| by.policy().name())))
+///     let rejected = decision.outcome() == Outcome::Rejected;
+///     rejected.then(|| format!("rejected by {}", decision.violated().next().map_or("", |by| by.policy().name())))
 /// }
 ///
 /// # tokio_test::block_on(async {
@@ -174,7 +174,7 @@ impl Clone for Receipt {
 /// #     .build()?;
 /// // One request an hour:
 /// assert_eq!(log_line(&send(&layer, Request::get("/")).await), None);
-/// assert_eq!(log_line(&send(&layer, Request::get("/")).await).as_deref(), Some("refused by hour"));
+/// assert_eq!(log_line(&send(&layer, Request::get("/")).await).as_deref(), Some("rejected by hour"));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -215,7 +215,7 @@ pub struct Decision {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
-///     .no_key(NoKey::Refuse)
+///     .no_key(NoKey::Reject)
 ///     .policy(QuotaPolicy::per_hour("hour", 1))
 ///     .access_list(access)
 ///     .exempt(Exemption::path("/health"))
@@ -228,7 +228,7 @@ pub struct Decision {
 ///
 /// for (user, path, outcome) in [
 ///     ("alice", "/", Outcome::Allowed),
-///     ("alice", "/", Outcome::Refused),
+///     ("alice", "/", Outcome::Rejected),
 ///     ("alice", "/health", Outcome::Unlimited),
 ///     ("alice", "/.env", Outcome::Abnormal),
 ///     ("alice", "/report", Outcome::Overloaded),
@@ -247,21 +247,21 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// The application has found the request to be a part of abnormal usage; it was refused.
+    /// The application has found the request to be a part of abnormal usage; it was rejected.
     Abnormal,
     /// All policies had quota left; the request was charged and passed on.
     Allowed,
-    /// An [access list](crate::AccessList) blocks the client; the request was refused.
+    /// An [access list](crate::AccessList) blocks the client; the request was rejected.
     Blocked,
     /// The store gave no decision; the request was passed on without being counted.
     FailedOpen,
-    /// The store gave no decision; the request was refused with status 503.
+    /// The store gave no decision; the request was rejected with status 503.
     FailedClosed,
-    /// The service has no capacity at the moment; the request was refused.
+    /// The service has no capacity at the moment; the request was rejected.
     Overloaded,
-    /// At least one policy had too little quota left; nothing was charged, and the request was refused.
-    Refused,
-    /// The request could not be attributed to a caller, and the layer refuses such requests.
+    /// At least one policy had too little quota left; nothing was charged, and the request was rejected.
+    Rejected,
+    /// The request could not be attributed to a caller, and the layer rejects such requests.
     Unattributed,
     /// No limit applies to this request: its tier is unlimited, it is [exempt](crate::Exemption), an
     /// [access list](crate::AccessList) allows its client, it has no key and the layer
@@ -279,7 +279,7 @@ impl Outcome {
             | Self::Blocked
             | Self::FailedClosed
             | Self::Overloaded
-            | Self::Refused
+            | Self::Rejected
             | Self::Unattributed => false,
         }
     }
@@ -295,7 +295,7 @@ impl Decision {
         let (outcome, charged) = if measured.charges().all(is_passed) {
             (Outcome::Allowed, measured.plan.costs())
         } else {
-            (Outcome::Refused, Costs::NOTHING)
+            (Outcome::Rejected, Costs::NOTHING)
         };
         Self {
             outcome,
@@ -309,11 +309,11 @@ impl Decision {
         }
     }
 
-    /// Refused because the same was refused a moment ago.
+    /// Rejected because the same was rejected a moment ago.
     pub(crate) fn remembered(remembered: Remembered) -> Self {
         Self {
             source: Source::Remembered(remembered),
-            ..Self::unmeasured(Outcome::Refused)
+            ..Self::unmeasured(Outcome::Rejected)
         }
     }
 
@@ -367,11 +367,11 @@ impl Decision {
         self.is_reduced
     }
 
-    /// Whether the request was refused by what the layer [remembers](crate::RateLimitLayerBuilder::denial_cache) of
-    /// earlier refusals, without asking the store.
+    /// Whether the request was rejected by what the layer [remembers](crate::RateLimitLayerBuilder::denial_cache) of
+    /// earlier rejections, without asking the store.
     ///
-    /// [`allowances`](Self::allowances) then has only the policies that are known to refuse it.
-    pub fn is_remembered(&self) -> bool {
+    /// [`allowances`](Self::allowances) then has only the policies that are known to reject it.
+    pub fn is_cached(&self) -> bool {
         matches!(self.source, Source::Remembered(_))
     }
 
@@ -475,14 +475,14 @@ impl Decision {
     ///
     /// ```
     /// # use std::time::Duration;
-    /// # use tower_quota::{Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{Algorithm, PolicySet, MemoryStore, Outcome, PartitionKey};
     /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
     /// # tokio_test::block_on(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// // One a minute leaves, and ten may wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 10 };
-    /// let policies = CheckedPolicies::new([QuotaPolicy::per_minute("even", 1).with_algorithm(queue)])?;
+    /// let policies = PolicySet::new([QuotaPolicy::per_minute("even", 1).with_algorithm(queue)])?;
     /// let plan = Plan::new(policies, alice, 1);
     ///
     /// assert_eq!(store.acquire(plan.clone()).await?.delay(), Duration::ZERO);
@@ -505,7 +505,7 @@ impl Decision {
     }
 
     /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision,
-    /// and only those that refuse the request if it is a [remembered](Self::is_remembered) one.
+    /// and only those that reject the request if it is a [remembered](Self::is_cached) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         match &self.source {
             Source::Elsewhere => Allowances::Nothing,
@@ -521,13 +521,13 @@ impl Decision {
         }
     }
 
-    /// The allowances of the policies that refuse the request.
+    /// The allowances of the policies that reject the request.
     pub fn violated(&self) -> impl Iterator<Item = Allowance<'_>> {
         let violated = self.allowances().filter(Allowance::is_violated);
         violated.filter(|allowance| !allowance.policy().is_shadow())
     }
 
-    /// The allowances of policies that would have refused the request if they were not a
+    /// The allowances of policies that would have rejected the request if they were not a
     /// [shadow](QuotaPolicy::shadow).
     pub fn shadow_violated(&self) -> impl Iterator<Item = Allowance<'_>> {
         let violated = self.allowances().filter(Allowance::is_violated);
@@ -535,9 +535,9 @@ impl Decision {
     }
 
     /// How long until the same request passes if nobody else asks: the longest wait of all violated policies, or what
-    /// the application has said when it refused the request.
+    /// the application has said when it rejected the request.
     ///
-    /// `None` if the request was not refused, or if it never passes because it costs more than a policy ever lets pass.
+    /// `None` if the request was not rejected, or if it never passes because it costs more than a policy ever lets pass.
     /// Nobody knows when a slot of a limit of concurrent requests becomes free: its wait is one second. For a layer that
     /// fails closed it is a second, too: by then the circuit breaker has tried the store again.
     pub fn retry_after(&self) -> Option<Duration> {
@@ -566,25 +566,25 @@ impl fmt::Debug for Decision {
 ///
 /// ```
 /// use std::time::Duration;
-/// # use tower_quota::{Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey};
+/// # use tower_quota::{Algorithm, PolicySet, MemoryStore, Outcome, PartitionKey};
 /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
 /// # tokio_test::block_on(async {
 /// # let store = MemoryStore::new();
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("hour", 10), QuotaPolicy::per_day("day", 200)])?;
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("hour", 10), QuotaPolicy::per_day("day", 200)])?;
 /// let mails = |count| Plan::new(policies.clone(), alice, count);
 ///
 /// let allowed = store.acquire(mails(8)).await?;
 /// let hour = allowed.allowances().next().expect("there is one of each policy");
 /// assert_eq!((hour.policy().name(), hour.partition(), hour.cost()), ("hour", alice, 8));
 /// // 2 are left, and that many come back in 12 minutes.
-/// assert_eq!((hour.remaining(), hour.reset()), (2, Some(Duration::from_secs(12 * 60))));
+/// assert_eq!((hour.remaining(), hour.effective_window()), (2, Some(Duration::from_secs(12 * 60))));
 /// assert_eq!((hour.is_violated(), hour.retry_after()), (false, None));
 ///
-/// let refused = store.acquire(mails(5)).await?;
-/// let violated: Vec<_> = refused.violated().map(|allowance| allowance.policy().name()).collect();
+/// let rejected = store.acquire(mails(5)).await?;
+/// let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name()).collect();
 /// assert_eq!(violated, ["hour"]);
-/// let hour = refused.violated().next().expect("it has refused the request");
+/// let hour = rejected.violated().next().expect("it has rejected the request");
 /// assert!(hour.retry_after() <= Some(Duration::from_secs(18 * 60)));
 /// assert_eq!(hour.remaining(), 2);
 /// // A bucket of 10 never lets 11 pass.
@@ -652,7 +652,7 @@ impl<'a> Iterator for Allowances<'a> {
 /// What is known of a charge.
 #[derive(Clone, Copy)]
 enum Known<'a> {
-    /// It is still refused.
+    /// It is still rejected.
     Denial(Denial),
     /// What the store has read before the decision, the charge that has been made, and what is known to have been used
     /// since.
@@ -681,7 +681,7 @@ impl<'a> Allowance<'a> {
 
     /// Whole units left, this request's charge taken off if it passed.
     ///
-    /// 0 in a [remembered](Decision::is_remembered) refusal: fewer than the request costs are left, and others may have
+    /// 0 in a [remembered](Decision::is_cached) rejection: fewer than the request costs are left, and others may have
     /// used those since.
     pub fn remaining(&self) -> u64 {
         match self.known {
@@ -702,9 +702,9 @@ impl<'a> Allowance<'a> {
     ///
     /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit.
     /// Otherwise, for a bucket, the time in which it gives as many units as are left, so that a client that spends
-    /// `remaining` units in `reset` never asks for more than the rate; and for a window, the time until it ends or its
+    /// `remaining` units in this time never asks for more than the rate; and for a window, the time until it ends or its
     /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
-    pub fn reset(&self) -> Option<Duration> {
+    pub fn effective_window(&self) -> Option<Duration> {
         let micros = match (self.wait(), self.known) {
             (Some(wait), _) if self.policy().window().is_some() => Some(wait),
             (
@@ -725,7 +725,7 @@ impl<'a> Allowance<'a> {
         micros.map(Duration::from_micros)
     }
 
-    /// Whether this policy refuses the request, or would if it were not a [shadow](QuotaPolicy::shadow).
+    /// Whether this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
     pub fn is_violated(&self) -> bool {
         match self.known {
             Known::Denial(_) => true,
@@ -736,9 +736,9 @@ impl<'a> Allowance<'a> {
     /// How long until this policy lets the same request pass if nobody else asks, exact to the microsecond; one second,
     /// a guess, for a limit of concurrent requests.
     ///
-    /// `None` if it does not refuse the request, or never lets it pass because it costs more than the policy ever lets
-    /// pass. Where a refusal is [remembered](Decision::is_remembered), a request that costs more than the one that the
-    /// store has refused may be told up to a whole window by a [log](crate::Algorithm::SlidingWindowLog).
+    /// `None` if it does not reject the request, or never lets it pass because it costs more than the policy ever lets
+    /// pass. Where a rejection is [remembered](Decision::is_cached), a request that costs more than the one that the
+    /// store has rejected may be told up to a whole window by a [log](crate::Algorithm::SlidingWindowLog).
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
     }
@@ -767,7 +767,7 @@ impl fmt::Debug for Allowance<'_> {
         f.debug_struct("Allowance")
             .field("policy", &self.policy().name())
             .field("remaining", &self.remaining())
-            .field("reset", &self.reset())
+            .field("effective_window", &self.effective_window())
             .field("retry_after", &self.retry_after())
             .finish()
     }

@@ -31,11 +31,11 @@ pub struct ConfigError {
 /// You want it where settings come from outside of the program, to say which of them is to be mended.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, ConfigErrorKind, QuotaPolicy};
+/// use tower_quota::{PolicySet, ConfigErrorKind, QuotaPolicy};
 ///
 /// /// Which column of a table of limits is to be mended.
 /// fn column(name: &'static str, requests: u64) -> &'static str {
-///     match CheckedPolicies::new([QuotaPolicy::per_hour(name, requests)]) {
+///     match PolicySet::new([QuotaPolicy::per_hour(name, requests)]) {
 ///         Ok(_) => "",
 ///         Err(error) if error.kind() == ConfigErrorKind::Quota => "requests per hour",
 ///         Err(error) if error.kind() == ConfigErrorKind::PolicyName => "name",
@@ -59,7 +59,7 @@ pub enum ConfigErrorKind {
     Client,
     /// A time limit: the deadline of a decision, a connection time.
     Deadline,
-    /// How many refusals are remembered.
+    /// How many rejections are remembered.
     DenialCache,
     /// How many requests may wait for a store.
     MaxWaiting,
@@ -79,8 +79,8 @@ pub enum ConfigErrorKind {
     PolicyName,
     /// The quota of a policy.
     Quota,
-    /// The status of refusals, because of a quota or of an access list.
-    RefusalStatus,
+    /// The status of rejections, because of a quota or of an access list.
+    RejectionStatus,
     /// What responses tell clients: a setting, or a policy that the chosen dialect cannot say.
     ResponseFields,
     /// The scope of a layer.
@@ -90,7 +90,7 @@ pub enum ConfigErrorKind {
     /// A setting of a [`TierLayer`](crate::TierLayer).
     Tier,
     /// How many units of a policy an instance may take at once.
-    UnitBlock,
+    Prefetch,
     /// The window of a policy.
     Window,
 }
@@ -145,7 +145,7 @@ pub struct StoreError {
 /// After five errors in a row that are [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
 /// [`Unreachable`](Self::Unreachable), the circuit breaker of a layer opens, and the store is left alone for a while.
 /// A missed deadline counts only if the store has answered nobody since the call began: a store that answers others is
-/// there, and it is the process or the network that was late. [`Rejected`](Self::Rejected) is an answer like any other:
+/// there, and it is the process or the network that was late. [`Failed`](Self::Failed) is an answer like any other:
 /// the count resets. [`Overloaded`](Self::Overloaded) changes nothing.
 ///
 /// ```
@@ -187,7 +187,7 @@ pub struct StoreError {
 ///
 /// # tokio_test::block_on(async {
 /// assert_eq!(calls(StoreErrorKind::Unreachable).await, 5);
-/// assert_eq!(calls(StoreErrorKind::Rejected).await, 20);
+/// assert_eq!(calls(StoreErrorKind::Failed).await, 20);
 /// # });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -201,7 +201,7 @@ pub enum StoreErrorKind {
     Overloaded,
     /// The store answered, but not with a decision: a script error, a missing permission. The next call may well succeed,
     /// so this kind does not open the circuit.
-    Rejected,
+    Failed,
     /// No answer within the deadline.
     TimedOut,
     /// The store answered that it cannot work now: read-only, loading, out of memory.
@@ -215,7 +215,7 @@ impl StoreErrorKind {
         match self {
             Self::CircuitOpen => "circuit open",
             Self::Overloaded => "overloaded",
-            Self::Rejected => "rejected",
+            Self::Failed => "failed",
             Self::TimedOut => "timed out",
             Self::Unavailable => "unavailable",
             Self::Unreachable => "unreachable",
@@ -249,7 +249,7 @@ impl StoreError {
     pub(crate) fn opens_circuit(&self) -> bool {
         match self.kind {
             StoreErrorKind::TimedOut | StoreErrorKind::Unavailable | StoreErrorKind::Unreachable => true,
-            StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded | StoreErrorKind::Rejected => false,
+            StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded | StoreErrorKind::Failed => false,
         }
     }
 }

@@ -97,7 +97,7 @@
 //! let by_user = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("after authentication")
 //!     .key(key::extension::<User>())
-//!     .no_key(NoKey::Refuse) // if somebody forgets authentication
+//!     .no_key(NoKey::Reject) // if somebody forgets authentication
 //!     .policy(QuotaPolicy::per_day("day", 100))
 //!     .build()?;
 //!
@@ -147,7 +147,7 @@
 //! let by_user = RateLimitLayer::builder(store)
 //!     .scope("users")
 //!     .key(key::extension::<User>())
-//!     .no_key(NoKey::Refuse)
+//!     .no_key(NoKey::Reject)
 //!     .policy(QuotaPolicy::per_minute("user", 60))
 //!     .build()?;
 //!
@@ -164,7 +164,7 @@
 //! # }).unwrap();
 //! ```
 //!
-//! A request that the inner layer refuses is not charged by the outer one.
+//! A request that the inner layer rejects is not charged by the outer one.
 //!
 //! # Failed logins only
 //!
@@ -219,11 +219,11 @@
 //! # Guesses that lock nobody out
 //!
 //! The name in a login is only a claim. If failed logins were counted by that name alone, anybody could lock out bob: a
-//! few wrong passwords, and bob himself is refused. Count them by the address *and* the claimed name together: whoever
+//! few wrong passwords, and bob himself is rejected. Count them by the address *and* the claimed name together: whoever
 //! guesses uses up what their own address may try on this name, and nobody else's.
 //!
 //! The price is that guesses from many addresses at one name are not counted together. Limit these by other means than
-//! refusing the owner: a second factor, or an [`AccessList`](crate::AccessList) that blocks the addresses. Have a limit by
+//! rejecting the owner: a second factor, or an [`AccessList`](crate::AccessList) that blocks the addresses. Have a limit by
 //! address alone as well, for one password that is tried on many names.
 //!
 //! ```
@@ -275,7 +275,7 @@
 //!   [`key::header`](crate::key::header) is for fields that a gateway of yours sets, and removes where clients have set
 //!   them.
 //! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The `pk`
-//!   that responses [can show](crate::QuotaPolicy::with_partition_key) is a digest, of no use to act as somebody else; but
+//!   that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, of no use to act as somebody else; but
 //!   who is behind it can be guessed, unless there is a [digest key](crate::RateLimitLayerBuilder::digest_key).
 //! - An [exemption](crate::Exemption) or a rule of an [access list](crate::AccessList) by key is as trustworthy as the
 //!   key is.
@@ -287,7 +287,7 @@
 //! routes that are there already, and does not count requests for unknown paths.
 //!
 //! With the feature `axum`, [`key::matched_path`](crate::key) tells routes apart, a handler takes a
-//! [`Decision`](crate::Decision) as an argument, and `respond_with_axum` refuses with whatever axum makes responses of.
+//! [`Decision`](crate::Decision) as an argument, and `respond_with_axum` rejects with whatever axum makes responses of.
 //!
 //! ```
 //! use axum::{Router, extract::{FromRef, Path, State}, http::StatusCode, routing::{get, post}};

@@ -89,8 +89,8 @@
 //! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
 //! | `tracing` | yes | events for failures, bounded in number: never one per request |
 //! | `metrics` | | [counters, gauges and histograms](telemetry) through the `metrics` facade |
-//! | `test_util` | | what tests of your limits need, and a guide: the module `test_util` |
-//! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, refusals from its responses (`respond_with_axum`) |
+//! | `test-util` | | what tests of your limits need, and a guide: the module `test_util` |
+//! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, rejections from its responses (`respond_with_axum`) |
 //! | `serde` | | policies and rules from any serde format |
 //! | `tonic` | | the peer address from tonic's connection information |
 //! | `client` | | `client`, the other side: a layer for clients that obeys the fields of any server |
@@ -141,7 +141,7 @@ mod response_fields;
 )]
 mod settlement;
 mod store;
-#[cfg(feature = "test_util")]
+#[cfg(feature = "test-util")]
 pub mod test_util;
 mod tier;
 
@@ -161,7 +161,7 @@ pub use self::{
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},
     policy::{ResolvedTier, Rules, RulesHandle, Tiers},
-    quota::{Algorithm, CheckedPolicies, CheckedPolicy, Content, QuotaPolicy, QuotaUnit},
+    quota::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
     response_fields::{LegacyReset, ResponseFields, ShownWhen},
     settlement::Settlement,
@@ -169,7 +169,7 @@ pub use self::{
         AcquireFuture, Store, StoreFuture,
         memory::{MemoryStore, MemoryStoreBuilder},
     },
-    tier::{TierCache, TierFuture, TierLayer, TierLayerBuilder, TierService},
+    tier::{ResolveTier, TierCache, TierFuture, TierLayer, TierLayerBuilder},
 };
 
 /// The programs of the README have to compile.

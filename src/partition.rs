@@ -226,7 +226,7 @@ impl PartitionId {
         self.0
     }
 
-    /// The partition key as clients see it (`pk`), where a policy [shows it](crate::QuotaPolicy::with_partition_key).
+    /// The partition key as clients see it (`pk`), where a policy [shows it](crate::QuotaPolicy::show_partition_key).
     ///
     /// It is a digest of the digest, of no use in the store: the first twelve bytes that BLAKE3 derives from
     /// [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key in a field`. A client that knows

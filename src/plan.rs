@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::Moment,
     partition::PartitionId,
-    quota::{BlockTerms, CheckedPolicies, CheckedPolicy, Content, QuotaUnit},
+    quota::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit},
 };
 
 /// What a request costs, in each of the units.
@@ -37,9 +37,9 @@ impl Costs {
             QuotaUnit::ContentBytes(content) => content,
         };
         let bytes = match content {
-            Content::Request => self.request_bytes,
-            Content::Response => self.response_bytes,
-            Content::Both => self.request_bytes.saturating_add(self.response_bytes),
+            Direction::Request => self.request_bytes,
+            Direction::Response => self.response_bytes,
+            Direction::Both => self.request_bytes.saturating_add(self.response_bytes),
         };
         bytes.max(self.slots)
     }
@@ -51,19 +51,19 @@ impl Costs {
 /// [several partitions](Self::and). It knows nothing of HTTP.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 ///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::new();
-/// let policies = CheckedPolicies::new([QuotaPolicy::per_minute("minute", 3), QuotaPolicy::per_day("day", 100)])?;
+/// let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 3), QuotaPolicy::per_day("day", 100)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// let mails = |count| Plan::new(policies.clone(), alice, count);
 ///
 /// assert_eq!(store.acquire(mails(2)).await?.outcome(), Outcome::Allowed);
 /// // Two more are too many for this minute, so the day is not charged either.
-/// let refused = store.acquire(mails(2)).await?;
-/// assert_eq!(refused.outcome(), Outcome::Refused);
-/// let left: Vec<u64> = refused.allowances().map(|allowance| allowance.remaining()).collect();
+/// let rejected = store.acquire(mails(2)).await?;
+/// assert_eq!(rejected.outcome(), Outcome::Rejected);
+/// let left: Vec<u64> = rejected.allowances().map(|allowance| allowance.remaining()).collect();
 /// assert_eq!(left, [1, 98]);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -80,7 +80,7 @@ pub struct Plan {
 /// Policies of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
-    policies: CheckedPolicies,
+    policies: PolicySet,
     partition: PartitionId,
     /// What operators see in place of the digest.
     label: Option<Arc<str>>,
@@ -107,18 +107,18 @@ impl Plan {
     /// passes.
     ///
     /// ```
-    /// # use tower_quota::{CheckedPolicies, Content, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{PolicySet, Direction, MemoryStore, Outcome, PartitionKey};
     /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
     /// # tokio_test::block_on(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let (mails, slots) = (QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1));
-    /// let policies = CheckedPolicies::new([mails, slots])?;
+    /// let policies = PolicySet::new([mails, slots])?;
     /// for (cost, outcome, left) in [
     ///     (0, Outcome::Allowed, [5, 1]),
-    ///     (6, Outcome::Refused, [5, 1]),
+    ///     (6, Outcome::Rejected, [5, 1]),
     ///     (2, Outcome::Allowed, [3, 0]),
-    ///     (1, Outcome::Refused, [3, 0]), // the slot is taken
+    ///     (1, Outcome::Rejected, [3, 0]), // the slot is taken
     ///     (0, Outcome::Allowed, [3, 0]),
     /// ] {
     ///     let decision = store.acquire(Plan::new(policies.clone(), alice, cost)).await?;
@@ -129,7 +129,7 @@ impl Plan {
     /// # }).unwrap();
     /// ```
     #[inline]
-    pub fn new(policies: CheckedPolicies, partition: PartitionId, cost: u64) -> Self {
+    pub fn new(policies: PolicySet, partition: PartitionId, cost: u64) -> Self {
         Self {
             parts: SmallVec::from_buf([Part {
                 policies,
@@ -148,17 +148,17 @@ impl Plan {
     /// The same plan with policies of another partition: of the caller's address beside the user, say.
     ///
     /// In one Redis it is still one call, of one script. In a Redis Cluster it is one call for each slot, and
-    /// what was charged is given back when a later one refuses. No two policies of a plan
+    /// what was charged is given back when a later one rejects. No two policies of a plan
     /// should have the same name: clients could not tell them apart. A policy that the plan has for this very partition
     /// already, as when somebody sends a mail to themselves, is charged once.
     ///
     /// ```
-    /// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
     ///
     /// # tokio_test::block_on(async {
     /// let (store, mails) = (MemoryStore::new(), Scope::new("mails"));
-    /// let per_user = CheckedPolicies::new([QuotaPolicy::per_hour("user", 2)])?;
-    /// let for_all = CheckedPolicies::new([QuotaPolicy::per_hour("all", 3)])?;
+    /// let per_user = PolicySet::new([QuotaPolicy::per_hour("user", 2)])?;
+    /// let for_all = PolicySet::new([QuotaPolicy::per_hour("all", 3)])?;
     /// let everybody = mails.partition(&PartitionKey::new("everybody", ""));
     /// let plan = |user| {
     ///     let user = mails.partition(&PartitionKey::new("user", user));
@@ -167,18 +167,16 @@ impl Plan {
     ///
     /// assert_eq!(store.acquire(plan("alice")).await?.outcome(), Outcome::Allowed);
     /// // Nothing is left for all, so nothing is taken from bob.
-    /// assert_eq!(store.acquire(plan("bob")).await?.outcome(), Outcome::Refused);
+    /// assert_eq!(store.acquire(plan("bob")).await?.outcome(), Outcome::Rejected);
     /// let left: Vec<u64> = store.peek(plan("bob")).await?.allowances().map(|a| a.remaining()).collect();
     /// assert_eq!(left, [2, 1]);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
     #[must_use]
-    pub fn and(mut self, policies: CheckedPolicies, partition: PartitionId) -> Self {
+    pub fn and(mut self, policies: PolicySet, partition: PartitionId) -> Self {
         let same = self.parts.iter().filter(|part| part.partition == partition);
-        let known: SmallVec<[u32; 4]> = same
-            .flat_map(|part| part.policies.iter().map(CheckedPolicy::id))
-            .collect();
+        let known: SmallVec<[u32; 4]> = same.flat_map(|part| part.policies.iter().map(Policy::id)).collect();
         if let Some(policies) = policies.without(&known) {
             self.parts.push(Part {
                 policies,
@@ -201,13 +199,13 @@ impl Plan {
     /// either.
     ///
     /// ```
-    /// # use tower_quota::{CheckedPolicies, Content, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{PolicySet, Direction, MemoryStore, Outcome, PartitionKey};
     /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
     /// # tokio_test::block_on(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let bytes = QuotaPolicy::per_hour("bytes", 1_000).with_content_bytes(Content::Both);
-    /// let policies = CheckedPolicies::new([bytes])?;
+    /// let bytes = QuotaPolicy::per_hour("bytes", 1_000).with_content_bytes(Direction::Both);
+    /// let policies = PolicySet::new([bytes])?;
     /// let plan = Plan::new(policies, alice, 1).with_content_bytes(200, 300);
     ///
     /// let decision = store.acquire(plan).await?;
@@ -280,7 +278,7 @@ impl Plan {
     }
 
     #[inline]
-    pub(crate) fn policies(&self) -> impl Iterator<Item = &CheckedPolicy> {
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
         self.parts.iter().flat_map(|part| part.policies.iter())
     }
 
@@ -348,7 +346,7 @@ pub(crate) struct Charges<'a> {
     parts: &'a [Part],
     /// Of the partition to which the last charge belongs.
     number: usize,
-    policies: slice::Iter<'a, CheckedPolicy>,
+    policies: slice::Iter<'a, Policy>,
     costs: Costs,
 }
 
@@ -378,7 +376,7 @@ impl<'a> Iterator for Charges<'a> {
 
 impl Part {
     #[inline]
-    fn charge<'a>(&self, policy: &'a CheckedPolicy, costs: Costs) -> Charge<'a> {
+    fn charge<'a>(&self, policy: &'a Policy, costs: Costs) -> Charge<'a> {
         Charge {
             policy,
             partition: self.partition,
@@ -408,7 +406,7 @@ impl<'a> PartPlan<'a> {
     }
 
     #[inline]
-    pub(crate) fn policies(self) -> &'a CheckedPolicies {
+    pub(crate) fn policies(self) -> &'a PolicySet {
         &self.part.policies
     }
 
@@ -434,13 +432,13 @@ impl<'a> PartPlan<'a> {
 /// You want it where you [wrap](crate::Store) a store: to route or to count by what is asked.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope};
+/// use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
 ///
 /// let mails = Scope::new("mails");
 /// let (alice, all) = (PartitionKey::new("user", "alice"), PartitionKey::new("everybody", ""));
 /// let (alice, all) = (mails.partition(&alice), mails.partition(&all));
-/// let plan = Plan::new(CheckedPolicies::new([QuotaPolicy::per_hour("user", 10)])?, alice, 3)
-///     .and(CheckedPolicies::new([QuotaPolicy::per_hour("all", 500)])?, all);
+/// let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("user", 10)])?, alice, 3)
+///     .and(PolicySet::new([QuotaPolicy::per_hour("all", 500)])?, all);
 ///
 /// let charges: Vec<_> = plan
 ///     .charges()
@@ -452,7 +450,7 @@ impl<'a> PartPlan<'a> {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    policy: &'a CheckedPolicy,
+    policy: &'a Policy,
     partition: PartitionId,
     cost: u64,
 }
@@ -460,7 +458,7 @@ pub struct Charge<'a> {
 impl<'a> Charge<'a> {
     /// The policy that is charged.
     #[inline]
-    pub fn policy(&self) -> &'a CheckedPolicy {
+    pub fn policy(&self) -> &'a Policy {
         self.policy
     }
 
@@ -489,13 +487,13 @@ impl<'a> Charge<'a> {
         self.policy.rule().admits(reading, now, self.weight())
     }
 
-    /// Whether the policy refuses nothing.
+    /// Whether the policy rejects nothing.
     #[inline]
     pub(crate) fn is_shadow(&self) -> bool {
         self.policy.policy().is_shadow()
     }
 
-    /// Whether the policy is charged if the request passes: a shadow that would have refused it is not.
+    /// Whether the policy is charged if the request passes: a shadow that would have rejected it is not.
     #[inline]
     pub(crate) fn is_taken(&self, reading: &[u64], moment: Moment) -> bool {
         !self.is_shadow() || self.is_admitted(reading, moment)

@@ -37,7 +37,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// ```
 /// use tower_quota::Algorithm;
 /// # use std::{error::Error, time::Duration};
-/// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 /// # use tower_quota::clock::{Clock, Timestamp};
 /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 ///
@@ -47,7 +47,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 ///     let clock = Clock::manual(Timestamp::from_micros(9_000_000));
 ///     let store = MemoryStore::builder().clock(clock.clone()).build()?;
 ///     let policy = QuotaPolicy::new("ten", 10, Duration::from_secs(10)).with_algorithm(algorithm);
-///     let plan = Plan::new(CheckedPolicies::new([policy])?, alice, 1);
+///     let plan = Plan::new(PolicySet::new([policy])?, alice, 1);
 ///     let mut passed = [0, 0];
 ///     for count in &mut passed {
 ///         for _ in 0..20 {
@@ -82,14 +82,14 @@ pub enum Algorithm {
     /// Twice the quota can pass around a border: a full quota at the end of one window, another at the beginning of the
     /// next.
     FixedWindow,
-    /// Requests pass one at a time, *w* ÷ *q* apart; one that comes too early is refused.
+    /// Requests pass one at a time, *w* ÷ *q* apart; one that comes too early is rejected.
     ///
     /// There are no bursts, and a cost above 1 never passes.
     LeakyBucketMeter,
     /// Requests leave one at a time, *w* ÷ *q* apart, and wait for their turn.
     ///
     /// When a request leaves is decided in the store, so the order holds across instances. A request that finds
-    /// `max_waiting` units waiting is refused; the longest wait is `max_waiting` × *w* ÷ *q*. The place of a request that is
+    /// `max_waiting` units waiting is rejected; the longest wait is `max_waiting` × *w* ÷ *q*. The place of a request that is
     /// [cancelled](crate::ResponseFuture) while it waits stays taken. If the inner service fails meanwhile, the place is
     /// given back if it was the last one.
     LeakyBucketQueue {
@@ -125,15 +125,15 @@ pub enum Algorithm {
 /// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended | requests are slow, and few at a time can be served |
 ///
 /// ```
-/// use tower_quota::{Content, QuotaUnit};
+/// use tower_quota::{Direction, QuotaUnit};
 /// # use std::{error::Error, time::Duration};
-/// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 /// # use tower_quota::clock::{Clock, Timestamp};
 /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 ///
-/// let policies = CheckedPolicies::new([
+/// let policies = PolicySet::new([
 ///     QuotaPolicy::per_minute("requests", 60),
-///     QuotaPolicy::per_minute("bandwidth", 1_000_000).with_content_bytes(Content::Both),
+///     QuotaPolicy::per_minute("bandwidth", 1_000_000).with_content_bytes(Direction::Both),
 ///     QuotaPolicy::concurrent("slots", 8),
 /// ])?;
 /// // A request that costs 5, has 200 bytes of content, and 300 in its response:
@@ -141,7 +141,7 @@ pub enum Algorithm {
 ///
 /// let costs: Vec<_> = plan.charges().map(|charge| (charge.policy().policy().unit(), charge.cost())).collect();
 /// assert_eq!(costs[0], (QuotaUnit::Requests, 5));
-/// assert_eq!(costs[1], (QuotaUnit::ContentBytes(Content::Both), 500));
+/// assert_eq!(costs[1], (QuotaUnit::ContentBytes(Direction::Both), 500));
 /// assert_eq!(costs[2], (QuotaUnit::ConcurrentRequests, 1));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
@@ -151,7 +151,7 @@ pub enum QuotaUnit {
     /// Requests in progress.
     ConcurrentRequests,
     /// Bytes of content, without fields.
-    ContentBytes(Content),
+    ContentBytes(Direction),
     /// Requests, each with its cost.
     #[default]
     Requests,
@@ -160,17 +160,17 @@ pub enum QuotaUnit {
 /// The content whose bytes are counted.
 ///
 /// ```
-/// use tower_quota::Content;
+/// use tower_quota::Direction;
 /// # use std::{error::Error, time::Duration};
-/// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 /// # use tower_quota::clock::{Clock, Timestamp};
 /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 ///
 /// let of = |name, content| QuotaPolicy::per_day(name, 1_000_000).with_content_bytes(content);
-/// let policies = CheckedPolicies::new([
-///     of("up", Content::Request),
-///     of("down", Content::Response),
-///     of("all", Content::Both),
+/// let policies = PolicySet::new([
+///     of("up", Direction::Request),
+///     of("down", Direction::Response),
+///     of("all", Direction::Both),
 /// ])?;
 /// let plan = Plan::new(policies, alice, 1).with_content_bytes(200, 300);
 /// let bytes: Vec<u64> = plan.charges().map(|charge| charge.cost()).collect();
@@ -179,7 +179,7 @@ pub enum QuotaUnit {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Content {
+pub enum Direction {
     /// That of requests and that of responses, together.
     Both,
     /// That of requests.
@@ -197,7 +197,7 @@ pub enum Content {
 ///
 /// Counting is exact to the unit and the microsecond. Only where a full bucket times the window has more digits than
 /// a double holds (5 003 in 31 days is such a quota, 5 000 is not) is the rate rounded down, by less than a millionth.
-/// Numbers with which more would be lost are refused when the layer is built.
+/// Numbers with which more would be lost are rejected when the layer is built.
 ///
 /// Nothing is checked here: [`build`](crate::RateLimitLayerBuilder::build) does that, and its error names the policy. A
 /// policy has
@@ -210,7 +210,7 @@ pub enum Content {
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_quota::{Algorithm, CheckedPolicies, Content, QuotaPolicy, QuotaUnit};
+/// use tower_quota::{Algorithm, PolicySet, Direction, QuotaPolicy, QuotaUnit};
 ///
 /// const DAILY: QuotaPolicy = QuotaPolicy::per_day("daily", 5_000);
 /// assert_eq!(DAILY.window(), Some(Duration::from_secs(86_400)));
@@ -222,27 +222,27 @@ pub enum Content {
 /// assert_eq!((bursty.quota(), bursty.burst_capacity()), (1, 5));
 ///
 /// // 10 MB of responses a minute, 8 requests at a time, and 100 requests in any hour:
-/// let bandwidth = QuotaPolicy::per_minute("bandwidth", 10_000_000).with_content_bytes(Content::Response);
+/// let bandwidth = QuotaPolicy::per_minute("bandwidth", 10_000_000).with_content_bytes(Direction::Response);
 /// let slots = QuotaPolicy::concurrent("slots", 8);
 /// let hourly = QuotaPolicy::per_hour("hourly", 100).with_algorithm(Algorithm::SlidingWindowLog);
 /// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
 /// assert_eq!(hourly.algorithm(), Algorithm::SlidingWindowLog);
 ///
-/// // Counted by address, shown to nobody, and refusing nothing yet:
+/// // Counted by address, shown to nobody, and rejecting nothing yet:
 /// let trial = QuotaPolicy::per_hour("trial", 10).counted_by("address").shadow();
 /// assert_eq!(trial.key(), Some("address"));
-/// assert!(trial.is_shadow() && trial.is_hidden() && trial.unit_block().is_none());
+/// assert!(trial.is_shadow() && trial.is_hidden() && trial.prefetch().is_none());
 ///
 /// // All of them for one request are sound, and nobody may have a window of nothing.
-/// let error = CheckedPolicies::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
+/// let error = PolicySet::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
 /// assert_eq!(error.to_string(), r#"policy "now": window 0ns is not a whole number of seconds in 1..=1000000000"#);
-/// assert!(CheckedPolicies::new([DAILY, weekly, bursty, bandwidth, slots, hourly]).is_ok());
+/// assert!(PolicySet::new([DAILY, weekly, bursty, bandwidth, slots, hourly]).is_ok());
 /// ```
 ///
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
 /// of `window_seconds`, `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
 /// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `key`,
-/// `unit_block`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -268,7 +268,7 @@ pub struct QuotaPolicy {
     algorithm: Algorithm,
     unit: QuotaUnit,
     /// How many units an instance may take at once.
-    unit_block: Option<u64>,
+    prefetch: Option<u64>,
     is_hidden: bool,
     is_shadow: bool,
     shows_partition_key: bool,
@@ -323,17 +323,17 @@ impl QuotaPolicy {
     /// connections.
     ///
     /// ```
-    /// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey};
     /// # use tower_quota::{Plan, QuotaPolicy, Scope, Settlement, Store};
     /// # tokio_test::block_on(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
-    /// let policies = CheckedPolicies::new([QuotaPolicy::concurrent("at once", 2)])?;
+    /// let policies = PolicySet::new([QuotaPolicy::concurrent("at once", 2)])?;
     /// let begin = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
     ///
     /// let first = begin().await?;
     /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(begin().await?.outcome(), Outcome::Refused);
+    /// assert_eq!(begin().await?.outcome(), Outcome::Rejected);
     /// // The first one is over. A layer settles that by itself.
     /// store.settle(Settlement::new(&first, 1)).await?;
     /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
@@ -355,7 +355,7 @@ impl QuotaPolicy {
             burst_capacity: None,
             algorithm: Algorithm::TokenBucket,
             unit: QuotaUnit::Requests,
-            unit_block: None,
+            prefetch: None,
             is_hidden: false,
             is_shadow: false,
             shows_partition_key: false,
@@ -372,24 +372,24 @@ impl QuotaPolicy {
     /// ```
     /// use tower_quota::Algorithm;
     /// # use std::{error::Error, time::Duration};
-    /// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
     /// # use tower_quota::clock::{Clock, Timestamp};
     /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
     /// # let clock = Clock::manual(Timestamp::from_micros(0));
     /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
     /// # tokio_test::block_on(async {
     /// let policy = QuotaPolicy::per_second("second", 1).with_burst_capacity(5);
-    /// let plan = Plan::new(CheckedPolicies::new([policy.clone()])?, alice, 1);
+    /// let plan = Plan::new(PolicySet::new([policy.clone()])?, alice, 1);
     /// for _ in 0..5 {
     ///     assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Allowed);
     /// }
     /// // Afterwards there is the rate.
-    /// assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Refused);
+    /// assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Rejected);
     /// clock.advance(Duration::from_secs(1));
     /// assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.acquire(plan).await?.outcome(), Outcome::Refused);
+    /// assert_eq!(store.acquire(plan).await?.outcome(), Outcome::Rejected);
     ///
-    /// let error = CheckedPolicies::new([policy.with_algorithm(Algorithm::FixedWindow)]).unwrap_err();
+    /// let error = PolicySet::new([policy.with_algorithm(Algorithm::FixedWindow)]).unwrap_err();
     /// assert!(error.to_string().contains("burst capacity 5 does not apply to FixedWindow"));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # })?;
@@ -421,12 +421,12 @@ impl QuotaPolicy {
     /// ```
     /// # use http::{Request, Response};
     /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{Content, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, key};
     /// # tokio_test::block_on(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("downloads")
     ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("download", 1_000).with_content_bytes(Content::Response))
+    ///     .policy(QuotaPolicy::per_hour("download", 1_000).with_content_bytes(Direction::Response))
     ///     .build()?;
     /// let inner = service_fn(async |_: Request<()>| Ok::<_, http::Error>(Response::new("x".repeat(300))));
     /// let service = layer.layer(inner);
@@ -438,7 +438,7 @@ impl QuotaPolicy {
     /// # }).unwrap();
     /// ```
     #[must_use]
-    pub const fn with_content_bytes(mut self, content: Content) -> Self {
+    pub const fn with_content_bytes(mut self, content: Direction) -> Self {
         self.unit = QuotaUnit::ContentBytes(content);
         self
     }
@@ -458,7 +458,7 @@ impl QuotaPolicy {
     ///   each caller. Keep that far below the quota; a tenth is a good choice. What an instance holds when it is killed is
     ///   used up, as is a block whose fetching was not answered in time.
     /// - **What is shown** is what the store had left when the block was taken, less what this instance has charged since.
-    /// - **While a quota is used up**, each request is charged or refused for itself again, as without the setting.
+    /// - **While a quota is used up**, each request is charged or rejected for itself again, as without the setting.
     /// - **While the store is away**, what is held is still spent; then it is up to the
     ///   [`FailureMode`](crate::FailureMode).
     /// - **A [reset](crate::AdminHandle::reset)** forgets what this instance holds. What others hold is spent or given back
@@ -472,18 +472,18 @@ impl QuotaPolicy {
     /// given back; without one each request is charged by itself.
     ///
     /// ```
-    /// use tower_quota::{CheckedPolicies, QuotaPolicy};
+    /// use tower_quota::{PolicySet, QuotaPolicy};
     ///
-    /// let everybody = QuotaPolicy::per_second("everybody", 100_000).with_unit_block(500);
-    /// assert_eq!(everybody.unit_block(), Some(500));
+    /// let everybody = QuotaPolicy::per_second("everybody", 100_000).with_prefetch(500);
+    /// assert_eq!(everybody.prefetch(), Some(500));
     ///
-    /// let error = CheckedPolicies::new([QuotaPolicy::per_minute("minute", 60).with_unit_block(61)]).unwrap_err();
-    /// assert_eq!(error.to_string(), r#"policy "minute": unit block 61 is outside 1..=60"#);
-    /// # CheckedPolicies::new([everybody]).unwrap();
+    /// let error = PolicySet::new([QuotaPolicy::per_minute("minute", 60).with_prefetch(61)]).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"policy "minute": prefetch 61 is outside 1..=60"#);
+    /// # PolicySet::new([everybody]).unwrap();
     /// ```
     #[must_use]
-    pub const fn with_unit_block(mut self, units: u64) -> Self {
-        self.unit_block = Some(units);
+    pub const fn with_prefetch(mut self, units: u64) -> Self {
+        self.prefetch = Some(units);
         self
     }
 
@@ -510,10 +510,10 @@ impl QuotaPolicy {
     /// let alice = || Request::get("/").header("x-user-id", "alice");
     ///
     /// send(&layer, alice()).await;
-    /// let refused = send(&layer, alice()).await;
-    /// assert_eq!(refused.status(), 429);
-    /// assert_eq!(refused.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
-    /// assert_eq!(refused.headers()["retry-after"], "3600");
+    /// let rejected = send(&layer, alice()).await;
+    /// assert_eq!(rejected.status(), 429);
+    /// assert_eq!(rejected.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
+    /// assert_eq!(rejected.headers()["retry-after"], "3600");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -523,21 +523,21 @@ impl QuotaPolicy {
         self
     }
 
-    /// Counts and reports what the policy would refuse, and refuses nothing: to find out whom new limits would hit.
+    /// Counts and reports what the policy would reject, and rejects nothing: to find out whom new limits would hit.
     ///
-    /// It counts as if it were enforced: a request that it would refuse takes nothing from it. What it would have refused
+    /// It counts as if it were enforced: a request that it would reject takes nothing from it. What it would have rejected
     /// is in [`Decision::shadow_violated`](crate::Decision::shadow_violated) and, from time to time, in a `tracing`
     /// event. It is [hidden](Self::hidden) from clients unless you [show](Self::shown) it. When it is enforced later, it
     /// goes on with what was used.
     ///
     /// ```
-    /// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
     ///
     /// # tokio_test::block_on(async {
     /// let store = MemoryStore::new();
     /// let policies = [QuotaPolicy::per_hour("now", 5), QuotaPolicy::per_hour("planned", 1).shadow()];
     /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let plan = Plan::new(CheckedPolicies::new(policies)?, alice, 1);
+    /// let plan = Plan::new(PolicySet::new(policies)?, alice, 1);
     /// store.acquire(plan.clone()).await?;
     ///
     /// let decision = store.acquire(plan).await?;
@@ -631,7 +631,7 @@ impl QuotaPolicy {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 100).with_partition_key())
+    ///     .policy(QuotaPolicy::per_hour("hour", 100).show_partition_key())
     ///     .build()?;
     ///
     /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
@@ -641,14 +641,14 @@ impl QuotaPolicy {
     /// # }).unwrap();
     /// ```
     #[must_use]
-    pub const fn with_partition_key(mut self) -> Self {
+    pub const fn show_partition_key(mut self) -> Self {
         self.shows_partition_key = true;
         self
     }
 
     /// Adds an extension parameter to this policy in the `RateLimit-Policy` field: a comment, to most readers.
     ///
-    /// The name begins with that of its vendor, as `acme-burst` does; `build()` refuses others.
+    /// The name begins with that of its vendor, as `acme-burst` does; `build()` rejects others.
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -765,9 +765,9 @@ impl QuotaPolicy {
         }
     }
 
-    /// How many units an instance may take at once, where [`with_unit_block`](Self::with_unit_block) has said so.
-    pub const fn unit_block(&self) -> Option<u64> {
-        self.unit_block
+    /// How many units an instance may take at once, where [`with_prefetch`](Self::with_prefetch) has said so.
+    pub const fn prefetch(&self) -> Option<u64> {
+        self.prefetch
     }
 
     /// Whether clients are not told about the policy.
@@ -780,7 +780,7 @@ impl QuotaPolicy {
         self.key.as_deref()
     }
 
-    /// Whether the policy refuses nothing, because it is a [shadow](Self::shadow).
+    /// Whether the policy rejects nothing, because it is a [shadow](Self::shadow).
     pub const fn is_shadow(&self) -> bool {
         self.is_shadow
     }
@@ -798,7 +798,7 @@ impl QuotaPolicy {
         let reduced = |number: u64| (u128::from(number) * u128::from(percent) / 100).max(1) as u64;
         self.quota = reduced(self.quota);
         self.burst_capacity = self.burst_capacity.map(reduced);
-        self.unit_block = self.unit_block.map(reduced);
+        self.prefetch = self.prefetch.map(reduced);
         if let Algorithm::LeakyBucketQueue { max_waiting } = &mut self.algorithm {
             *max_waiting = reduced(*max_waiting);
         }
@@ -824,26 +824,26 @@ impl QuotaPolicy {
 /// A policy that `build()` has found sound, with the numbers that stores compute with.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, QuotaPolicy};
+/// use tower_quota::{PolicySet, QuotaPolicy};
 ///
-/// let checked = CheckedPolicies::new([QuotaPolicy::per_hour("hour", 100), QuotaPolicy::per_day("day", 500)])?;
+/// let checked = PolicySet::new([QuotaPolicy::per_hour("hour", 100), QuotaPolicy::per_day("day", 500)])?;
 /// let names: Vec<_> = checked.iter().map(|policy| policy.policy().name()).collect();
 /// assert_eq!(names, ["hour", "day"]);
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CheckedPolicy {
+pub struct Policy {
     policy: QuotaPolicy,
     id: u32,
     rule: Rule,
 }
 
-impl CheckedPolicy {
+impl Policy {
     pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
         check_name(&policy)?;
         check_amount(&policy, "quota", policy.quota, ConfigErrorKind::Quota)?;
         let rule = rule(&policy)?;
-        check_unit_block(&policy)?;
+        check_prefetch(&policy)?;
         Ok(Self {
             rule,
             id: policy_id(&policy),
@@ -922,27 +922,27 @@ fn rule(policy: &QuotaPolicy) -> Result<Rule, ConfigError> {
 /// to limit something that is not an HTTP request, with a store alone. Clones share the policies.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
+/// use tower_quota::{PolicySet, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
 ///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::new();
-/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 2)])?;
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 2)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 ///
 /// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 2)).await?.outcome(), Outcome::Allowed);
-/// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 1)).await?.outcome(), Outcome::Refused);
+/// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 1)).await?.outcome(), Outcome::Rejected);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct CheckedPolicies {
-    policies: Arc<[CheckedPolicy]>,
+pub struct PolicySet {
+    policies: Arc<[Policy]>,
     /// Whether any of them limits concurrent requests.
     has_slots: bool,
     /// Whether any of them keeps a log.
     has_logs: bool,
     /// Whether units of all of them may be taken in advance.
-    has_unit_blocks: bool,
+    has_prefetch: bool,
 }
 
 /// On which terms an instance may take units in advance.
@@ -961,7 +961,7 @@ impl BlockTerms {
     /// known about many units.
     fn of(policy: &QuotaPolicy) -> Option<Self> {
         Some(Self {
-            units: policy.unit_block.filter(|_| !policy.is_shadow)?,
+            units: policy.prefetch.filter(|_| !policy.is_shadow)?,
             lifetime: (policy.window? / 10).min(Self::LONGEST),
         })
     }
@@ -975,16 +975,16 @@ impl BlockTerms {
     }
 }
 
-impl CheckedPolicies {
+impl PolicySet {
     /// Checks the policies one by one and together.
     ///
     /// ```
-    /// use tower_quota::{CheckedPolicies, QuotaPolicy};
+    /// use tower_quota::{PolicySet, QuotaPolicy};
     ///
     /// let (hour, day) = (QuotaPolicy::per_hour("mails", 2), QuotaPolicy::per_day("mails", 9));
-    /// let error = CheckedPolicies::new([hour, day]).unwrap_err();
+    /// let error = PolicySet::new([hour, day]).unwrap_err();
     /// assert_eq!(error.to_string(), r#"policy "mails": the name is used twice; names must be unique"#);
-    /// let error = CheckedPolicies::new([]).unwrap_err();
+    /// let error = PolicySet::new([]).unwrap_err();
     /// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
     /// ```
     ///
@@ -993,9 +993,9 @@ impl CheckedPolicies {
     /// If there are none or more than 16, if two have the same name (or, once in four thousand million pairs, names
     /// that stores cannot tell apart), or if one of them is out of its range.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
-        let mut checked: Vec<CheckedPolicy> = Vec::new();
+        let mut checked: Vec<Policy> = Vec::new();
         for policy in policies {
-            let policy = CheckedPolicy::new(policy)?;
+            let policy = Policy::new(policy)?;
             if let Some(other) = checked.iter().find(|other| other.id == policy.id) {
                 return Err(indistinguishable(policy.policy.name(), other.policy.name()));
             }
@@ -1010,23 +1010,23 @@ impl CheckedPolicies {
         }
     }
 
-    fn of(checked: Vec<CheckedPolicy>) -> Self {
-        let is_slots = |policy: &CheckedPolicy| policy.policy.unit == QuotaUnit::ConcurrentRequests;
+    fn of(checked: Vec<Policy>) -> Self {
+        let is_slots = |policy: &Policy| policy.policy.unit == QuotaUnit::ConcurrentRequests;
         Self {
             has_slots: checked.iter().any(is_slots),
             has_logs: checked.iter().any(|policy| matches!(policy.rule, Rule::SlidingLog(_))),
-            has_unit_blocks: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
+            has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
             policies: checked.into(),
         }
     }
 
     /// Those that are not among the policies with these ids, if there are any.
     pub(crate) fn without(self, ids: &[u32]) -> Option<Self> {
-        let is_other = |policy: &&CheckedPolicy| !ids.contains(&policy.id);
+        let is_other = |policy: &&Policy| !ids.contains(&policy.id);
         if self.iter().all(|policy| is_other(&policy)) {
             return Some(self);
         }
-        let others: Vec<CheckedPolicy> = self.iter().filter(is_other).cloned().collect();
+        let others: Vec<Policy> = self.iter().filter(is_other).cloned().collect();
         (!others.is_empty()).then(|| Self::of(others))
     }
 
@@ -1038,13 +1038,13 @@ impl CheckedPolicies {
 
     /// The policies alone, for what is kept many times.
     #[inline]
-    pub(crate) fn list(&self) -> &Arc<[CheckedPolicy]> {
+    pub(crate) fn list(&self) -> &Arc<[Policy]> {
         &self.policies
     }
 
     /// The policies, in the order in which they were given.
     #[inline]
-    pub fn iter(&self) -> std::slice::Iter<'_, CheckedPolicy> {
+    pub fn iter(&self) -> std::slice::Iter<'_, Policy> {
         self.policies.iter()
     }
 
@@ -1061,7 +1061,7 @@ impl CheckedPolicies {
     /// On which terms units of all of them may be taken in advance.
     #[inline]
     pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
-        if !self.has_unit_blocks {
+        if !self.has_prefetch {
             return None;
         }
         let terms = self.iter().filter_map(|policy| BlockTerms::of(&policy.policy));
@@ -1069,15 +1069,15 @@ impl CheckedPolicies {
     }
 }
 
-impl fmt::Debug for CheckedPolicies {
+impl fmt::Debug for PolicySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
     }
 }
 
-impl<'a> IntoIterator for &'a CheckedPolicies {
-    type Item = &'a CheckedPolicy;
-    type IntoIter = std::slice::Iter<'a, CheckedPolicy>;
+impl<'a> IntoIterator for &'a PolicySet {
+    type Item = &'a Policy;
+    type IntoIter = std::slice::Iter<'a, Policy>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
@@ -1109,9 +1109,9 @@ fn policy_id(policy: &QuotaPolicy) -> u32 {
     };
     let unit = match policy.unit {
         QuotaUnit::ConcurrentRequests => "concurrent requests",
-        QuotaUnit::ContentBytes(Content::Both) => "bytes",
-        QuotaUnit::ContentBytes(Content::Request) => "request bytes",
-        QuotaUnit::ContentBytes(Content::Response) => "response bytes",
+        QuotaUnit::ContentBytes(Direction::Both) => "bytes",
+        QuotaUnit::ContentBytes(Direction::Request) => "request bytes",
+        QuotaUnit::ContentBytes(Direction::Response) => "response bytes",
         QuotaUnit::Requests => "requests",
     };
     // The name comes last: no other part can hold the separator.
@@ -1145,9 +1145,9 @@ fn check_window(policy: &QuotaPolicy, window: Duration) -> Result<(), ConfigErro
     Err(policy_error(policy, ConfigErrorKind::Window, &message))
 }
 
-fn check_unit_block(policy: &QuotaPolicy) -> Result<(), ConfigError> {
-    let error = |message| Err(policy_error(policy, ConfigErrorKind::UnitBlock, message));
-    let (Some(units), capacity) = (policy.unit_block, policy.burst_capacity()) else {
+fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let error = |message| Err(policy_error(policy, ConfigErrorKind::Prefetch, message));
+    let (Some(units), capacity) = (policy.prefetch, policy.burst_capacity()) else {
         return Ok(());
     };
     match (policy.unit, policy.algorithm) {
@@ -1155,13 +1155,13 @@ fn check_unit_block(policy: &QuotaPolicy) -> Result<(), ConfigError> {
             Ok(())
         }
         (QuotaUnit::Requests, Algorithm::TokenBucket | Algorithm::FixedWindow) => {
-            error(&format!("unit block {units} is outside 1..={capacity}"))
+            error(&format!("prefetch {units} is outside 1..={capacity}"))
         }
         (QuotaUnit::Requests, algorithm) => error(&format!(
-            "unit block {units} does not apply to {algorithm:?}, only to token buckets and fixed windows"
+            "prefetch {units} does not apply to {algorithm:?}, only to token buckets and fixed windows"
         )),
         (unit, _) => error(&format!(
-            "unit block {units} does not apply to {unit:?}, only to requests"
+            "prefetch {units} does not apply to {unit:?}, only to requests"
         )),
     }
 }
@@ -1182,7 +1182,7 @@ mod tests {
     use super::*;
 
     fn build_error(policy: QuotaPolicy) -> (ConfigErrorKind, String) {
-        let error = CheckedPolicies::new([policy]).unwrap_err();
+        let error = PolicySet::new([policy]).unwrap_err();
         (error.kind(), error.to_string())
     }
 
@@ -1233,7 +1233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capacity_far_beyond_its_rate_is_refused_rather_than_counted_wrongly() {
+    fn a_capacity_far_beyond_its_rate_is_rejected_rather_than_counted_wrongly() {
         let (kind, message) = build_error(QuotaPolicy::per_day("p", 1).with_burst_capacity(MAX_QUOTA));
         assert_eq!(kind, ConfigErrorKind::BurstCapacity);
         assert!(
@@ -1245,7 +1245,7 @@ mod tests {
     #[test]
     fn names_are_used_once_and_policies_are_between_1_and_16() {
         let policy = |index: usize| QuotaPolicy::new(format!("policy {index}"), 1, Duration::from_secs(1));
-        let kind = |policies: Vec<QuotaPolicy>| CheckedPolicies::new(policies).map_err(|error| error.kind()).err();
+        let kind = |policies: Vec<QuotaPolicy>| PolicySet::new(policies).map_err(|error| error.kind()).err();
         assert_eq!(kind(vec![policy(1), policy(1)]), Some(ConfigErrorKind::DuplicatePolicy));
         assert_eq!(kind(vec![]), Some(ConfigErrorKind::Policies));
         assert_eq!(kind((0..16).map(policy).collect()), None);
@@ -1254,7 +1254,7 @@ mod tests {
 
     /// The 32 bits of an id are not enough for all names; the search for a pair is the birthday one.
     #[test]
-    fn names_that_a_store_cannot_tell_apart_are_refused() {
+    fn names_that_a_store_cannot_tell_apart_are_rejected() {
         let mut seen = std::collections::HashMap::new();
         let (first, second) = (0..)
             .find_map(|number: u32| {
@@ -1267,7 +1267,7 @@ mod tests {
             })
             .unwrap();
         let policies = [&first, &second].map(|name| QuotaPolicy::new(name.clone(), 1, Duration::from_secs(1)));
-        let error = CheckedPolicies::new(policies).unwrap_err();
+        let error = PolicySet::new(policies).unwrap_err();
         assert_eq!(error.kind(), ConfigErrorKind::DuplicatePolicy);
         let expected = format!("policy {second:?}: stores cannot tell it from policy {first:?}; rename one of them");
         assert_eq!(error.to_string(), expected);

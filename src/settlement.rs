@@ -8,7 +8,7 @@ use crate::{
     lease::LeaseId,
     partition::PartitionId,
     plan::{Costs, PartPlan},
-    quota::CheckedPolicy,
+    quota::Policy,
 };
 
 /// A change of what a [`Decision`] has charged, for [`Store::settle`](crate::Store::settle).
@@ -21,7 +21,7 @@ use crate::{
 /// change nothing. Clones have no receipt, nor do the decisions that a layer puts into extensions: the layer settles them.
 /// A settlement that is dropped, or that the store does not carry out, is lost: charges then stand as they are.
 ///
-/// Nothing is refused any more: what is charged late may overdraw a policy, by up to as much again as it may hold. After a
+/// Nothing is rejected any more: what is charged late may overdraw a policy, by up to as much again as it may hold. After a
 /// [reset](crate::Store::reset), or where a store has lost what it knew, a charge that was made before is not given back
 /// any more: that would be quota of those who came since. A late charge counts there as anywhere: it was used.
 /// What is given back never lifts a policy above full. It comes back as far as it has not come back by itself, and no
@@ -30,11 +30,11 @@ use crate::{
 /// of the seconds since then can still be given back.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
+/// use tower_quota::{PolicySet, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
 ///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::new();
-/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1)])?;
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 ///
 /// // Five recipients were announced, two were there.
@@ -62,7 +62,7 @@ struct Change {
 /// A change of the charge of one policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Adjustment<'a> {
-    pub(crate) policy: &'a CheckedPolicy,
+    pub(crate) policy: &'a Policy,
     pub(crate) delta: i64,
     pub(crate) receipt: Receipt<'a>,
 }
@@ -83,11 +83,11 @@ impl Settlement {
     /// [leaky bucket](crate::Algorithm::LeakyBucketQueue), if no other request has come behind it.
     ///
     /// ```
-    /// # use tower_quota::{CheckedPolicies, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
+    /// # use tower_quota::{PolicySet, MemoryStore, PartitionKey, Plan, QuotaPolicy, Scope, Settlement, Store};
     /// # tokio_test::block_on(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// let decision = store.acquire(Plan::new(policies.clone(), alice, 5)).await?;
     /// // The mail server was away.
     /// let settlement = Settlement::unused(&decision);
@@ -96,7 +96,7 @@ impl Settlement {
     ///
     /// let decision = store.acquire(Plan::new(policies, alice, 6)).await?;
     /// assert_eq!(decision.allowances().next().map(|mails| mails.remaining()), Some(5));
-    /// // That was refused: there is nothing to give back.
+    /// // That was rejected: there is nothing to give back.
     /// assert!(Settlement::unused(&decision).is_empty());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -254,7 +254,7 @@ enum Free {
     Slots,
 }
 
-fn is_slots(policy: &CheckedPolicy) -> bool {
+fn is_slots(policy: &Policy) -> bool {
     matches!(policy.rule(), Rule::Concurrency(_))
 }
 

@@ -18,15 +18,15 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, CheckedPolicies, LegacyReset, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, ResponseFields,
-    Scope, Store, ToPartitionKey, key,
+    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer, ResponseFields, Scope,
+    Store, ToPartitionKey, key,
 };
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// Heap allocations of a request through a layer with these fields, after some others that were let pass or, with
-/// nothing left, refused. What grows and is moved for it counts, too.
+/// nothing left, rejected. What grows and is moved for it counts, too.
 fn allocations(fields: ResponseFields) -> [usize; 2] {
     [allocations_of(fields.clone(), 1), allocations_of(fields, 1_000)]
 }
@@ -77,7 +77,7 @@ fn bytes_per_partition() -> usize {
         QuotaPolicy::per_minute("minute", 100),
         QuotaPolicy::per_day("day", 5_000),
     ];
-    let (policies, scope) = (CheckedPolicies::new(policies).unwrap(), Scope::new("allocations"));
+    let (policies, scope) = (PolicySet::new(policies).unwrap(), Scope::new("allocations"));
     let region = Region::new(ALLOCATOR);
     let store = MemoryStore::builder().max_partitions(CAP).build().unwrap();
     for user in 0..2 * CAP as u64 {
@@ -91,8 +91,8 @@ fn bytes_per_partition() -> usize {
 /// Bytes that a decision allocates about two partitions, of which one has so many requests in its window and in progress.
 fn bytes_of_a_decision_about_two_partitions(requests: u64) -> usize {
     let store = MemoryStore::new();
-    let user = CheckedPolicies::new([QuotaPolicy::per_day("user", 100_000)]).unwrap();
-    let all = CheckedPolicies::new([
+    let user = PolicySet::new([QuotaPolicy::per_day("user", 100_000)]).unwrap();
+    let all = PolicySet::new([
         QuotaPolicy::per_day("all", 10_000).with_algorithm(Algorithm::SlidingWindowLog),
         QuotaPolicy::concurrent("slots", 10_000),
     ])
@@ -121,8 +121,8 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
 
     let without = allocations(ResponseFields::none());
     let cost = |fields| {
-        let [passed, refused] = allocations(fields);
-        [passed - without[0], refused - without[1]]
+        let [passed, rejected] = allocations(fields);
+        [passed - without[0], rejected - without[1]]
     };
     assert_eq!(cost(ResponseFields::draft11().without_limits()), [0, 0]);
     assert_eq!(cost(ResponseFields::in_between().without_limits()), [0, 0]);

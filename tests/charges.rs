@@ -181,7 +181,7 @@ async fn of_21_000_requests_in_redis_those_that_have_asked_are_charged_and_no_ot
     for (prefix, policies) in [
         ("alone", with_slots),
         ("shared", vec![daily(100_000)]),
-        ("blocks", vec![daily(100_000).with_unit_block(64)]),
+        ("blocks", vec![daily(100_000).with_prefetch(64)]),
     ] {
         let store = RedisStore::builder(server.url())
             .key_prefix(prefix)
@@ -430,6 +430,6 @@ async fn what_was_given_back_is_there_for_the_next_request_of_each_of_many_users
 async fn what_was_given_back_is_there_for_the_next_request_also_where_units_are_prefetched() {
     let server = RedisServer::start();
     let store = RedisStore::new(server.url()).unwrap();
-    let layer = refunding(store, "blocks", [QuotaPolicy::per_day("day", 8).with_unit_block(4)]);
+    let layer = refunding(store, "blocks", [QuotaPolicy::per_day("day", 8).with_prefetch(4)]);
     assert_eq!(rejected(&[layer], "alice", 1_000).await, 0);
 }

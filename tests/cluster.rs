@@ -25,8 +25,8 @@ use futures_util::future::join_all;
 use proptest::test_runner::{Config, TestRunner};
 use tokio::time::timeout;
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind,
+    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
 };
@@ -91,12 +91,12 @@ fn users_by_node(cluster: &RedisCluster, scope: &str, prefix: &str, count: usize
 }
 
 fn plan(scope: &str, policies: &[QuotaPolicy], user: &str, cost: u64) -> Plan {
-    let policies = CheckedPolicies::new(policies.iter().cloned()).unwrap();
+    let policies = PolicySet::new(policies.iter().cloned()).unwrap();
     Plan::new(policies, partition(scope, user), cost)
 }
 
 fn and(first: Plan, scope: &str, policies: &[QuotaPolicy], user: &str) -> Plan {
-    let policies = CheckedPolicies::new(policies.iter().cloned()).unwrap();
+    let policies = PolicySet::new(policies.iter().cloned()).unwrap();
     first.and(policies, partition(scope, user))
 }
 
@@ -173,13 +173,13 @@ struct Bench {
     clock: Clock,
     memory: MemoryStore,
     redis: RedisStore,
-    policies: [CheckedPolicies; 4],
+    policies: [PolicySet; 4],
 }
 
 impl Bench {
     fn new(redis: tower_quota::RedisStoreBuilder) -> Self {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let of = |policies: Vec<QuotaPolicy>| CheckedPolicies::new(policies).unwrap();
+        let of = |policies: Vec<QuotaPolicy>| PolicySet::new(policies).unwrap();
         let (log, window) = (Algorithm::SlidingWindowLog, Algorithm::FixedWindow);
         let queue = Algorithm::LeakyBucketQueue { max_waiting: 4 };
         Self {
@@ -225,7 +225,7 @@ impl Bench {
         })
     }
 
-    /// What is kept is the same in both, once what a refusal gives back has come back.
+    /// What is kept is the same in both, once what a rejection gives back has come back.
     async fn compare(&self, run: u64, parts: &[(usize, u8)]) {
         for part in parts {
             let plan = self.plan(run, &[*part], 0);
@@ -309,9 +309,9 @@ fn one_slot_per_call_on_a_single_server_decides_the_same() {
     decides_like_memory(&Bench::new(store));
 }
 
-/// Which partition is asked first, and so what a refusal shows, is the plan's order.
+/// Which partition is asked first, and so what a rejection shows, is the plan's order.
 #[tokio::test]
-async fn a_refusal_shows_the_partitions_that_were_asked_and_gives_their_charges_back() {
+async fn a_rejection_shows_the_partitions_that_were_asked_and_gives_their_charges_back() {
     let cluster = shared_cluster();
     let store = RedisStore::cluster(cluster.urls()).unwrap();
     let users = users_by_node(cluster, "shown", "", 1).concat();
@@ -328,13 +328,13 @@ async fn a_refusal_shows_the_partitions_that_were_asked_and_gives_their_charges_
     let second = |cost| self::plan("shown", &policies[1], &users[1], cost);
     store.acquire(second(2)).await.unwrap();
 
-    let refused = store.acquire(plan(2)).await.unwrap();
-    assert_eq!(refused.outcome(), Outcome::Refused);
+    let rejected = store.acquire(plan(2)).await.unwrap();
+    assert_eq!(rejected.outcome(), Outcome::Rejected);
     let shown = |left: &[(&str, u64)]| -> Vec<(String, u64)> {
         left.iter().map(|(name, left)| ((*name).to_owned(), *left)).collect()
     };
-    assert_eq!(left(&refused), shown(&[("first", 3), ("second", 1)]));
-    let violated: Vec<_> = refused
+    assert_eq!(left(&rejected), shown(&[("first", 3), ("second", 1)]));
+    let violated: Vec<_> = rejected
         .violated()
         .map(|allowance| allowance.policy().name().to_owned())
         .collect();
@@ -378,7 +378,7 @@ async fn concurrent_requests_hold_slots_on_several_nodes_renew_them_and_give_the
         .await
         .unwrap();
     for _ in 0..3 {
-        assert_eq!(store.acquire(plan(1)).await.unwrap().outcome(), Outcome::Refused);
+        assert_eq!(store.acquire(plan(1)).await.unwrap().outcome(), Outcome::Rejected);
         until_remaining(&store, plan(0), &[1, 0]).await;
     }
     store.settle(Settlement::unused(&other)).await.unwrap();
@@ -431,7 +431,7 @@ async fn what_one_node_has_granted_is_given_back_when_another_one_fails_or_is_no
 async fn a_store_made_while_no_node_answers_limits_once_one_does() {
     let cluster = shared_cluster();
     let proxy = Proxy::start(cluster.nodes[0].port()).await;
-    proxy.set_mode(Mode::Refuse);
+    proxy.set_mode(Mode::Reject);
     let store = RedisStore::cluster([proxy.url()]).unwrap();
     let layer = builder(store, "late").build().unwrap();
     for _ in 0..500 {
@@ -513,14 +513,14 @@ fn move_slot(cluster: &RedisCluster, slot: u16, from: usize, to: usize) {
     Move::begin(cluster, slot, from, to).end();
 }
 
-/// How many requests each of the users is allowed until one is refused.
+/// How many requests each of the users is allowed until one is rejected.
 async fn use_up(layer: &RateLimitLayer, users: &[String]) -> Vec<usize> {
     let mut allowed = vec![0; users.len()];
     for (user, allowed) in users.iter().zip(&mut allowed) {
         loop {
             match outcome(layer, user).await {
                 Outcome::Allowed => *allowed += 1,
-                Outcome::Refused => break,
+                Outcome::Rejected => break,
                 _ => {}
             }
         }
@@ -568,12 +568,12 @@ async fn slots_that_are_moved_under_load_lose_no_request_and_admit_none_twice() 
             (0, 5),
             "{user}: {tally:?} {allowed}"
         );
-        assert_eq!(outcome(&layer, user).await, Outcome::Refused, "{user}");
+        assert_eq!(outcome(&layer, user).await, Outcome::Rejected, "{user}");
     }
     // Whoever is told of a move asks again at once.
     let (slot, owner) = last;
     move_slot(&cluster, slot, (owner + 1) % 3, owner);
-    assert_eq!(outcome(&layer, users.last().unwrap()).await, Outcome::Refused);
+    assert_eq!(outcome(&layer, users.last().unwrap()).await, Outcome::Rejected);
 }
 
 /// For tests that move slots of their own, once.
@@ -652,7 +652,7 @@ async fn slots_are_held_while_their_key_is_moved_and_released_afterwards() {
     let target = moving.to;
     moving.end();
     assert!(ends(&cluster.nodes[target]) > before);
-    assert_eq!(store.acquire(one()).await.unwrap().outcome(), Outcome::Refused);
+    assert_eq!(store.acquire(one()).await.unwrap().outcome(), Outcome::Rejected);
     store.settle(Settlement::unused(&held)).await.unwrap();
     assert_eq!(store.acquire(one()).await.unwrap().outcome(), Outcome::Allowed);
 }
@@ -780,7 +780,7 @@ async fn a_primary_killed_under_load_costs_its_own_users_only_and_its_replica_li
     assert!(
         others
             .iter()
-            .all(|tally| tally.failed_open == 0 && tally.allowed <= 5 && tally.refused > 0),
+            .all(|tally| tally.failed_open == 0 && tally.allowed <= 5 && tally.rejected > 0),
         "{others:?}"
     );
     let fresh = users_by_node(&cluster, "cluster", "fresh", 2);

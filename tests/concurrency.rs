@@ -32,8 +32,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    CheckedPolicies, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RedisStore,
-    Scope, Settlement, Store, key,
+    Decision, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Scope,
+    Settlement, Store, key,
 };
 
 use support::RedisServer;
@@ -72,7 +72,7 @@ async fn main() {
 
 fn plan() -> Plan {
     let alice = Scope::new("concurrency").partition(&PartitionKey::new("user", "alice"));
-    Plan::new(CheckedPolicies::new([SLOTS]).unwrap(), alice, 1)
+    Plan::new(PolicySet::new([SLOTS]).unwrap(), alice, 1)
 }
 
 /// Observed as anybody can observe it.
@@ -149,7 +149,7 @@ async fn one_request(layer: &RateLimitLayer, gauge: &Arc<Gauge>, number: u64) {
     let request = async {
         let response = layer.layer(service).oneshot(Request::new(())).await.unwrap();
         let outcome = response.extensions().get::<Decision>().unwrap().outcome();
-        assert!(matches!(outcome, Outcome::Allowed | Outcome::Refused), "{outcome:?}");
+        assert!(matches!(outcome, Outcome::Allowed | Outcome::Rejected), "{outcome:?}");
         // Some read the response, some throw it away.
         if scrambled.is_multiple_of(2) {
             response.into_body().collect().await.unwrap();
@@ -268,7 +268,7 @@ async fn slots_of_a_killed_process_become_free_and_those_of_a_live_one_stay_take
     .await;
     for_several_lease_times(server, async || assert_eq!(held(&store).await, 2)).await;
     let rest = hold(&store, LIMIT - 2).await;
-    assert_eq!(store.acquire(plan()).await.unwrap().outcome(), Outcome::Refused);
+    assert_eq!(store.acquire(plan()).await.unwrap().outcome(), Outcome::Rejected);
     give_back(&store, own).await;
     give_back(&store, rest).await;
     assert_eq!(held(&store).await, 0);

@@ -22,8 +22,8 @@ use std::{
 };
 
 use tower_quota::{
-    CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RedisStore, RedisStoreBuilder, Scope,
-    Store, StoreErrorKind, key,
+    Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, RedisStoreBuilder, Scope, Store,
+    StoreErrorKind, key,
     redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisError},
 };
 
@@ -139,7 +139,7 @@ async fn why_a_function_has_failed_is_in_the_error_of_the_store() {
 
 fn plan(partitions: &[&'static str]) -> Plan {
     let mut parts = partitions.iter().map(|name| {
-        let policies = CheckedPolicies::new([QuotaPolicy::per_day(name, 5)]).unwrap();
+        let policies = PolicySet::new([QuotaPolicy::per_day(name, 5)]).unwrap();
         let partition = Scope::new("slots").partition(&PartitionKey::new("name", *name));
         (policies, partition)
     });

@@ -21,8 +21,8 @@ use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::limit::ConcurrencyLimit;
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, CheckedPolicies, Content, Decision, FailureMode, MemoryStore, Outcome, PartitionKey,
-    Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store, StoreError, StoreErrorKind,
+    AcquireFuture, Algorithm, Decision, Direction, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store, StoreError, StoreErrorKind,
     StoreFuture, key,
 };
 use tower_test::mock;
@@ -210,7 +210,7 @@ async fn an_allowed_request_reaches_the_service_that_was_ready_and_its_body_come
 
 /// L28
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_never_reaches_the_inner_service() {
+async fn a_rejected_request_never_reaches_the_inner_service() {
     for store in stores() {
         let (mut service, mut handle) = spawn(store);
         exhaust(&mut service, &mut handle);
@@ -219,14 +219,14 @@ async fn a_refused_request_never_reaches_the_inner_service() {
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(
             response.extensions().get::<Decision>().unwrap().outcome(),
-            Outcome::Refused
+            Outcome::Rejected
         );
         assert_pending!(handle.poll_request());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_refusal_the_service_has_to_become_ready_again() {
+async fn after_a_rejection_the_service_has_to_become_ready_again() {
     for store in stores() {
         let (mut service, mut handle) = spawn(store);
         exhaust(&mut service, &mut handle);
@@ -237,10 +237,10 @@ async fn after_a_refusal_the_service_has_to_become_ready_again() {
     }
 }
 
-/// A place in a concurrency limit is taken when a service becomes ready. A refusal that kept it would block everybody
+/// A place in a concurrency limit is taken when a service becomes ready. A rejection that kept it would block everybody
 /// else until the same connection sends its next request.
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_gives_back_the_place_that_readiness_took() {
+async fn a_rejected_request_gives_back_the_place_that_readiness_took() {
     for store in stores() {
         let (inner, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
         let inner = ConcurrencyLimit::new(inner, 1);
@@ -257,9 +257,9 @@ async fn a_refused_request_gives_back_the_place_that_readiness_took() {
             assert_ready_ok!(response.poll());
         }
         assert_ready_ok!(service.poll_ready());
-        let mut refusal = task::spawn(service.call(request()));
-        assert_ready_ok!(settle!(refusal));
-        drop(refusal);
+        let mut rejection = task::spawn(service.call(request()));
+        assert_ready_ok!(settle!(rejection));
+        drop(rejection);
         assert_ready_ok!(
             other.poll_ready(),
             "the place is free although `service` is still there"
@@ -404,7 +404,7 @@ fn layers(policies: &[QuotaPolicy]) -> [(MemoryStore, RateLimitLayer); 2] {
 /// What each policy of such a layer has left.
 async fn left(store: &MemoryStore, policies: &[QuotaPolicy]) -> Vec<u64> {
     let everyone = Scope::new("contract").partition(&PartitionKey::new("everyone", ""));
-    let policies = CheckedPolicies::new(policies.iter().cloned()).unwrap();
+    let policies = PolicySet::new(policies.iter().cloned()).unwrap();
     let decision = store.peek(Plan::new(policies, everyone, 1)).await.unwrap();
     decision.allowances().map(|allowance| allowance.remaining()).collect()
 }
@@ -467,7 +467,7 @@ async fn a_request_that_is_cancelled_in_a_queue_stays_charged_with_its_place_and
     let policies = [
         queue(),
         QuotaPolicy::per_day("daily", 9),
-        QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Content::Request),
+        QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Direction::Request),
         QuotaPolicy::concurrent("at once", 5),
     ];
     for (store, layer) in layers(&policies) {
@@ -524,7 +524,7 @@ async fn a_service_that_fails_while_a_request_is_in_a_queue_costs_it_nothing() {
 async fn a_request_that_is_cancelled_while_its_store_decides_stays_charged_and_holds_no_slot() {
     let policies = [
         QuotaPolicy::per_day("daily", 9),
-        QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Content::Request),
+        QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Direction::Request),
         QuotaPolicy::concurrent("at once", 2),
     ];
     let [_, (store, layer)] = layers(&policies);
@@ -588,7 +588,7 @@ async fn the_request_of_an_outer_layer_stays_charged_when_it_is_cancelled_while_
 async fn a_request_that_was_passed_on_stays_charged_wherever_the_store_is() {
     let policies = [
         QuotaPolicy::per_day("daily", 9),
-        QuotaPolicy::per_day("bytes", 100).with_content_bytes(Content::Response),
+        QuotaPolicy::per_day("bytes", 100).with_content_bytes(Direction::Response),
         QuotaPolicy::concurrent("slots", 5),
     ];
     for (store, layer) in layers(&policies) {

@@ -1,4 +1,4 @@
-//! Refusals that are remembered: what clients see of them, and when they are forgotten.
+//! Rejections that are remembered: what clients see of them, and when they are forgotten.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -114,8 +114,8 @@ fn decision(response: &Response<Bytes>) -> &Decision {
     response.extensions().get().unwrap()
 }
 
-fn is_remembered(response: &Response<Bytes>) -> bool {
-    decision(response).is_remembered()
+fn is_cached(response: &Response<Bytes>) -> bool {
+    decision(response).is_cached()
 }
 
 fn names(decision: &Decision) -> Vec<&str> {
@@ -125,16 +125,16 @@ fn names(decision: &Decision) -> Vec<&str> {
         .collect()
 }
 
-/// Uses up a quota of one, after which the next request is refused from memory; longer than a hold later.
+/// Uses up a quota of one, after which the next request is rejected from memory; longer than a hold later.
 async fn exhaust(layer: &RateLimitLayer, clock: &Clock) {
     assert_eq!(send(layer, request()).await.status(), StatusCode::OK);
-    assert!(is_remembered(&send(layer, request()).await));
+    assert!(is_cached(&send(layer, request()).await));
     clock.advance(Duration::from_millis(30));
 }
 
 /// C2, D4: field by field and byte by byte, also half a second later.
 #[tokio::test]
-async fn a_remembered_refusal_looks_like_the_one_that_the_store_would_give() {
+async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
     let dialects = || {
         [
             ResponseFields::draft11(),
@@ -159,7 +159,7 @@ async fn a_remembered_refusal_looks_like_the_one_that_the_store_would_give() {
             let store = Remote::new(&clock);
             let layer = |partitions| {
                 let builder = builder(store.clone(), &clock).denial_cache(partitions);
-                let policy = QuotaPolicy::per_minute("minute", 20).with_partition_key();
+                let policy = QuotaPolicy::per_minute("minute", 20).show_partition_key();
                 builder.policy(policy).response_fields(fields.clone()).build().unwrap()
             };
             let (remembering, asking) = (layer(16), layer(0));
@@ -169,13 +169,13 @@ async fn a_remembered_refusal_looks_like_the_one_that_the_store_would_give() {
             for wait in [1, 499_999, 300_000] {
                 clock.advance(Duration::from_micros(wait));
                 let (own, said) = (send(&remembering, request()).await, send(&asking, request()).await);
-                assert!(is_remembered(&own) && !is_remembered(&said));
+                assert!(is_cached(&own) && !is_cached(&said));
                 assert_eq!(
                     (own.status(), own.headers(), own.body()),
                     (said.status(), said.headers(), said.body())
                 );
                 assert_eq!(decision(&own).retry_after(), decision(&said).retry_after());
-                assert_eq!(decision(&own).outcome(), Outcome::Refused);
+                assert_eq!(decision(&own).outcome(), Outcome::Rejected);
             }
             // Twenty that were allowed, and the three of the layer that always asks.
             assert_eq!(store.calls(), 23);
@@ -185,33 +185,33 @@ async fn a_remembered_refusal_looks_like_the_one_that_the_store_would_give() {
 
 /// A21, C2: what is not known is not shown, and what is configured is.
 #[tokio::test]
-async fn only_the_policies_that_are_known_to_refuse_are_shown_and_the_policy_field_stays_as_it_was() {
+async fn only_the_policies_that_are_known_to_reject_are_shown_and_the_policy_field_stays_as_it_was() {
     let clock = clock();
     let store = Remote::new(&clock);
     let layer = builder(store, &clock)
-        .policy(QuotaPolicy::per_day("day", 5_000).with_partition_key())
+        .policy(QuotaPolicy::per_day("day", 5_000).show_partition_key())
         .policy(QuotaPolicy::new("burst", 2, Duration::from_secs(10)))
         .policy(QuotaPolicy::per_hour("quiet", 2).hidden())
         .build()
         .unwrap();
     let passed = send(&layer, request()).await;
     send(&layer, request()).await;
-    let refused = send(&layer, request()).await;
-    assert!(is_remembered(&refused));
-    assert_eq!(names(decision(&refused)), ["burst", "quiet"]);
-    assert_eq!(refused.headers()["ratelimit"], r#""burst";r=0;t=5"#);
+    let rejected = send(&layer, request()).await;
+    assert!(is_cached(&rejected));
+    assert_eq!(names(decision(&rejected)), ["burst", "quiet"]);
+    assert_eq!(rejected.headers()["ratelimit"], r#""burst";r=0;t=5"#);
     assert_eq!(
-        refused.headers()["ratelimit-policy"],
+        rejected.headers()["ratelimit-policy"],
         passed.headers()["ratelimit-policy"]
     );
-    assert_eq!(refused.headers()["retry-after"], "1800");
-    let problem = String::from_utf8(refused.body().to_vec()).unwrap();
+    assert_eq!(rejected.headers()["retry-after"], "1800");
+    let problem = String::from_utf8(rejected.body().to_vec()).unwrap();
     assert!(problem.contains(r#""violated-policies":["burst"]"#), "{problem}");
 }
 
 /// Waiting does not help, so no time is told after which it would.
 #[tokio::test]
-async fn a_cost_that_never_passes_is_remembered_without_a_time_to_retry_and_a_smaller_one_asks() {
+async fn a_cost_that_never_passes_is_cached_without_a_time_to_retry_and_a_smaller_one_asks() {
     let clock = clock();
     let store = Remote::new(&clock);
     let layer = builder(store.clone(), &clock)
@@ -222,7 +222,7 @@ async fn a_cost_that_never_passes_is_remembered_without_a_time_to_retry_and_a_sm
     assert_eq!(said.headers()["ratelimit"], r#""minute";r=10;t=60"#);
     clock.advance(Duration::from_millis(30));
     let own = send(&layer, costing(12)).await;
-    assert!(is_remembered(&own));
+    assert!(is_cached(&own));
     assert_eq!(own.headers()["ratelimit"], r#""minute";r=0;t=1"#);
     assert!(!own.headers().contains_key(header::RETRY_AFTER));
     assert_eq!(own.body(), said.body());
@@ -240,7 +240,7 @@ async fn a_smaller_cost_that_could_pass_asks_the_store() {
         .unwrap();
     assert_eq!(send(&layer, costing(6)).await.status(), StatusCode::OK);
     for cost in [5, 6, 10] {
-        assert!(is_remembered(&send(&layer, costing(cost)).await), "{cost}");
+        assert!(is_cached(&send(&layer, costing(cost)).await), "{cost}");
     }
     assert_eq!(send(&layer, costing(4)).await.status(), StatusCode::OK);
     assert_eq!(store.calls(), 2);
@@ -248,7 +248,7 @@ async fn a_smaller_cost_that_could_pass_asks_the_store() {
 
 /// L27
 #[tokio::test]
-async fn what_is_refused_from_memory_charges_nothing_and_needs_no_settlement() {
+async fn what_is_rejected_from_memory_charges_nothing_and_needs_no_settlement() {
     let clock = clock();
     let store = Remote::new(&clock);
     let layer = builder(store.clone(), &clock)
@@ -259,7 +259,7 @@ async fn what_is_refused_from_memory_charges_nothing_and_needs_no_settlement() {
     exhaust(&layer, &clock).await;
     let settlements = store.0.settlements.load(Ordering::SeqCst);
     for _ in 0..100 {
-        assert!(is_remembered(&send(&layer, request()).await));
+        assert!(is_cached(&send(&layer, request()).await));
     }
     assert_eq!(store.0.settlements.load(Ordering::SeqCst), settlements);
     let left = layer.admin().peek("alice", None).await.unwrap().unwrap();
@@ -292,9 +292,9 @@ async fn slots_queues_and_shadows_are_never_remembered() {
             service.oneshot(request()).await.unwrap(),
         ];
         for _ in 0..5 {
-            let refused = send(&layer, request()).await;
-            assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-            assert!(!is_remembered(&refused));
+            let rejected = send(&layer, request()).await;
+            assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert!(!is_cached(&rejected));
         }
         assert_eq!(store.calls(), 7);
     }
@@ -309,12 +309,12 @@ async fn what_a_store_decides_at_once_is_not_remembered() {
         .build()
         .unwrap();
     for _ in 0..5 {
-        assert!(!is_remembered(&send(&layer, request()).await));
+        assert!(!is_cached(&send(&layer, request()).await));
     }
 }
 
 #[tokio::test]
-async fn without_the_cache_every_refusal_asks_the_store() {
+async fn without_the_cache_every_rejection_asks_the_store() {
     let clock = clock();
     let store = Remote::new(&clock);
     let layer = builder(store.clone(), &clock)
@@ -322,13 +322,13 @@ async fn without_the_cache_every_refusal_asks_the_store() {
         .policy(QuotaPolicy::per_minute("minute", 1));
     let layer = layer.build().unwrap();
     for _ in 0..10 {
-        assert!(!is_remembered(&send(&layer, request()).await));
+        assert!(!is_cached(&send(&layer, request()).await));
     }
     assert_eq!(store.calls(), 10);
 }
 
 #[test]
-fn a_cache_beyond_its_bound_is_refused() {
+fn a_cache_beyond_its_bound_is_rejected() {
     let layer = |partitions| {
         let builder = builder(MemoryStore::new(), &clock()).policy(QuotaPolicy::per_minute("minute", 1));
         builder.denial_cache(partitions).build()
@@ -362,25 +362,25 @@ async fn new_rules_and_grants_count_at_once() {
         .build()
         .unwrap();
     exhaust(&layer, &clock).await;
-    assert!(is_remembered(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request()).await));
     layer
-        .rules()
+        .rules_handle()
         .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 2)))
         .unwrap();
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
-    assert!(is_remembered(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request()).await));
     layer.admin().grant("alice", 1, Duration::from_secs(60)).unwrap();
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
-    assert!(is_remembered(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request()).await));
     layer
-        .rules()
+        .rules_handle()
         .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 1).shadow()))
         .unwrap();
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
 }
 
 #[tokio::test]
-async fn less_capacity_has_refusals_of_its_own() {
+async fn less_capacity_has_rejections_of_its_own() {
     let clock = clock();
     let is_reduced = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&is_reduced);
@@ -393,9 +393,9 @@ async fn less_capacity_has_refusals_of_its_own() {
         .build()
         .unwrap();
     exhaust(&layer, &clock).await;
-    let refused = send(&layer, request()).await;
-    assert!(is_remembered(&refused) && decision(&refused).is_capacity_reduced());
-    assert_eq!(refused.headers()["ratelimit-policy"], r#""minute";q=1;w=60"#);
+    let rejected = send(&layer, request()).await;
+    assert!(is_cached(&rejected) && decision(&rejected).is_capacity_reduced());
+    assert_eq!(rejected.headers()["ratelimit-policy"], r#""minute";q=1;w=60"#);
     is_reduced.store(false, Ordering::SeqCst);
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
 }
@@ -409,11 +409,11 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
         .build()
         .unwrap();
     exhaust(&layer, &clock).await;
-    assert!(is_remembered(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request()).await));
     layer.admin().reset("alice").await.unwrap();
     clock.advance(Duration::from_micros(1));
 
-    // While this request is under way, another one is refused.
+    // While this request is under way, another one is rejected.
     let (answer, answered) = tokio::sync::oneshot::channel::<()>();
     let answered = Arc::new(std::sync::Mutex::new(Some(answered)));
     let service = layer.layer(service_fn(move |_: Request<()>| {
@@ -430,7 +430,7 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
     tokio::task::yield_now().await;
-    assert!(is_remembered(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request()).await));
     answer.send(()).unwrap();
     assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
     clock.advance(Duration::from_micros(1));
@@ -451,14 +451,14 @@ async fn what_others_give_back_is_seen_after_a_second() {
     let (own, other) = (layer(), layer());
     exhaust(&own, &clock).await;
     other.admin().reset("alice").await.unwrap();
-    assert!(is_remembered(&send(&own, request()).await));
+    assert!(is_cached(&send(&own, request()).await));
     clock.advance(Duration::from_millis(970));
     assert_eq!(send(&own, request()).await.status(), StatusCode::OK);
 }
 
-/// L9: a refusal does not become wrong because the store is away.
+/// L9: a rejection does not become wrong because the store is away.
 #[tokio::test]
-async fn while_the_circuit_is_open_refusals_are_remembered_for_their_second_and_then_the_failure_mode_decides() {
+async fn while_the_circuit_is_open_rejections_are_remembered_for_their_second_and_then_the_failure_mode_decides() {
     let clock = clock();
     let store = Remote::new(&clock);
     let layer = builder(store.clone(), &clock)
@@ -474,7 +474,7 @@ async fn while_the_circuit_is_open_refusals_are_remembered_for_their_second_and_
         assert_eq!(decision(&send(&layer, request).await).outcome(), Outcome::FailedOpen);
     }
     let calls = store.calls();
-    assert!(is_remembered(&send(&layer, request()).await));
+    assert!(is_cached(&send(&layer, request()).await));
     clock.advance(Duration::from_secs(1));
     assert_eq!(decision(&send(&layer, request()).await).outcome(), Outcome::FailedOpen);
     assert!(store.calls() <= calls + 1);
@@ -492,14 +492,14 @@ async fn what_a_fallback_has_decided_is_not_remembered() {
     for number in 0..4 {
         let response = send(&layer, request()).await;
         assert_eq!(response.status().is_success(), number == 0);
-        assert!(!is_remembered(&response));
+        assert!(!is_cached(&response));
     }
     assert_eq!(fallback.calls(), 4);
 }
 
 /// L27: nothing is taken from the user when all is used up, and it is the shared limit that is shown.
 #[tokio::test]
-async fn of_several_partitions_the_one_that_refuses_is_remembered_for_all_who_share_it() {
+async fn of_several_partitions_the_one_that_rejects_is_cached_for_all_who_share_it() {
     let clock = clock();
     let store = Remote::new(&clock);
     let layer = builder(store.clone(), &clock)
@@ -517,9 +517,9 @@ async fn of_several_partitions_the_one_that_refuses_is_remembered_for_all_who_sh
         assert_eq!(send(&layer, of(user)).await.status(), StatusCode::OK);
     }
     for user in 0..100 {
-        let refused = send(&layer, of(user)).await;
-        assert_eq!(refused.headers()["ratelimit"], r#""all";r=0;t=1800"#);
-        assert_eq!(names(decision(&refused)), ["all"]);
+        let rejected = send(&layer, of(user)).await;
+        assert_eq!(rejected.headers()["ratelimit"], r#""all";r=0;t=1800"#);
+        assert_eq!(names(decision(&rejected)), ["all"]);
     }
     assert_eq!(store.calls(), 2);
 }

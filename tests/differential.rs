@@ -10,7 +10,7 @@ use std::{collections::HashMap, future::Future, time::Duration};
 use futures_util::future::join_all;
 use proptest::{prelude::*, sample::select, test_runner::FileFailurePersistence};
 use tower_quota::{
-    Algorithm, CheckedPolicies, Content, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
+    Algorithm, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
     QuotaUnit, RedisStore, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
 };
@@ -32,7 +32,7 @@ const LEASE_TIME: Duration = Duration::from_secs(86_400);
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
 
 fn is_sound(policy: &QuotaPolicy) -> bool {
-    is_counted_exactly(policy) && CheckedPolicies::new([policy.clone()]).is_ok()
+    is_counted_exactly(policy) && PolicySet::new([policy.clone()]).is_ok()
 }
 
 fn with_algorithm(policy: QuotaPolicy, capacity: Option<u64>, places: u64, algorithm: u8) -> QuotaPolicy {
@@ -56,9 +56,9 @@ fn with_algorithm(policy: QuotaPolicy, capacity: Option<u64>, places: u64, algor
 
 fn with_unit(policy: QuotaPolicy, unit: u8) -> QuotaPolicy {
     match unit {
-        0 => policy.with_content_bytes(Content::Request),
-        1 => policy.with_content_bytes(Content::Response),
-        2 => policy.with_content_bytes(Content::Both),
+        0 => policy.with_content_bytes(Direction::Request),
+        1 => policy.with_content_bytes(Direction::Response),
+        2 => policy.with_content_bytes(Direction::Both),
         _ => policy,
     }
 }
@@ -179,7 +179,7 @@ fn odd_configurations() -> impl Strategy<Value = [Vec<QuotaPolicy>; 2]> {
                 let policy = QuotaPolicy::new(name, quota, Duration::from_secs(window));
                 with_algorithm(policy, capacity, places, algorithm)
             };
-            let is_sound = |policy: &QuotaPolicy| CheckedPolicies::new([policy.clone()]).is_ok();
+            let is_sound = |policy: &QuotaPolicy| PolicySet::new([policy.clone()]).is_ok();
             let policies = [policy(window), policy(60), policy(1)];
             policies
                 .into_iter()
@@ -198,7 +198,7 @@ enum Pass {
     Micros(u64),
     /// The clock of a promoted primary may be behind.
     Back(u64),
-    /// One microsecond less than the last refusal has asked to wait.
+    /// One microsecond less than the last rejection has asked to wait.
     AlmostTheWait,
     TheWait,
 }
@@ -398,14 +398,14 @@ impl Pair {
 /// A configuration as the tests and as the stores know it.
 struct Set {
     policies: Vec<QuotaPolicy>,
-    checked: CheckedPolicies,
+    checked: PolicySet,
 }
 
 impl Set {
     /// The older one, the newer one, and the older one again as a program has it that was started anew.
     fn all([older, newer]: [Vec<QuotaPolicy>; 2]) -> [Self; 3] {
         [older.clone(), newer, older].map(|policies| Self {
-            checked: CheckedPolicies::new(policies.clone()).unwrap(),
+            checked: PolicySet::new(policies.clone()).unwrap(),
             policies,
         })
     }
@@ -522,18 +522,18 @@ async fn assert_the_wait_is_exact(store: &dyn Store, clock: &Clock, plan: &Plan)
     let outcome = async || store.acquire(plan.clone()).await.unwrap().outcome();
     let mut decision = store.acquire(plan.clone()).await.unwrap();
     for _ in 0..200 {
-        if decision.outcome() == Outcome::Refused {
+        if decision.outcome() == Outcome::Rejected {
             break;
         }
         decision = store.acquire(plan.clone()).await.unwrap();
     }
-    // Nothing refuses so large a quota in 200 requests, or nothing ever passes.
+    // Nothing rejects so large a quota in 200 requests, or nothing ever passes.
     let Some(wait) = decision.retry_after() else {
         return Ok(());
     };
     let due = clock.now().saturating_add(wait);
     clock.set(Timestamp::from_micros(due.as_micros() - 1));
-    prop_assert_eq!(outcome().await, Outcome::Refused, "{:?} before {:?}", store, due);
+    prop_assert_eq!(outcome().await, Outcome::Rejected, "{:?} before {:?}", store, due);
     clock.set(due);
     prop_assert_eq!(outcome().await, Outcome::Allowed, "{:?} at {:?}", store, due);
     Ok(())
@@ -546,7 +546,7 @@ fn every_quota_from_1_to_1000_per_second_admits_its_number_at_one_instant() {
         let (_, memory, redis) = stores();
         let scope = fresh_scope();
         for quota in 1..=1_000 {
-            let policies = CheckedPolicies::new([QuotaPolicy::per_second("second", quota)]).unwrap();
+            let policies = PolicySet::new([QuotaPolicy::per_second("second", quota)]).unwrap();
             let plan = Plan::new(policies, partition(&scope, quota), 1);
             for store in [&memory as &dyn Store, &redis] {
                 let decisions = join_all((0..quota + 2).map(|_| store.acquire(plan.clone()))).await;

@@ -33,8 +33,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind, key,
+    Algorithm, Decision, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind, key,
 };
 
 use support::{Mode, Proxy, RedisServer, ScriptedServer};
@@ -71,7 +71,7 @@ async fn ask(layer: &RateLimitLayer, user: u64) -> (StatusCode, Outcome) {
     let has_fields = response.headers().contains_key("ratelimit");
     assert_eq!(
         has_fields,
-        matches!(outcome, Outcome::Allowed | Outcome::Refused),
+        matches!(outcome, Outcome::Allowed | Outcome::Rejected),
         "{outcome:?}"
     );
     (response.status(), outcome)
@@ -264,7 +264,7 @@ async fn scripts_flushed_between_any_two_requests_cost_no_decision() {
         );
     }
     server.command(&["SCRIPT", "FLUSH"]);
-    assert_eq!(ask(&layer, 1).await, (StatusCode::TOO_MANY_REQUESTS, Outcome::Refused));
+    assert_eq!(ask(&layer, 1).await, (StatusCode::TOO_MANY_REQUESTS, Outcome::Rejected));
 }
 
 /// The name of the key that a user of `layer` has.
@@ -407,13 +407,13 @@ async fn a_user_with_the_documented_permissions_is_enough() {
 
     let store = RedisStore::new(url).unwrap();
     let logged = QuotaPolicy::per_hour("logged", 2).with_algorithm(Algorithm::SlidingWindowLog);
-    let policies = CheckedPolicies::new([logged, QuotaPolicy::concurrent("slots", 2)]).unwrap();
+    let policies = PolicySet::new([logged, QuotaPolicy::concurrent("slots", 2)]).unwrap();
     let partition = Scope::new("permissions").partition(&PartitionKey::new("user", "alice"));
     let plan = || Plan::new(policies.clone(), partition, 1);
     let first = store.acquire(plan()).await.unwrap();
     store.acquire(plan()).await.unwrap();
-    let refused = store.acquire(plan()).await.unwrap();
-    assert_eq!(refused.outcome(), Outcome::Refused);
+    let rejected = store.acquire(plan()).await.unwrap();
+    assert_eq!(rejected.outcome(), Outcome::Rejected);
     store.settle(Settlement::unused(&first)).await.unwrap();
     assert_eq!(store.acquire(plan()).await.unwrap().outcome(), Outcome::Allowed);
     store.reset(plan()).await.unwrap();
@@ -535,7 +535,7 @@ async fn whatever_numbers_a_server_answers_a_decision_is_made_or_there_is_an_err
     ] {
         let timed = QuotaPolicy::new("policy", 100, month).with_algorithm(algorithm);
         let slots = QuotaPolicy::concurrent("slots", 9);
-        let policies = CheckedPolicies::new([timed.clone(), slots.clone()]).unwrap();
+        let policies = PolicySet::new([timed.clone(), slots.clone()]).unwrap();
         for other_width in [width + 1, width + 3] {
             let (_server, store) = with_numbers(other_width, 0).await;
             let error = store.acquire(Plan::new(policies.clone(), caller, 1)).await.unwrap_err();
@@ -549,7 +549,7 @@ async fn whatever_numbers_a_server_answers_a_decision_is_made_or_there_is_an_err
                 };
                 let _ = (decision.outcome(), decision.retry_after(), decision.delay());
                 for allowance in decision.allowances() {
-                    let _ = (allowance.remaining(), allowance.reset());
+                    let _ = (allowance.remaining(), allowance.effective_window());
                 }
                 let _ = store.settle(Settlement::new(&decision, 7)).await;
             }
@@ -595,20 +595,20 @@ async fn a_fallback_keeps_the_limit_while_redis_is_down() {
 }
 
 /// Found by a user of the `redis` example: the pool let requests wait for their whole deadline although the
-/// connection had been refused at once.
+/// connection had been rejected at once.
 #[tokio::test]
-async fn a_refused_connection_is_told_at_once_and_with_its_reason() {
+async fn a_rejected_connection_is_told_at_once_and_with_its_reason() {
     let server = RedisServer::start();
     server.kill();
     let store = RedisStore::builder(server.url())
         .connection_timeout(HANG * 2)
         .build()
         .unwrap();
-    let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 5)]).unwrap();
+    let policies = PolicySet::new([QuotaPolicy::per_day("daily", 5)]).unwrap();
     for _ in 0..3 {
         let plan = Plan::new(
             policies.clone(),
-            Scope::new("refused").partition(&PartitionKey::new("user", "x")),
+            Scope::new("rejected").partition(&PartitionKey::new("user", "x")),
             1,
         );
         let error = timeout(HANG, store.acquire(plan))
@@ -616,14 +616,14 @@ async fn a_refused_connection_is_told_at_once_and_with_its_reason() {
             .expect("it does not wait")
             .unwrap_err();
         assert_eq!(error.kind(), StoreErrorKind::Unreachable);
-        assert!(error.to_string().contains("refused"), "{error}");
+        assert!(error.to_string().contains("rejected"), "{error}");
     }
 }
 
 /// The errors of a store say what is the matter.
 #[tokio::test]
 async fn errors_are_told_apart() {
-    let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 5)]).unwrap();
+    let policies = PolicySet::new([QuotaPolicy::per_day("daily", 5)]).unwrap();
     let plan = || {
         Plan::new(
             policies.clone(),
@@ -636,7 +636,7 @@ async fn errors_are_told_apart() {
         kind_of(&impostor(b"-LOADING wait\r\n").await).await,
         StoreErrorKind::Unavailable
     );
-    assert_eq!(kind_of(&impostor(b"-ERR no\r\n").await).await, StoreErrorKind::Rejected);
+    assert_eq!(kind_of(&impostor(b"-ERR no\r\n").await).await, StoreErrorKind::Failed);
     assert_eq!(kind_of(&impostor(b"+OK\r\n").await).await, StoreErrorKind::Unreachable);
     let server = RedisServer::start();
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);

@@ -9,7 +9,7 @@ use std::{ops::Range, slice, time::Duration};
 
 use futures_util::FutureExt;
 use tower_quota::{
-    Algorithm, CheckedPolicies, Content, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
+    Algorithm, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
     Scope, Store,
     clock::{Clock, Timestamp},
 };
@@ -33,9 +33,9 @@ struct Scene {
     flooded: MemoryStore,
     /// Has seen the callers only.
     spared: MemoryStore,
-    callers: CheckedPolicies,
+    callers: PolicySet,
     caller_cost: u64,
-    flood: CheckedPolicies,
+    flood: PolicySet,
     flood_cost: u64,
     flood_bytes: u64,
     requests_per_key: u32,
@@ -49,9 +49,9 @@ impl Scene {
             flooded: flooded.build().unwrap(),
             spared: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
             clock,
-            callers: CheckedPolicies::new(callers.iter().cloned()).unwrap(),
+            callers: PolicySet::new(callers.iter().cloned()).unwrap(),
             caller_cost: 1,
-            flood: CheckedPolicies::new(flood.iter().cloned()).unwrap(),
+            flood: PolicySet::new(flood.iter().cloned()).unwrap(),
             flood_cost: 1,
             flood_bytes: 0,
             requests_per_key: 1,
@@ -72,7 +72,7 @@ impl Scene {
     fn exhaust(&self, caller: u32) {
         for _ in 0..1_000 {
             let [decision, _] = self.ask(caller);
-            if decision.outcome() == Outcome::Refused {
+            if decision.outcome() == Outcome::Rejected {
                 let longest = decision
                     .allowances()
                     .max_by_key(|allowance| allowance.policy().window());
@@ -201,7 +201,7 @@ fn a_flood_of_requests_that_cost_a_whole_quota_forgets_no_caller_who_was_rejecte
         flood_cost: 10,
         ..Scene::of(&[ten_a_day(Algorithm::SlidingWindowLog)])
     });
-    let bytes = QuotaPolicy::per_day("bytes", 1_000_000).with_content_bytes(Content::Request);
+    let bytes = QuotaPolicy::per_day("bytes", 1_000_000).with_content_bytes(Direction::Request);
     Scene::assert_that_nobody_is_forgotten(|| Scene {
         flood_bytes: 1_000_000,
         ..Scene::new(&[ten_a_day(Algorithm::TokenBucket)], slice::from_ref(&bytes))

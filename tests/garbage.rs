@@ -13,8 +13,8 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Settlement,
-    Store, StoreError, StoreErrorKind,
+    Algorithm, Decision, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store,
+    StoreError, StoreErrorKind,
     clock::{Clock, Timestamp},
 };
 
@@ -164,7 +164,7 @@ struct Bench {
     runtime: tokio::runtime::Runtime,
     clock: Clock,
     store: RedisStore,
-    policies: CheckedPolicies,
+    policies: PolicySet,
 }
 
 impl Bench {
@@ -184,7 +184,7 @@ impl Bench {
                 .build()
                 .unwrap(),
             clock,
-            policies: CheckedPolicies::new(policies).unwrap(),
+            policies: PolicySet::new(policies).unwrap(),
         }
     }
 
@@ -226,7 +226,7 @@ impl Bench {
             Ok(decision) => settle(Settlement::unused(decision)),
             Err(_) => Ok(()),
         };
-        let other = CheckedPolicies::new([QuotaPolicy::per_day("another", 9)]).unwrap();
+        let other = PolicySet::new([QuotaPolicy::per_day("another", 9)]).unwrap();
         let alice = self.plan(1).partition();
         let others = self
             .runtime
@@ -234,7 +234,7 @@ impl Bench {
             .map(drop);
         let results = [peeked, late, acquired.map(drop), settled, others];
         for error in results.iter().filter_map(|result| result.as_ref().err()) {
-            assert_eq!(error.kind(), StoreErrorKind::Rejected, "{error}");
+            assert_eq!(error.kind(), StoreErrorKind::Failed, "{error}");
         }
         results.iter().all(Result::is_ok)
     }

@@ -90,7 +90,7 @@ async fn instance(url: &str) {
     for outcome in join_all(requests).await {
         match outcome.unwrap() {
             Outcome::Allowed => admitted += 1,
-            outcome => assert_eq!(outcome, Outcome::Refused),
+            outcome => assert_eq!(outcome, Outcome::Rejected),
         }
     }
     println!("{admitted}");

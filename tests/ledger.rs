@@ -18,8 +18,8 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
-    RedisStore, Scope, Settlement, Store,
+    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore,
+    Scope, Settlement, Store,
     clock::{Clock, Timestamp},
 };
 
@@ -57,7 +57,7 @@ impl Caller {
     }
 
     fn plan(&self, policies: impl IntoIterator<Item = QuotaPolicy>, cost: u64) -> Plan {
-        Plan::new(CheckedPolicies::new(policies).unwrap(), self.partition, cost)
+        Plan::new(PolicySet::new(policies).unwrap(), self.partition, cost)
     }
 
     async fn acquire(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
@@ -150,7 +150,7 @@ fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
                     caller.step((pause * SECOND) as i64);
                 }
                 let decision = decision.unwrap();
-                // What is refused of the larger charge, or after it, is no case of a refund.
+                // What is rejected of the larger charge, or after it, is no case of a refund.
                 if decision.outcome() != Outcome::Allowed
                     || asked.acquire(&policy, later).await.outcome() != Outcome::Allowed
                 {
@@ -221,14 +221,14 @@ fn a_sliding_window_counter_is_exact_to_the_unit_and_the_microsecond_however_lar
             let left = (quota * window - used * (window - passed)) / window;
             assert_eq!(u128::from(caller.left(&policy).await), left, "{:?}", caller.store);
             let rejected = caller.acquire(&policy, left as u64 + 1).await;
-            assert_eq!(rejected.outcome(), Outcome::Refused, "{:?}", caller.store);
+            assert_eq!(rejected.outcome(), Outcome::Rejected, "{:?}", caller.store);
             let Some(wait) = rejected.retry_after() else {
                 caller.allowed(&policy, left as u64).await;
                 continue;
             };
             caller.step(wait.as_micros() as i64 - 1);
             let rejected = caller.acquire(&policy, left as u64 + 1).await;
-            assert_eq!(rejected.outcome(), Outcome::Refused, "{:?}", caller.store);
+            assert_eq!(rejected.outcome(), Outcome::Rejected, "{:?}", caller.store);
             caller.step(1);
             caller.allowed(&policy, left as u64 + 1).await;
         }
@@ -342,15 +342,23 @@ async fn a_step_of_the_clock_back_by_a_few_seconds_gives_no_quota_and_the_wait_i
             let wait = caller.acquire(policy, 1).await.retry_after().unwrap();
             caller.step(-back);
             let rejected = caller.acquire(policy, 1).await;
-            assert_eq!(rejected.outcome(), Outcome::Refused, "{context}");
+            assert_eq!(rejected.outcome(), Outcome::Rejected, "{context}");
             let longer = wait + Duration::from_micros(back as u64);
             assert_eq!(rejected.retry_after(), Some(longer), "{context}");
-            assert_eq!(rejected.violated().next().unwrap().reset(), Some(longer), "{context}");
+            assert_eq!(
+                rejected.violated().next().unwrap().effective_window(),
+                Some(longer),
+                "{context}"
+            );
             caller.step(back);
             assert_eq!(caller.acquire(policy, 1).await.retry_after(), Some(wait), "{context}");
             caller.step(-back);
             caller.step(longer.as_micros() as i64 - 1);
-            assert_eq!(caller.acquire(policy, 1).await.outcome(), Outcome::Refused, "{context}");
+            assert_eq!(
+                caller.acquire(policy, 1).await.outcome(),
+                Outcome::Rejected,
+                "{context}"
+            );
             caller.step(1);
             caller.allowed(policy, 1).await;
         }
@@ -396,7 +404,7 @@ async fn what_was_written_by_a_clock_that_stood_later_than_a_few_seconds_belongs
             while caller.acquire(&policy, 1).await.outcome() == Outcome::Allowed {}
             caller.step(-back);
             let rejected = caller.acquire(&policy, 1).await;
-            assert_eq!(rejected.outcome(), Outcome::Refused, "{context}");
+            assert_eq!(rejected.outcome(), Outcome::Rejected, "{context}");
             assert!(rejected.retry_after() <= Some(Duration::from_secs(120)), "{context}");
         }
     }
@@ -431,7 +439,7 @@ fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
                 caller.step(wait.as_micros() as i64 - 1);
                 assert_eq!(
                     caller.acquire(&policy, cost).await.outcome(),
-                    Outcome::Refused,
+                    Outcome::Rejected,
                     "{:?}",
                     caller.store
                 );

@@ -104,7 +104,7 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
         (&["--skew", "NaN"], "--skew NaN is outside 0..=10"),
         (
             &["--mode", "fast"],
-            "--mode fast is none of normal, refusal, outage, hot-key, find, callers",
+            "--mode fast is none of normal, rejection, outage, hot-key, find, callers",
         ),
         (
             &["--mode", "outage", "--seconds", "6"],
@@ -125,7 +125,7 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
     // Port 1 is nobody's.
     let (code, _, errors) = finish(start(&["--seconds", "1"], Some("redis://127.0.0.1:1/")));
     assert_eq!(code, Some(1), "{errors}");
-    assert!(errors.contains("Connection refused"), "{errors}");
+    assert!(errors.contains("Connection rejected"), "{errors}");
     println!("test what_is_not_understood_prints_the_usage_and_exits_with_2 ... ok");
 }
 
@@ -136,18 +136,18 @@ fn every_mode_reports_what_it_is_for() {
     let outage = with(&["--mode", "outage", "--seconds", "7"]);
     let given = load::support::RedisServer::start();
     let normal = start(&small, Some(&given.url()));
-    let (refusal, hot_key) = (with(&["--mode", "refusal"]), with(&["--mode", "hot-key"]));
+    let (rejection, hot_key) = (with(&["--mode", "rejection"]), with(&["--mode", "hot-key"]));
 
     check_normal(&report(normal));
     assert_eq!(given.command(&["DBSIZE"]), "0", "what the test has left is removed");
 
-    let refusal = report(refusal);
-    assert!(count(&refusal, "refused") > 0, "{refusal}");
-    assert!(has_line(&refusal, "what refusals cost"), "{refusal}");
+    let rejection = report(rejection);
+    assert!(count(&rejection, "rejected") > 0, "{rejection}");
+    assert!(has_line(&rejection, "what rejections cost"), "{rejection}");
 
     let hot_key = report(hot_key);
     // The warm-up takes them, and a minute gives few back.
-    assert!(count(&hot_key, "allowed") < count(&hot_key, "refused"), "{hot_key}");
+    assert!(count(&hot_key, "allowed") < count(&hot_key, "rejected"), "{hot_key}");
     assert!(has_line(&hot_key, "local denials "), "{hot_key}");
 
     check_outage(&report(outage));
@@ -168,7 +168,7 @@ fn check_normal(report: &str) {
     let due = count(report, "due");
     assert!(due > 0 && count(report, "answered in time") <= due, "{report}");
     assert_eq!(count(report, "allowed") + count(report, "failed open"), due, "{report}");
-    assert_eq!(count(report, "refused"), 0, "{report}");
+    assert_eq!(count(report, "rejected"), 0, "{report}");
     // One more has opened the connections.
     assert_eq!(count(report, "live keys"), 11, "{report}");
     for line in [
@@ -233,7 +233,7 @@ fn the_server_that_it_started_ends_with_it() {
 fn report(child: Child) -> String {
     let (code, output, errors) = finish(child);
     assert_eq!(code, Some(0), "{output}{errors}");
-    for part in ["/s  p99 ", " ms  refused ", "  failed open "] {
+    for part in ["/s  p99 ", " ms  rejected ", "  failed open "] {
         assert!(errors.contains(part), "no progress was shown: {errors}");
     }
     output

@@ -17,8 +17,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use tower_quota::{
-    Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope,
-    Store,
+    Algorithm, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store,
     clock::{Clock, Timestamp},
 };
 
@@ -69,7 +68,7 @@ impl Bench {
 
     /// A caller comes at these moments. What passes passes when it leaves.
     async fn passed(&self, store: &dyn Store, policy: &QuotaPolicy, arrivals: &[Arrival]) -> Passed {
-        let policies = CheckedPolicies::new([policy.clone()]).unwrap();
+        let policies = PolicySet::new([policy.clone()]).unwrap();
         let caller = somebody();
         let window = policy.window().unwrap().as_micros() as u64;
         self.clock.set(Timestamp::from_micros(START));
@@ -270,7 +269,7 @@ fn a_sliding_window_log_lets_its_quota_pass() {
 }
 
 #[test]
-fn a_leaky_bucket_that_refuses_lets_its_quota_pass_one_by_one() {
+fn a_leaky_bucket_that_rejects_lets_its_quota_pass_one_by_one() {
     prove(of(Algorithm::LeakyBucketMeter), |policy, _| policy.quota());
     let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::LeakyBucketMeter);
     reach(policy, &greedy(40), 10);

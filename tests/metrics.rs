@@ -28,9 +28,9 @@ use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, CheckedPolicies, Content, FailureMode, MemoryStore, NoKey, PartitionKey, Plan,
-    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreError,
-    StoreErrorKind, StoreFuture, Tiers,
+    AcquireFuture, Algorithm, Direction, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreError, StoreErrorKind,
+    StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key,
 };
@@ -127,7 +127,7 @@ async fn the_page_of_the_example_shows_what_was_decided() {
         3.0
     );
     assert_eq!(
-        value(&page, &format!(r#"{decisions}policy="burst",outcome="refused"}}"#)),
+        value(&page, &format!(r#"{decisions}policy="burst",outcome="rejected"}}"#)),
         2.0
     );
     assert_eq!(value(&page, r#"tower_quota_store_seconds_count{scope="items"}"#), 5.0);
@@ -147,7 +147,7 @@ async fn the_page_of_the_example_shows_what_was_decided() {
 }
 
 #[tokio::test]
-async fn what_a_shadow_would_refuse_is_counted_by_its_policy() {
+async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let layer = builder(MemoryStore::new())
@@ -158,7 +158,7 @@ async fn what_a_shadow_would_refuse_is_counted_by_its_policy() {
     for _ in 0..4 {
         send(&layer, request("alice")).await;
     }
-    let series = r#"tower_quota_shadow_refusals_total{scope="test",tier="",policy="planned"}"#;
+    let series = r#"tower_quota_shadow_rejections_total{scope="test",tier="",policy="planned"}"#;
     assert_eq!(value(&page.render(), series), 3.0);
 }
 
@@ -233,7 +233,7 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
         .unlimited("admin");
     let layer = builder(MemoryStore::new())
         .tiers(tiers)
-        .no_key(NoKey::Refuse)
+        .no_key(NoKey::Reject)
         .build()
         .unwrap();
     let of_tier = |tier: &str, user: &str| {
@@ -254,10 +254,10 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
         // Carol's tier is not known, so she is of the first one.
         r#"tier="free",policy="",outcome="allowed"} 3"#,
         r#"tier="free",policy="",outcome="unattributed"} 1"#,
-        // Both refuse, and the day does so for longer.
-        r#"tier="free",policy="day",outcome="refused"} 1"#,
+        // Both reject, and the day does so for longer.
+        r#"tier="free",policy="day",outcome="rejected"} 1"#,
         r#"tier="premium",policy="",outcome="allowed"} 1"#,
-        r#"tier="premium",policy="minute",outcome="refused"} 2"#,
+        r#"tier="premium",policy="minute",outcome="rejected"} 2"#,
     ];
     assert_eq!(decisions(&page), expected);
     assert_eq!(value(&page, r#"tower_quota_unknown_tier_total{scope="test"}"#), 1.0);
@@ -279,7 +279,7 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
         .policy(policy.clone())
         .build()
         .unwrap();
-    let closed = builder(Failing(Some(StoreErrorKind::Rejected)))
+    let closed = builder(Failing(Some(StoreErrorKind::Failed)))
         .failure_mode(FailureMode::Closed)
         .policy(policy)
         .build()
@@ -379,7 +379,7 @@ impl Store for Slow {
 }
 
 #[tokio::test]
-async fn refusals_from_memory_are_counted_apart_and_among_the_decisions() {
+async fn rejections_from_memory_are_counted_apart_and_among_the_decisions() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let layer = builder(Slow(MemoryStore::new()))
@@ -395,7 +395,7 @@ async fn refusals_from_memory_are_counted_apart_and_among_the_decisions() {
     assert_eq!(hits(), 3.0);
     let expected = [
         r#"tier="",policy="",outcome="allowed"} 1"#,
-        r#"tier="",policy="day",outcome="refused"} 3"#,
+        r#"tier="",policy="day",outcome="rejected"} 3"#,
     ];
     assert_eq!(decisions(&page.render()), expected);
     assert_eq!(
@@ -419,7 +419,7 @@ async fn slots_are_held_until_the_response_has_ended() {
     let second = service.clone().oneshot(request("alice")).await.unwrap();
     assert_eq!(held(), 2.0);
     assert_eq!(service.oneshot(request("alice")).await.unwrap().status(), 429);
-    assert_eq!(held(), 2.0, "a refused request holds nothing");
+    assert_eq!(held(), 2.0, "a rejected request holds nothing");
     first.into_body().collect().await.unwrap();
     assert_eq!(held(), 1.0);
     drop(second);
@@ -451,7 +451,7 @@ async fn mistakes_of_the_configuration_are_counted_beside_their_warning() {
     let layer = builder(MemoryStore::new())
         .cost(7)
         .policy(QuotaPolicy::per_day("day", 5))
-        .policy(QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Content::Request))
+        .policy(QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Direction::Request))
         .build()
         .unwrap();
     for _ in 0..3 {
@@ -591,7 +591,7 @@ async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
 fn charges_that_are_not_settled_are_counted() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let policies = CheckedPolicies::new([QuotaPolicy::per_day("day", 9)]).unwrap();
+    let policies = PolicySet::new([QuotaPolicy::per_day("day", 9)]).unwrap();
     let alice = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
     let decision = MemoryStore::new().acquire(Plan::new(policies, alice, 1)).now_or_never();
     let settlement = Settlement::new(&decision.unwrap().unwrap(), 0);
@@ -669,13 +669,13 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     assert_eq!(names(&rows(true)), counted);
     let alerts = names(&rows(false));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
-    // Whoever hears an alert has to have a line for it. What a shadow would refuse alarms nobody, nor where a refusal
+    // Whoever hears an alert has to have a line for it. What a shadow would reject alarms nobody, nor where a rejection
     // comes from.
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",
         "tower_quota_denial_cache_hits_total",
-        "tower_quota_shadow_refusals_total",
+        "tower_quota_shadow_rejections_total",
     ];
     assert_eq!(silent, expected);
 }

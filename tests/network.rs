@@ -24,7 +24,7 @@ use std::{
 use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 use tower_quota::{
-    CheckedPolicies, Decision, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RedisStore, Scope, Settlement,
+    Decision, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Scope, Settlement,
     Store, StoreError, StoreErrorKind, key,
 };
 
@@ -40,7 +40,7 @@ const NOW: f64 = 1_700_000_000_000_000.0;
 const UNUSED: [f64; 4] = [NOW, 0.0, 1.0, 0.0];
 
 fn plan(quota: u64, user: &str) -> Plan {
-    let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", quota)]).unwrap();
+    let policies = PolicySet::new([QuotaPolicy::per_day("daily", quota)]).unwrap();
     Plan::new(
         policies,
         Scope::new("network").partition(&PartitionKey::new("user", user)),
@@ -152,12 +152,12 @@ async fn connections_that_are_reset_between_requests_lose_none() {
 }
 
 #[tokio::test]
-async fn while_a_server_refuses_connections_they_are_tried_a_few_times_a_second_and_then_opened_without_a_request() {
+async fn while_a_server_rejects_connections_they_are_tried_a_few_times_a_second_and_then_opened_without_a_request() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;
     let store = RedisStore::new(proxy.url()).unwrap();
     acquire(&store, 100, "first").await.unwrap();
-    proxy.set_mode(Mode::Refuse);
+    proxy.set_mode(Mode::Reject);
     proxy.cut().await;
     let before = proxy.connections();
     sleep(Duration::from_millis(1_500)).await;
@@ -339,7 +339,7 @@ async fn a_process_that_is_late_reads_what_has_arrived_before_it_calls_a_decisio
             .unwrap()
     };
     let alone = layer("alone", QuotaPolicy::per_day("daily", 1_000));
-    let blocks = layer("blocks", QuotaPolicy::per_day("daily", 1_000).with_unit_block(10));
+    let blocks = layer("blocks", QuotaPolicy::per_day("daily", 1_000).with_prefetch(10));
     assert_eq!(outcome(&alone, "warm").await, Outcome::Allowed);
     for _ in 0..2 {
         // Some in calls of their own, the others in calls that they share.

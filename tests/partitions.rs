@@ -18,8 +18,8 @@ use proptest::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
-    RateLimitBody, RateLimitLayer, RedisStore, Scope, Store,
+    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
+    RateLimitLayer, RedisStore, Scope, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -31,7 +31,7 @@ use support::RedisServer;
 struct Bench {
     clock: Clock,
     stores: [Arc<dyn Store>; 2],
-    policies: [CheckedPolicies; 4],
+    policies: [PolicySet; 4],
     /// The kind whose partitions each kind has.
     owners: [u8; 4],
 }
@@ -51,7 +51,7 @@ impl Bench {
             .build()
             .unwrap();
         let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let of = |policies: Vec<QuotaPolicy>| CheckedPolicies::new(policies).unwrap();
+        let of = |policies: Vec<QuotaPolicy>| PolicySet::new(policies).unwrap();
         let (log, window) = (Algorithm::SlidingWindowLog, Algorithm::FixedWindow);
         Self {
             clock,
@@ -118,7 +118,7 @@ async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> O
         assert_eq!(left(&memory), left(&redis));
         assert_eq!(memory.outcome(), redis.outcome());
         before.extend(left(&memory));
-        is_overdrawn |= memory.outcome() == Outcome::Refused;
+        is_overdrawn |= memory.outcome() == Outcome::Rejected;
     }
     let decisions = acquire(bench, &bench.plan(run, parts, cost)).await;
     assert_eq!(left(&decisions[0]), left(&decisions[1]));
@@ -251,7 +251,7 @@ async fn policies_that_a_plan_names_twice_for_one_partition_are_charged_once() {
 #[tokio::test]
 async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from_being_charged() {
     let bench = Bench::new();
-    let of = |policies: &[QuotaPolicy]| CheckedPolicies::new(policies.iter().cloned()).unwrap();
+    let of = |policies: &[QuotaPolicy]| PolicySet::new(policies.iter().cloned()).unwrap();
     let (second, hour) = (QuotaPolicy::per_second("second", 3), QuotaPolicy::per_hour("hour", 9));
     let alice = bench.partition(u64::MAX - 20, 0, 0);
     let plan = Plan::new(of(std::slice::from_ref(&second)), alice, 1).and(of(&[hour, second]), alice);
@@ -264,7 +264,7 @@ async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from
                 (Outcome::Allowed, vec![left_then, left_then + 6])
             );
         }
-        assert_eq!(store.acquire(plan.clone()).await.unwrap().outcome(), Outcome::Refused);
+        assert_eq!(store.acquire(plan.clone()).await.unwrap().outcome(), Outcome::Rejected);
     }
 }
 

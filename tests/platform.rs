@@ -245,14 +245,14 @@ async fn users_have_the_limits_of_their_tier_and_share_that_of_their_address() {
         let answer = platform.get("/", "first").await;
         assert_eq!(answer.left(), left(&[("day", day), ("address", day + 2)]));
     }
-    let refused = platform.get("/", "first").await;
-    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    let rejected = platform.get("/", "first").await;
+    assert_eq!(rejected.status, StatusCode::TOO_MANY_REQUESTS);
     assert!(
-        refused.body.contains(r#""violated-policies":["day"]"#),
+        rejected.body.contains(r#""violated-policies":["day"]"#),
         "{}",
-        refused.body
+        rejected.body
     );
-    assert!(refused.headers.contains_key("retry-after"));
+    assert!(rejected.headers.contains_key("retry-after"));
 
     for address in [1, 0] {
         assert_eq!(
@@ -260,11 +260,11 @@ async fn users_have_the_limits_of_their_tier_and_share_that_of_their_address() {
             ("address".to_owned(), address)
         );
     }
-    let refused = platform.get("/", "third").await;
+    let rejected = platform.get("/", "third").await;
     assert!(
-        refused.body.contains(r#""violated-policies":["address"]"#),
+        rejected.body.contains(r#""violated-policies":["address"]"#),
         "{}",
-        refused.body
+        rejected.body
     );
 
     assert_eq!(
@@ -562,7 +562,7 @@ async fn the_page_for_prometheus_has_the_decisions() {
     let page = platform.page().await;
     for line in [
         r#"tier="free",policy="",outcome="allowed"} 3"#,
-        r#"tier="free",policy="day",outcome="refused"} 2"#,
+        r#"tier="free",policy="day",outcome="rejected"} 2"#,
         r#"tier="admin",policy="",outcome="unlimited"} 1"#,
         r#"tier="free",policy="",outcome="unlimited"} 1"#,
     ] {

@@ -121,7 +121,7 @@ async fn clients_see_the_limits_of_both_sides_in_one_list() {
     assert_eq!(names, [Some("upstream"), Some("proxy")]);
 }
 
-/// G6: what the upstream says it will refuse is for the upstream to refuse.
+/// G6: what the upstream says it will reject is for the upstream to reject.
 #[tokio::test]
 async fn only_the_limits_of_the_proxy_keep_a_request_from_the_upstream() {
     let exhausted = || async { AppendHeaders([("ratelimit", r#""upstream";r=0;t=900"#)]) };

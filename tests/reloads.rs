@@ -1,4 +1,4 @@
-//! Rules that are replaced every 50 ms under load: nobody is refused whom both the old and the new rules let pass, and
+//! Rules that are replaced every 50 ms under load: nobody is rejected whom both the old and the new rules let pass, and
 //! what was used stays counted, also while other instances keep the old rules.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
@@ -26,8 +26,8 @@ use std::{
 
 use tokio::{task::JoinSet, time::sleep};
 use tower_quota::{
-    Access, AccessList, Algorithm, CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy,
-    RateLimitLayer, RedisStore, Rules, RulesHandle, Scope, Store, Tiers,
+    Access, AccessList, Algorithm, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RedisStore, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key,
 };
@@ -62,7 +62,7 @@ mod greedy {
         100 + 2 * number + 20 * (number % 2)
     }
 
-    /// Two of them refuse; the others come and go.
+    /// Two of them reject; the others come and go.
     pub(super) fn policies(number: u64) -> Vec<QuotaPolicy> {
         let window = counted("window", quota(number), Algorithm::FixedWindow);
         let bucket = counted("bucket", quota(number) + number % 3, Algorithm::TokenBucket);
@@ -87,10 +87,10 @@ fn ample(number: u64) -> Vec<QuotaPolicy> {
 
 fn blocks(number: u64) -> Vec<QuotaPolicy> {
     let window = counted("window", 1_000_000 + number % 5, Algorithm::FixedWindow);
-    vec![window.with_unit_block(10 + number % 4)]
+    vec![window.with_prefetch(10 + number % 4)]
 }
 
-/// One process: its own store, its own memory of refusals, its own blocks.
+/// One process: its own store, its own memory of rejections, its own blocks.
 struct Instance {
     layer: RateLimitLayer,
     /// The rules that may have come into force so far, and those that have certainly.
@@ -126,10 +126,10 @@ struct Service {
     policies: PoliciesOf,
     instances: Vec<Instance>,
     begun: AtomicU64,
-    refused: AtomicU64,
+    rejected: AtomicU64,
     /// How many requests each policy has let through.
     charged: Mutex<BTreeMap<String, u64>>,
-    /// The lowest quota by which a request may have been refused under any of these rules.
+    /// The lowest quota by which a request may have been rejected under any of these rules.
     lowest: fn(RangeInclusive<u64>) -> u64,
     is_over: AtomicBool,
 }
@@ -144,21 +144,21 @@ impl Service {
             policies,
             instances: instances.into(),
             begun: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
             charged: Mutex::default(),
             lowest,
             is_over: AtomicBool::new(false),
         })
     }
 
-    /// One request. Whoever is refused has met a quota that others may have used up.
+    /// One request. Whoever is rejected has met a quota that others may have used up.
     async fn request(&self, instance: &Instance) -> bool {
         let first = instance.applied.load(SeqCst);
         self.begun.fetch_add(1, SeqCst);
         let decision = ask(&instance.layer, USER).await;
         // In this order, so that too many are taken for others that may have been charged, never too few.
-        let refused = self.refused.load(SeqCst);
-        let others = self.begun.load(SeqCst) - 1 - refused;
+        let rejected = self.rejected.load(SeqCst);
+        let others = self.begun.load(SeqCst) - 1 - rejected;
         let last = instance.announced.load(SeqCst);
         match decision.outcome() {
             Outcome::Allowed => {
@@ -168,14 +168,14 @@ impl Service {
                 }
                 true
             }
-            Outcome::Refused => {
+            Outcome::Rejected => {
                 let lowest = (self.lowest)(first..=last);
                 assert!(
                     others >= lowest,
-                    "{}: refused by rules {first} to {last}, which let {lowest} pass, after at most {others}",
+                    "{}: rejected by rules {first} to {last}, which let {lowest} pass, after at most {others}",
                     self.scope
                 );
-                self.refused.fetch_add(1, SeqCst);
+                self.rejected.fetch_add(1, SeqCst);
                 false
             }
             outcome => panic!("{outcome:?}"),
@@ -193,7 +193,11 @@ impl Service {
     /// New rules every 50 ms, which the last instance has one step later.
     async fn reload(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PAUSE);
-        let handles: Vec<_> = self.instances.iter().map(|instance| instance.layer.rules()).collect();
+        let handles: Vec<_> = self
+            .instances
+            .iter()
+            .map(|instance| instance.layer.rules_handle())
+            .collect();
         for number in 1..=RELOADS {
             ticks.tick().await;
             self.instances[1].replace(&handles[1], self.policies, number);
@@ -210,13 +214,13 @@ impl Service {
         }
         tasks.spawn(Arc::clone(self).reload());
         tasks.join_all().await;
-        self.begun.load(SeqCst) - self.refused.load(SeqCst)
+        self.begun.load(SeqCst) - self.rejected.load(SeqCst)
     }
 
     /// What Redis has counted, as a store sees it that has nothing to do with the layers.
     async fn used(&self) -> BTreeMap<String, u64> {
         let store = RedisStore::new(shared_server().url()).unwrap();
-        let policies = CheckedPolicies::new((self.policies)(RELOADS + 1)).unwrap();
+        let policies = PolicySet::new((self.policies)(RELOADS + 1)).unwrap();
         let user = Scope::new(&self.scope).partition(&PartitionKey::new("x-user-id", USER));
         let decision = store.peek(Plan::new(policies, user, 1)).await.unwrap();
         let used = decision.allowances().map(|allowance| {
@@ -230,9 +234,9 @@ impl Service {
     }
 }
 
-/// Every quota is met over and over: each refusal is remembered, and must be forgotten with the rules it belongs to.
+/// Every quota is met over and over: each rejection is remembered, and must be forgotten with the rules it belongs to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn for_30_seconds_nobody_is_refused_whom_old_and_new_rules_let_pass_and_no_counter_is_lost() {
+async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_no_counter_is_lost() {
     let lowest = |numbers: RangeInclusive<u64>| numbers.map(greedy::quota).min().unwrap();
     let never = |_: RangeInclusive<u64>| 1_000_000;
     let greedy = Service::start("greedy", greedy::policies, lowest);
@@ -240,11 +244,14 @@ async fn for_30_seconds_nobody_is_refused_whom_old_and_new_rules_let_pass_and_no
     let blocks = Service::start("blocks", self::blocks, never);
     let (allowed, passed, from_blocks) = tokio::join!(greedy.run(), ample.run(), blocks.run());
 
-    assert!(greedy.refused.load(SeqCst) > RELOADS, "quotas were met again and again");
+    assert!(
+        greedy.rejected.load(SeqCst) > RELOADS,
+        "quotas were met again and again"
+    );
     let mut allowed = allowed;
     let number = RELOADS + 1;
     let last = &greedy.instances[1];
-    last.replace(&last.layer.rules(), greedy.policies, number);
+    last.replace(&last.layer.rules_handle(), greedy.policies, number);
     while greedy.request(last).await {
         allowed += 1;
     }
@@ -285,12 +292,12 @@ struct Rehearsal {
     layers: [RateLimitLayer; 2],
     /// Since when both rules let a request pass, whenever they were asked.
     both_since: Option<Timestamp>,
-    /// How many requests have passed, were refused by both rules, and were refused by one of them.
+    /// How many requests have passed, were rejected by both rules, and were rejected by one of them.
     seen: [u64; 3],
 }
 
 impl Rehearsal {
-    /// What comes back by itself is seen so late after a refusal.
+    /// What comes back by itself is seen so late after a rejection.
     const HOLD: Duration = Duration::from_millis(40);
     const STEP: Duration = Duration::from_millis(5);
 
@@ -316,7 +323,7 @@ impl Rehearsal {
 
     async fn lets_pass(&self, number: u64) -> bool {
         let user = Scope::new("rehearsal").partition(&PartitionKey::new("x-user-id", USER));
-        let policies = CheckedPolicies::new(rates(number)).unwrap();
+        let policies = PolicySet::new(rates(number)).unwrap();
         let decision = self.store.peek(Plan::new(policies, user, 1)).await.unwrap();
         decision.allowances().all(|allowance| allowance.remaining() > 0)
     }
@@ -331,14 +338,14 @@ impl Rehearsal {
         let since = self.both_since.filter(|_| !is_allowed);
         assert!(
             since.is_none_or(|since| now < since.saturating_add(Self::HOLD)),
-            "rules {number} and those before let it pass since {since:?}, and it was refused at {now:?}"
+            "rules {number} and those before let it pass since {since:?}, and it was rejected at {now:?}"
         );
         self.seen[if is_allowed { 0 } else { 1 + usize::from(old || new) }] += 1;
     }
 
     /// 50 ms.
     async fn turn(&mut self, number: u64) {
-        self.layers[1].rules().replace(rules(rates(number))).unwrap();
+        self.layers[1].rules_handle().replace(rules(rates(number))).unwrap();
         for step in 0..10 {
             for _ in 0..1 + (number + step) % 3 {
                 self.request(number).await;
@@ -352,7 +359,7 @@ impl Rehearsal {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_30_seconds_of_virtual_time_no_request_is_refused_that_old_and_new_rules_let_pass() {
+async fn in_30_seconds_of_virtual_time_no_request_is_rejected_that_old_and_new_rules_let_pass() {
     let mut rehearsal = Rehearsal::new();
     for number in 1..=RELOADS {
         rehearsal.turn(number).await;
@@ -360,9 +367,9 @@ async fn in_30_seconds_of_virtual_time_no_request_is_refused_that_old_and_new_ru
     assert!(rehearsal.seen.iter().all(|seen| *seen > 100), "{:?}", rehearsal.seen);
 }
 
-/// A refusal is remembered, but only for the rules and the caller that it was about.
+/// A rejection is remembered, but only for the rules and the caller that it was about.
 #[tokio::test(start_paused = true)]
-async fn what_administrators_do_takes_effect_at_once_although_refusals_are_remembered() {
+async fn what_administrators_do_takes_effect_at_once_although_rejections_are_remembered() {
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let hour = |quota| rules([QuotaPolicy::per_hour("hour", quota)]);
@@ -374,14 +381,15 @@ async fn what_administrators_do_takes_effect_at_once_although_refusals_are_remem
         .access_list(access.clone())
         .clock(clock.clone());
     let layer = layer.build().unwrap();
-    let (admin, handle, alice) = (layer.admin(), layer.rules(), PartitionKey::new("x-user-id", USER));
+    let (admin, handle) = (layer.admin(), layer.rules_handle());
+    let alice = PartitionKey::new("x-user-id", USER);
     // As many as are said pass, and the next two do not, the second of them without a question.
     let assert_passes = async |count: usize| {
         for _ in 0..count {
             assert_eq!(outcome(&layer, USER).await, Outcome::Allowed);
         }
         for _ in 0..2 {
-            assert_eq!(outcome(&layer, USER).await, Outcome::Refused);
+            assert_eq!(outcome(&layer, USER).await, Outcome::Rejected);
         }
     };
     assert_passes(2).await;
@@ -391,7 +399,7 @@ async fn what_administrators_do_takes_effect_at_once_although_refusals_are_remem
     assert_passes(2).await;
     admin.reset(&alice).await.unwrap();
     assert_passes(5).await;
-    handle.try_on(100, hour(7)).unwrap();
+    handle.roll_out(100, hour(7)).unwrap();
     assert_passes(4).await;
     admin.reset(&alice).await.unwrap();
     assert_passes(9).await;
@@ -429,12 +437,15 @@ async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried()
         .unwrap();
     let user = Scope::new("resets").partition(&PartitionKey::new("x-user-id", USER));
     let left = async |name| {
-        let plan = Plan::new(CheckedPolicies::new([log(name)]).unwrap(), user, 1);
+        let plan = Plan::new(PolicySet::new([log(name)]).unwrap(), user, 1);
         let decision = store.peek(plan).await.unwrap();
         decision.allowances().next().unwrap().remaining()
     };
     ask(&layer, USER).await;
-    layer.rules().try_on(100, of(["other log", "tried log"])).unwrap();
+    layer
+        .rules_handle()
+        .roll_out(100, of(["other log", "tried log"]))
+        .unwrap();
     ask(&layer, USER).await;
     assert_eq!((left("premium log").await, left("tried log").await), (49, 49));
     layer

@@ -96,7 +96,7 @@ async fn three_windows_are_held_at_once_and_shown_in_one_list() {
     assert_eq!(third.field("retry-after"), "1");
     assert_eq!(third.json()["violated-policies"], json!(["second"]));
 
-    // The refusal has taken nothing, neither of the minute nor of the day.
+    // The rejection has taken nothing, neither of the minute nor of the day.
     clock.advance(Duration::from_secs(1));
     let fourth = send(&layer, request_of("alice")).await;
     assert_eq!(
@@ -111,7 +111,7 @@ async fn three_windows_are_held_at_once_and_shown_in_one_list() {
 
 /// C1, C2, C3, C4, C5, C9, C10, L3
 #[tokio::test]
-async fn a_refusal_is_a_problem_with_all_violated_policies_and_no_others() {
+async fn a_rejection_is_a_problem_with_all_violated_policies_and_no_others() {
     let (_, store) = manual_store();
     let layer = builder(store)
         .policy(QuotaPolicy::per_minute(r#"with "quotes""#, 1))
@@ -120,11 +120,11 @@ async fn a_refusal_is_a_problem_with_all_violated_policies_and_no_others() {
         .build()
         .unwrap();
     send(&layer, request_of("alice")).await;
-    let refused = send(&layer, request_of("alice")).await;
-    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(refused.field("content-type"), "application/problem+json");
+    let rejected = send(&layer, request_of("alice")).await;
+    assert_eq!(rejected.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(rejected.field("content-type"), "application/problem+json");
     assert_eq!(
-        refused.json(),
+        rejected.json(),
         json!({
             "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
             "title": "Request cannot be satisfied as assigned quota has been exceeded",
@@ -133,8 +133,8 @@ async fn a_refusal_is_a_problem_with_all_violated_policies_and_no_others() {
         })
     );
     // The longest wait of the two.
-    assert_eq!(refused.field("retry-after"), "86400");
-    assert_eq!(refused.decision.retry_after(), Some(Duration::from_secs(86_400)));
+    assert_eq!(rejected.field("retry-after"), "86400");
+    assert_eq!(rejected.decision.retry_after(), Some(Duration::from_secs(86_400)));
 }
 
 /// A21
@@ -253,7 +253,7 @@ impl Store for NoStore {
 
 /// C4, C5, C6, C9
 #[tokio::test]
-async fn a_refusal_without_a_decision_is_a_problem_of_reduced_capacity() {
+async fn a_rejection_without_a_decision_is_a_problem_of_reduced_capacity() {
     let layer = RateLimitLayer::builder(NoStore)
         .scope("responses")
         .key(key::header("x-user-id"))
@@ -261,11 +261,11 @@ async fn a_refusal_without_a_decision_is_a_problem_of_reduced_capacity() {
         .failure_mode(FailureMode::Closed)
         .build()
         .unwrap();
-    let refused = send(&layer, request_of("alice")).await;
-    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(refused.field("content-type"), "application/problem+json");
+    let rejected = send(&layer, request_of("alice")).await;
+    assert_eq!(rejected.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(rejected.field("content-type"), "application/problem+json");
     assert_eq!(
-        refused.json(),
+        rejected.json(),
         json!({
             "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
             "title": "Request cannot be satisfied due to temporary server capacity constraints",
@@ -273,7 +273,7 @@ async fn a_refusal_without_a_decision_is_a_problem_of_reduced_capacity() {
             "violated-policies": [],
         })
     );
-    assert_eq!(refused.field("retry-after"), "1");
+    assert_eq!(rejected.field("retry-after"), "1");
 }
 
 /// C11, C12
@@ -295,15 +295,15 @@ async fn a_custom_response_keeps_the_fields_and_the_wait() {
         .build()
         .unwrap();
     send(&layer, request_of("alice")).await;
-    let refused = send(&layer, request_of("alice")).await;
+    let rejected = send(&layer, request_of("alice")).await;
     assert_eq!(
-        (refused.status, refused.body.as_ref()),
+        (rejected.status, rejected.body.as_ref()),
         (StatusCode::FORBIDDEN, b"go away".as_slice())
     );
-    assert_eq!(refused.field("ratelimit"), r#""minute";r=0;t=60"#);
-    assert_eq!(refused.field("ratelimit-policy"), r#""minute";q=1;w=60"#);
-    assert_eq!(refused.field("retry-after"), "60");
-    assert_eq!(refused.decision.outcome(), Outcome::Refused);
+    assert_eq!(rejected.field("ratelimit"), r#""minute";r=0;t=60"#);
+    assert_eq!(rejected.field("ratelimit-policy"), r#""minute";q=1;w=60"#);
+    assert_eq!(rejected.field("retry-after"), "60");
+    assert_eq!(rejected.decision.outcome(), Outcome::Rejected);
 }
 
 /// G8: an application may send a client away for longer than its quota would, in seconds or until a date.
@@ -360,7 +360,7 @@ async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {
 }
 
 #[tokio::test]
-async fn a_refusal_of_a_layer_inside_another_stays_the_decision_of_the_response() {
+async fn a_rejection_of_a_layer_inside_another_stays_the_decision_of_the_response() {
     let (_, store) = manual_store();
     let layer = |scope: &str, quota| {
         let builder = RateLimitLayer::builder(store.clone())
@@ -374,7 +374,7 @@ async fn a_refusal_of_a_layer_inside_another_stays_the_decision_of_the_response(
     let (inner, outer) = (layer("inner", 1), layer("outer", 9));
     let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let service = outer.layer(inner.layer(handler));
-    for expected in [Outcome::Allowed, Outcome::Refused] {
+    for expected in [Outcome::Allowed, Outcome::Rejected] {
         let response = service.clone().oneshot(request_of("alice")).await.unwrap();
         assert_eq!(response.extensions().get::<Decision>().unwrap().outcome(), expected);
     }
@@ -423,7 +423,7 @@ async fn tiers_have_limits_of_their_own_and_an_unlimited_one_has_none() {
 }
 
 #[tokio::test]
-async fn requests_without_a_key_share_one_partition_pass_or_are_refused_as_it_is_set() {
+async fn requests_without_a_key_share_one_partition_pass_or_are_rejected_as_it_is_set() {
     let layer = |no_key| {
         builder(manual_store().1)
             .policy(QuotaPolicy::per_minute("minute", 1))
@@ -435,7 +435,7 @@ async fn requests_without_a_key_share_one_partition_pass_or_are_refused_as_it_is
 
     let share = layer(NoKey::Share);
     assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Allowed);
-    assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Refused);
+    assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Rejected);
     assert_eq!(
         send(&share, request_of("alice")).await.decision.outcome(),
         Outcome::Allowed
@@ -446,13 +446,13 @@ async fn requests_without_a_key_share_one_partition_pass_or_are_refused_as_it_is
         assert_eq!(send(&allow, anonymous()).await.decision.outcome(), Outcome::Unlimited);
     }
 
-    let refused = send(&layer(NoKey::Refuse), anonymous()).await;
+    let rejected = send(&layer(NoKey::Reject), anonymous()).await;
     assert_eq!(
-        (refused.status, refused.decision.outcome()),
+        (rejected.status, rejected.decision.outcome()),
         (StatusCode::FORBIDDEN, Outcome::Unattributed)
     );
-    assert_eq!(refused.json()["type"], "about:blank");
-    assert_eq!((refused.field("ratelimit"), refused.field("retry-after")), ("", ""));
+    assert_eq!(rejected.json()["type"], "about:blank");
+    assert_eq!((rejected.field("ratelimit"), rejected.field("retry-after")), ("", ""));
 }
 
 /// A client that sends the header of a gateway twice must not be counted as either of the two.
@@ -490,7 +490,7 @@ async fn layers_with_different_digest_keys_share_nothing() {
 async fn an_empty_header_names_nobody() {
     let layer = builder(manual_store().1)
         .policy(QuotaPolicy::per_day("day", 1))
-        .no_key(NoKey::Refuse)
+        .no_key(NoKey::Reject)
         .build()
         .unwrap();
     assert_eq!(

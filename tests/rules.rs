@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, Algorithm, CheckedPolicies, Content, Decision, MemoryStore, NoKey, PartitionKey, Plan,
-    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
+    Access, AccessList, Algorithm, Decision, Direction, MemoryStore, NoKey, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -82,14 +82,14 @@ fn hour(quota: u64) -> QuotaPolicy {
 async fn new_rules_hold_for_all_clones_and_services_at_once_and_used_units_carry_over() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
-    let (clone, handle) = (layer.clone(), layer.rules());
+    let (clone, handle) = (layer.clone(), layer.rules_handle());
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
     handle
         .replace(rules([QuotaPolicy::per_minute("minute", 5), hour(100)]))
         .unwrap();
     assert_eq!(send(&clone, "alice").await, r#""minute";r=4;t=48, "hour";r=98;t=3528"#);
     handle.replace(rules([hour(2)])).unwrap();
-    assert_eq!(send(&clone, "alice").await, "Refused");
+    assert_eq!(send(&clone, "alice").await, "Rejected");
     assert_eq!(handle.current(), rules([hour(2)]));
 }
 
@@ -99,19 +99,19 @@ async fn another_algorithm_starts_with_a_full_quota_and_the_old_one_is_not_forgo
     let layer = scene.layer([hour(10)]);
     send(&layer, "alice").await;
     layer
-        .rules()
+        .rules_handle()
         .replace(rules([hour(10).with_algorithm(Algorithm::SlidingWindowLog)]))
         .unwrap();
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=9;"#));
-    layer.rules().replace(rules([hour(10)])).unwrap();
+    layer.rules_handle().replace(rules([hour(10)])).unwrap();
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=8;"#));
 }
 
 #[tokio::test]
-async fn rules_that_are_not_sound_are_refused_and_the_old_ones_stay() {
+async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
-    let handle = layer.rules();
+    let handle = layer.rules_handle();
     for (bad, message) in [
         (
             rules([hour(0)]),
@@ -132,10 +132,10 @@ async fn rules_that_are_not_sound_are_refused_and_the_old_ones_stay() {
         ),
     ] {
         assert_eq!(handle.replace(bad.clone()).unwrap_err().to_string(), message);
-        assert_eq!(handle.try_on(50, bad).unwrap_err().to_string(), message);
+        assert_eq!(handle.roll_out(50, bad).unwrap_err().to_string(), message);
     }
     assert_eq!(
-        handle.try_on(101, rules([hour(1)])).unwrap_err().to_string(),
+        handle.roll_out(101, rules([hour(1)])).unwrap_err().to_string(),
         "rules: 101 percent of the callers is outside 0..=100"
     );
     assert_eq!(handle.current(), rules([hour(10)]));
@@ -150,15 +150,15 @@ async fn tiers_can_be_replaced_as_well() {
     let layer = scene.builder().rules(first).tiers(by_user()).build().unwrap();
     assert_eq!(send(&layer, "admin").await, "Unlimited");
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
-    let current = layer.rules().current();
+    let current = layer.rules_handle().current();
     let tiers: Vec<_> = current.tiers().collect();
     assert_eq!(tiers, [("anybody", Some(&[hour(10)][..])), ("admin", None)]);
     assert!(current.policies().is_empty());
     let second = Rules::new().tier("anybody", [hour(20)]).tier("admin", [hour(100)]);
-    layer.rules().replace(second).unwrap();
+    layer.rules_handle().replace(second).unwrap();
     assert_eq!(send(&layer, "admin").await, r#""hour";r=99;t=3564"#);
     assert_eq!(send(&layer, "alice").await, r#""hour";r=18;t=3240"#);
-    let error = layer.rules().replace(Rules::new()).unwrap_err();
+    let error = layer.rules_handle().replace(Rules::new()).unwrap_err();
     assert_eq!(error.to_string(), "tiers: there is none; at least one is needed");
 }
 
@@ -167,7 +167,7 @@ async fn tiers_can_be_replaced_as_well() {
 async fn the_kill_switch_lets_everything_pass_uncounted_until_it_is_switched_back() {
     let scene = Scene::new();
     let layer = scene.layer([hour(1)]);
-    let handle = layer.rules();
+    let handle = layer.rules_handle();
     send(&layer, "alice").await;
     handle.switch_off();
     for _ in 0..5 {
@@ -189,7 +189,7 @@ async fn who_is_blocked_stays_so_while_the_limits_are_switched_off() {
     let blocked = list.update(|rules| rules.set_key(mallory, Access::Block));
     blocked.unwrap();
     let layer = scene.builder().policy(hour(1)).access_list(list).build().unwrap();
-    layer.rules().switch_off();
+    layer.rules_handle().switch_off();
     assert_eq!(send(&layer, "mallory").await, "Blocked");
     assert_eq!(send(&layer, "alice").await, "Unlimited");
 }
@@ -200,7 +200,7 @@ async fn rules_are_tried_on_the_same_part_of_the_callers_everywhere() {
     let (scene, other) = (Scene::new(), Scene::new());
     let layers = [scene.layer([hour(10)]), other.layer([hour(10)])];
     for layer in &layers {
-        layer.rules().try_on(30, rules([hour(1_000)])).unwrap();
+        layer.rules_handle().roll_out(30, rules([hour(1_000)])).unwrap();
     }
     let mut tried = Vec::new();
     for user in 0..300 {
@@ -212,7 +212,7 @@ async fn rules_are_tried_on_the_same_part_of_the_callers_everywhere() {
         }
     }
     assert!((50..130).contains(&tried.len()), "{}", tried.len());
-    layers[0].rules().replace(rules([hour(10)])).unwrap();
+    layers[0].rules_handle().replace(rules([hour(10)])).unwrap();
     for user in tried {
         assert!(send(&layers[0], &user).await.starts_with(r#""hour";r=8;"#), "{user}");
     }
@@ -224,7 +224,7 @@ async fn shares_are_as_large_as_they_say_and_contain_each_other() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
     let rules_of = |percent| {
-        layer.rules().try_on(percent, rules([hour(1_000)])).unwrap();
+        layer.rules_handle().roll_out(percent, rules([hour(1_000)])).unwrap();
     };
     let mut members: Vec<bool> = Vec::new();
     for (percent, expected) in [(10_u8, 9_000..=11_000), (35, 34_000..=36_000), (100, 100_000..=100_000)] {
@@ -249,7 +249,7 @@ async fn shares_are_as_large_as_they_say_and_contain_each_other() {
 async fn the_same_callers_are_on_the_same_side_in_every_process() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
-    layer.rules().try_on(10, rules([hour(1_000)])).unwrap();
+    layer.rules_handle().roll_out(10, rules([hour(1_000)])).unwrap();
     let mut tried = Vec::new();
     for user in 0..100 {
         if send(&layer, &format!("user {user}")).await.contains("r=999") {
@@ -267,7 +267,7 @@ const TRIED: [u32; 13] = [2, 10, 11, 20, 23, 32, 34, 64, 67, 70, 81, 93, 95];
 async fn support_staff_see_the_rules_that_are_tried_on_a_caller() {
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
-    layer.rules().try_on(50, rules([hour(1_000)])).unwrap();
+    layer.rules_handle().roll_out(50, rules([hour(1_000)])).unwrap();
     let mut sides = [0; 2];
     for user in 0..50 {
         let user = format!("user {user}");
@@ -297,13 +297,13 @@ fn replace_all_the_time(handle: &RulesHandle, is_over: &AtomicBool) -> u64 {
     changes
 }
 
-/// Nothing that both old and new rules let pass is refused, and no counter is lost, however often they change.
+/// Nothing that both old and new rules let pass is rejected, and no counter is lost, however often they change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rules_that_are_replaced_all_the_time_refuse_nothing_that_both_let_pass_and_lose_no_counter() {
+async fn rules_that_are_replaced_all_the_time_reject_nothing_that_both_let_pass_and_lose_no_counter() {
     let scene = Scene::new();
     let layer = scene.layer([hour(20_000)]);
     let is_over = Arc::new(AtomicBool::new(false));
-    let (handle, stop) = (layer.rules(), Arc::clone(&is_over));
+    let (handle, stop) = (layer.rules_handle(), Arc::clone(&is_over));
     let changer = tokio::task::spawn_blocking(move || replace_all_the_time(&handle, &stop));
     let mut senders = JoinSet::new();
     for _ in 0..4 {
@@ -319,7 +319,7 @@ async fn rules_that_are_replaced_all_the_time_refuse_nothing_that_both_let_pass_
     is_over.store(true, Ordering::Relaxed);
     assert!(changer.await.unwrap() > 100);
     let alice = Scope::new("rules").partition(&PartitionKey::new("x-user-id", "alice"));
-    let plan = Plan::new(CheckedPolicies::new([hour(10_000)]).unwrap(), alice, 1);
+    let plan = Plan::new(PolicySet::new([hour(10_000)]).unwrap(), alice, 1);
     let decision = scene.store.peek(plan).await.unwrap();
     assert_eq!(decision.allowances().next().unwrap().remaining(), 6_000);
 }
@@ -333,12 +333,12 @@ async fn a_shadow_is_not_shown_unless_it_is_set_to_and_takes_effect_when_it_is_e
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
     assert_eq!(send(&layer, "alice").await, r#""hour";r=8;t=2880"#);
     layer
-        .rules()
+        .rules_handle()
         .replace(rules([hour(10), planned().shadow().shown()]))
         .unwrap();
     assert_eq!(send(&layer, "alice").await, r#""hour";r=7;t=2520, "planned";r=0;t=60"#);
-    layer.rules().replace(rules([hour(10), planned()])).unwrap();
-    assert_eq!(send(&layer, "alice").await, "Refused");
+    layer.rules_handle().replace(rules([hour(10), planned()])).unwrap();
+    assert_eq!(send(&layer, "alice").await, "Rejected");
 }
 
 /// Neither by a delay nor by `Retry-After`.
@@ -350,8 +350,8 @@ async fn nobody_is_told_to_wait_for_a_shadow_that_is_shown() {
     send(&layer, "alice").await;
     let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
-    let refused = layer.layer(handler).oneshot(request).await.unwrap();
-    assert_eq!(refused.headers()["retry-after"], "60");
+    let rejected = layer.layer(handler).oneshot(request).await.unwrap();
+    assert_eq!(rejected.headers()["retry-after"], "60");
 }
 
 /// A queue that is tried out makes nobody wait.
@@ -431,11 +431,11 @@ async fn partition_keys_tell_whose_quota_each_policy_is_about() {
     let layer = scene
         .builder()
         .named_key("address", key::header("x-user-id").and(key::header("x-user-id")))
-        .policy(hour(3).with_partition_key())
+        .policy(hour(3).show_partition_key())
         .policy(
             QuotaPolicy::per_hour("address", 4)
                 .counted_by("address")
-                .with_partition_key(),
+                .show_partition_key(),
         )
         .build()
         .unwrap();
@@ -450,7 +450,7 @@ async fn partition_keys_tell_whose_quota_each_policy_is_about() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_named_key_shares_that_part_passes_it_or_is_refused() {
+async fn a_request_without_a_named_key_shares_that_part_passes_it_or_is_rejected() {
     let of = |no_key| {
         let scene = Scene::new();
         three_keys(&scene).no_key(no_key).build().unwrap()
@@ -460,7 +460,7 @@ async fn a_request_without_a_named_key_shares_that_part_passes_it_or_is_refused(
     assert_eq!(numbers(&send_from(&layer, "bob", None).await.1), [2, 29, 2, 48]);
     let layer = of(NoKey::Allow);
     assert_eq!(numbers(&send_from(&layer, "alice", None).await.1), [2, 29, 49]);
-    let layer = of(NoKey::Refuse);
+    let layer = of(NoKey::Reject);
     assert_eq!(send_from(&layer, "alice", None).await, (403, vec![]));
     assert_eq!(send_from(&layer, "alice", Some("1.1.1.1")).await.0, 200);
 }
@@ -510,19 +510,19 @@ async fn a_grant_gives_one_caller_more_until_its_time_is_over() {
     for _ in 0..3 {
         send(&layer, "alice").await;
     }
-    assert_eq!(send(&layer, "alice").await, "Refused");
+    assert_eq!(send(&layer, "alice").await, "Rejected");
     admin.grant(&alice, 2, Duration::from_secs(600)).unwrap();
     let left = admin.peek(&alice, None).await.unwrap().unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 2);
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
     // Rules that change meanwhile are raised, too, and nobody else has more.
-    layer.rules().replace(rules([hour(4)])).unwrap();
+    layer.rules_handle().replace(rules([hour(4)])).unwrap();
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
     assert!(send(&layer, "bob").await.starts_with(r#""hour";r=3;"#));
     scene.clock.advance(Duration::from_secs(600));
     assert_eq!(
         send(&layer, "alice").await,
-        "Refused",
+        "Rejected",
         "a full quota and one unit are used"
     );
 }
@@ -583,7 +583,7 @@ async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
 }
 
 #[test]
-fn keys_that_are_missing_or_named_twice_are_refused() {
+fn keys_that_are_missing_or_named_twice_are_rejected() {
     let scene = Scene::new();
     let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
     assert_eq!(
@@ -598,7 +598,7 @@ fn keys_that_are_missing_or_named_twice_are_refused() {
         error(three_keys(&scene).digest_key([7; 32]).readable_keys()),
         "readable keys: a digest key is set, which is to hide who has called"
     );
-    let handle = three_keys(&scene).build().unwrap().rules();
+    let handle = three_keys(&scene).build().unwrap().rules_handle();
     let message = handle
         .replace(rules([hour(1).counted_by("addresses")]))
         .unwrap_err()
@@ -611,7 +611,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
     let read: Rules = serde_json::from_str(
         r#"{"policies": [
             {"name": "burst", "quota": 10, "window_seconds": 1, "burst_capacity": 20, "partition_key": true,
-             "unit_block": 5, "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
+             "prefetch": 5, "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
             {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true},
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
              "algorithm": "fixed_window", "shadow": true},
@@ -622,8 +622,8 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
     .unwrap();
     let extended = QuotaPolicy::per_second("burst", 10)
         .with_burst_capacity(20)
-        .with_unit_block(5)
-        .with_partition_key()
+        .with_prefetch(5)
+        .show_partition_key()
         .with_extension("acme-burst", 20)
         .with_extension("acme-flag", true)
         .with_extension("acme-text", tower_quota::fields::ExtensionValue::string("x").unwrap());
@@ -633,7 +633,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
             .with_algorithm(Algorithm::StrictTokenBucket)
             .hidden(),
         QuotaPolicy::per_minute("bytes", 1_000)
-            .with_content_bytes(Content::Response)
+            .with_content_bytes(Direction::Response)
             .with_algorithm(Algorithm::FixedWindow)
             .shadow(),
         QuotaPolicy::concurrent("slots", 3)
@@ -666,7 +666,7 @@ async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rul
     let scene = Scene::new();
     let tiers = Tiers::by(|_| None).tier("free", [hour(1_000)]);
     let layer = scene.builder().tiers(tiers).build().unwrap();
-    let (handle, before) = (layer.rules(), layer.rules().current());
+    let (handle, before) = (layer.rules_handle(), layer.rules_handle().current());
     let in_fields = IN_FIELDS.iter();
     let in_fields = in_fields.map(|(field, value, message)| (policy_json(&[(field, value)]), *message));
     let in_sets = IN_SETS.iter().map(|(text, message)| ((*text).to_owned(), *message));

@@ -115,7 +115,7 @@ fn user(name: &str) -> PartitionKey {
     PartitionKey::new("x-user-id", name)
 }
 
-/// Whether each of the requests is counted. Uses one layer for each, so that none is refused.
+/// Whether each of the requests is counted. Uses one layer for each, so that none is rejected.
 async fn counted<const N: usize>(exemption: impl Fn() -> Exemption, requests: [Request<()>; N]) -> [bool; N] {
     let mut counted = [false; N];
     for (counted, request) in counted.iter_mut().zip(requests) {
@@ -313,7 +313,7 @@ async fn rules_change_while_the_service_runs() {
     let layer = builder.build().unwrap();
     let attacker = || from("203.0.113.9", "/");
     assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Allowed);
-    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Refused);
+    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Rejected);
     let asked = store.asked();
 
     list.update(|rules| rules.set_network("203.0.113.0/24", Access::Block))
@@ -334,7 +334,7 @@ async fn rules_change_while_the_service_runs() {
     list.update(|rules| rules.remove_network("203.0.113.9")).unwrap();
     assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Blocked);
     list.replace(AccessRules::new());
-    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Refused);
+    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Rejected);
 }
 
 #[tokio::test]
@@ -349,7 +349,7 @@ async fn keys_are_allowed_and_blocked_and_others_are_not() {
     for (name, outcomes) in [
         ("mallory", [Outcome::Blocked; 2]),
         ("monitor", [Outcome::Unlimited; 2]),
-        ("alice", [Outcome::Allowed, Outcome::Refused]),
+        ("alice", [Outcome::Allowed, Outcome::Rejected]),
     ] {
         for outcome in outcomes {
             assert_eq!(send(&layer, request_of(name, "/")).await.outcome, outcome, "{name}");
@@ -396,7 +396,7 @@ async fn a_block_goes_before_all_else() {
 #[tokio::test]
 async fn clients_without_an_address_are_in_no_network() {
     let (list, builder) = listed(&Counting::default());
-    let layer = builder.no_key(NoKey::Refuse).build().unwrap();
+    let layer = builder.no_key(NoKey::Reject).build().unwrap();
     list.update(|rules| {
         rules.set_network("0.0.0.0/0", Access::Block)?;
         rules.set_network("::/0", Access::Block)
@@ -431,7 +431,7 @@ async fn a_header_with_the_name_of_a_kind_of_the_crate_is_the_key_of_nobody_else
         }
         assert_eq!(
             send(&layer, by_header("abcd")).await.outcome,
-            Outcome::Refused,
+            Outcome::Rejected,
             "{name}"
         );
     }
@@ -522,8 +522,8 @@ async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() 
         .unwrap();
     let builder = Counting::default().builder().key(trusting(field)).access_list(list);
     let exemption = Exemption::network(trusting(field), ["10.0.0.0/8"]);
-    let layer = builder.exempt(exemption).no_key(NoKey::Refuse).build().unwrap();
-    for outcome in [Outcome::Allowed, Outcome::Refused] {
+    let layer = builder.exempt(exemption).no_key(NoKey::Reject).build().unwrap();
+    for outcome in [Outcome::Allowed, Outcome::Rejected] {
         assert_eq!(send(&layer, forwarding(field, &hops)).await.outcome, outcome);
     }
 }
@@ -537,8 +537,8 @@ async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide()
             builder.no_key(no_key).build().unwrap()
         };
         for (no_key, outcomes) in [
-            (NoKey::Refuse, [Outcome::Unattributed; 2]),
-            (NoKey::Share, [Outcome::Allowed, Outcome::Refused]),
+            (NoKey::Reject, [Outcome::Unattributed; 2]),
+            (NoKey::Share, [Outcome::Allowed, Outcome::Rejected]),
             (NoKey::Allow, [Outcome::Unlimited; 2]),
         ] {
             let layer = layer(no_key);
@@ -623,11 +623,14 @@ async fn a_blocked_client_is_told_so_with_403_and_no_reason_with_429() {
     }
 }
 
-/// Only refusals because of a quota have the status that is chosen for them.
+/// Only rejections because of a quota have the status that is chosen for them.
 #[tokio::test]
 async fn the_status_of_blocks_and_that_of_used_up_quotas_are_two_settings() {
     let (list, builder) = listed(&Counting::default());
-    let layer = builder.refusal_status(StatusCode::SERVICE_UNAVAILABLE).build().unwrap();
+    let layer = builder
+        .rejection_status(StatusCode::SERVICE_UNAVAILABLE)
+        .build()
+        .unwrap();
     list.update(|rules| rules.set_key(user("mallory"), Access::Block))
         .unwrap();
     send(&layer, get("/")).await;
@@ -636,7 +639,7 @@ async fn the_status_of_blocks_and_that_of_used_up_quotas_are_two_settings() {
 
     let (_, builder) = listed(&Counting::default());
     let error = builder.blocked_status(StatusCode::NOT_FOUND).build().unwrap_err();
-    assert_eq!(error.kind(), ConfigErrorKind::RefusalStatus);
+    assert_eq!(error.kind(), ConfigErrorKind::RejectionStatus);
     assert_eq!(error.to_string(), "blocked status 404 is neither 403 nor 429");
 }
 
@@ -917,7 +920,7 @@ impl Asked {
 }
 
 proptest! {
-    /// Whoever is exempt costs nothing, whatever was used; all others are counted and, with nothing left, refused.
+    /// Whoever is exempt costs nothing, whatever was used; all others are counted and, with nothing left, rejected.
     #[test]
     fn exempt_is_to_whom_all_of_any_exemption_applies_and_nobody_else(
         exempts in prop::collection::vec(exempts(), 0..5),
@@ -935,7 +938,7 @@ proptest! {
             } else if counted.insert(asked.user) {
                 Outcome::Allowed
             } else {
-                Outcome::Refused
+                Outcome::Rejected
             };
             prop_assert_eq!(answer.outcome, expected, "{:?}", asked);
             prop_assert_eq!(store.asked() > before, expected != Outcome::Unlimited);

@@ -80,7 +80,7 @@ async fn fail_over(sentinels: Sentinels, end: fn(&Sentinels)) -> (Sentinels, Rat
     assert_limit_holds(&layer, "carol", 5).await;
     assert_eq!(
         outcome(&layer, "alice").await,
-        Outcome::Refused,
+        Outcome::Rejected,
         "what was replicated counts"
     );
     for (proxy, before) in proxies.iter().zip(before) {
@@ -108,7 +108,7 @@ async fn a_primary_that_hangs_under_load_is_left_and_not_used_when_it_comes_back
     old.resume();
     // It believes itself to be the primary still.
     for round in 0..3 {
-        assert_eq!(outcome(&layer, "alice").await, Outcome::Refused);
+        assert_eq!(outcome(&layer, "alice").await, Outcome::Rejected);
         assert_limit_holds(&layer, &format!("back {round}"), 5).await;
     }
     old.command(&["REPLICAOF", "127.0.0.1", &sentinels.servers[1].port().to_string()]);

@@ -14,8 +14,8 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use tower_quota::{
-    Algorithm, CheckedPolicies, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, QuotaPolicy,
-    RedisStore, Scope, Store, StoreErrorKind,
+    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore,
+    Scope, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
 };
 
@@ -54,7 +54,13 @@ type Left = (u64, Option<Duration>, Option<Duration>);
 /// What is told about a request.
 fn told(decision: &Decision) -> (Outcome, Vec<Left>) {
     let allowances = decision.allowances();
-    let numbers = allowances.map(|allowance| (allowance.remaining(), allowance.reset(), allowance.retry_after()));
+    let numbers = allowances.map(|allowance| {
+        (
+            allowance.remaining(),
+            allowance.effective_window(),
+            allowance.retry_after(),
+        )
+    });
     (decision.outcome(), numbers.collect())
 }
 
@@ -88,7 +94,7 @@ async fn assert_same(sets: [Vec<QuotaPolicy>; 3], moments: Vec<Moment>) -> Resul
         .lease_time(Duration::from_secs(86_400))
         .build()
         .unwrap();
-    let sets = sets.map(|policies| CheckedPolicies::new(policies).unwrap());
+    let sets = sets.map(|policies| PolicySet::new(policies).unwrap());
     let scope = scope();
     redis
         .peek(Plan::new(sets[0].clone(), partition(&scope, 0), 1))
@@ -109,8 +115,8 @@ async fn assert_same(sets: [Vec<QuotaPolicy>; 3], moments: Vec<Moment>) -> Resul
     Ok(())
 }
 
-fn bucket(quota: u64) -> CheckedPolicies {
-    CheckedPolicies::new([QuotaPolicy::per_day("daily", quota)]).unwrap()
+fn bucket(quota: u64) -> PolicySet {
+    PolicySet::new([QuotaPolicy::per_day("daily", quota)]).unwrap()
 }
 
 /// As many requests at once, each of a caller of its own; how many were let through.
@@ -192,7 +198,7 @@ async fn requests_that_are_cancelled_are_charged_and_leave_the_others_their_answ
     assert_eq!(left.allowances().next().unwrap().remaining(), 0);
 }
 
-/// One caller's state is of a kind that the server refuses to touch. The others are refused with it once, and then no
+/// One caller's state is of a kind that the server rejects to touch. The others are rejected with it once, and then no
 /// more.
 #[tokio::test]
 async fn a_caller_whose_decisions_the_server_rejects_harms_the_others_for_one_call_only() {
@@ -221,7 +227,7 @@ async fn a_caller_whose_decisions_the_server_rejects_harms_the_others_for_one_ca
     let everybody = || join_all((0..200).map(|number| store.acquire(plan(number % 2))));
     for answer in everybody().await {
         if let Err(error) = answer {
-            assert_eq!(error.kind(), StoreErrorKind::Rejected, "{error}");
+            assert_eq!(error.kind(), StoreErrorKind::Failed, "{error}");
         }
     }
     for (number, answer) in everybody().await.into_iter().enumerate() {

@@ -12,9 +12,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_quota::{
-    Algorithm, CheckedPolicies, Content, Decision, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy,
-    RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, RequestContentBody,
-    RequestContentLayer, Scope, Settlement, Store,
+    Algorithm, Decision, Direction, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, RequestContentBody, RequestContentLayer,
+    Scope, Settlement, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -55,7 +55,7 @@ impl Bench {
     }
 
     fn plan(&self, policies: &[QuotaPolicy], user: &str, cost: u64) -> Plan {
-        let policies = CheckedPolicies::new(policies.iter().cloned()).unwrap();
+        let policies = PolicySet::new(policies.iter().cloned()).unwrap();
         Plan::new(
             policies,
             Scope::new(self.scope).partition(&PartitionKey::new("user", user)),
@@ -168,39 +168,39 @@ on_every_store! {
     }
 
     /// L30: a shadow counts as if it were enforced, settles what it has counted, and goes on when it is enforced.
-    async fn a_shadow_refuses_nothing_and_counts_what_it_would_have_let_pass(bench) {
+    async fn a_shadow_rejects_nothing_and_counts_what_it_would_have_let_pass(bench) {
         let log = QuotaPolicy::per_day("log", 2).with_algorithm(Algorithm::SlidingWindowLog);
         let enforced = [DAY, log, QuotaPolicy::concurrent("slots", 1)];
         let shadows = enforced.clone().map(|policy| if policy.name() == "day" { policy } else { policy.shadow() });
-        let would_refuse = |decision: &Decision| {
+        let would_reject = |decision: &Decision| {
             let violated = decision.shadow_violated().map(|allowance| allowance.policy().name().to_owned());
             violated.collect::<Vec<_>>()
         };
         let first = bench.acquire(&shadows, 1).await;
-        assert!(would_refuse(&first).is_empty());
+        assert!(would_reject(&first).is_empty());
         let second = bench.acquire(&shadows, 1).await;
-        assert_eq!(would_refuse(&second), ["slots"]);
+        assert_eq!(would_reject(&second), ["slots"]);
         let third = bench.acquire(&shadows, 1).await;
-        assert_eq!(would_refuse(&third), ["log", "slots"]);
+        assert_eq!(would_reject(&third), ["log", "slots"]);
         assert_eq!((third.outcome(), third.retry_after(), third.violated().count()), (Outcome::Allowed, None, 0));
         assert_eq!(bench.remaining(&shadows).await, [97, 0, 0]);
         // Those that were not counted give nothing back.
         bench.store.settle(Settlement::new(&second, 1)).await.unwrap();
         bench.store.settle(Settlement::unused(&third)).await.unwrap();
         assert_eq!(bench.remaining(&shadows).await, [98, 0, 0]);
-        let refused = bench.acquire(&enforced, 1).await;
-        assert_eq!(refused.violated().count(), 2);
+        let rejected = bench.acquire(&enforced, 1).await;
+        assert_eq!(rejected.violated().count(), 2);
         bench.store.settle(Settlement::unused(&first)).await.unwrap();
         assert_eq!(bench.remaining(&shadows).await, [99, 1, 1]);
     }
 
     /// L27, X14
-    async fn a_refusal_takes_from_no_window(bench) {
+    async fn a_rejection_takes_from_no_window(bench) {
         bench.acquire(&[SECOND, DAY], 5).await;
         for _ in 0..10 {
-            let refused = bench.acquire(&[SECOND, DAY], 1).await;
-            assert_eq!(refused.outcome(), Outcome::Refused);
-            let violated: Vec<_> = refused.violated().map(|allowance| allowance.policy().name().to_owned()).collect();
+            let rejected = bench.acquire(&[SECOND, DAY], 1).await;
+            assert_eq!(rejected.outcome(), Outcome::Rejected);
+            let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name().to_owned()).collect();
             assert_eq!(violated, ["second"]);
         }
         assert_eq!(bench.remaining(&[SECOND, DAY]).await, [0, 95]);
@@ -225,7 +225,7 @@ on_every_store! {
     async fn a_cost_above_a_capacity_is_never_rather_than_later(bench) {
         for cost in [6, 1_000_000, u64::MAX] {
             let never = bench.acquire(&[SECOND, DAY], cost).await;
-            assert_eq!((never.outcome(), never.retry_after()), (Outcome::Refused, None));
+            assert_eq!((never.outcome(), never.retry_after()), (Outcome::Rejected, None));
         }
         assert_eq!(bench.remaining(&[SECOND, DAY]).await, [5, 100]);
     }
@@ -261,7 +261,7 @@ on_every_store! {
         assert_eq!(bench.remaining(&per_day(100)).await, [59]);
     }
 
-    /// Found by looking at a refused caller after the wait: nothing had been written, so it waited for the old time.
+    /// Found by looking at a rejected caller after the wait: nothing had been written, so it waited for the old time.
     async fn a_clock_that_steps_back_neither_gives_nor_holds(bench) {
         let log = QuotaPolicy::per_second("log", 5).with_algorithm(Algorithm::SlidingWindowLog);
         let window = QuotaPolicy::per_second("window", 5).with_algorithm(Algorithm::FixedWindow);
@@ -272,8 +272,8 @@ on_every_store! {
             bench.acquire(&policies, 5).await;
             bench.clock.set(Timestamp::from_micros(1_000_000_000_000_000));
             assert_eq!(bench.remaining(&policies).await, [0]);
-            let refused = bench.acquire(&policies, 1).await;
-            let wait = refused.retry_after().unwrap();
+            let rejected = bench.acquire(&policies, 1).await;
+            let wait = rejected.retry_after().unwrap();
             assert!(wait <= Duration::from_millis(1_200), "{policies:?}: {wait:?}");
             bench.clock.advance(wait);
             assert_eq!(bench.acquire(&policies, 1).await.outcome(), Outcome::Allowed, "{policies:?}");
@@ -383,7 +383,7 @@ on_every_store! {
             Algorithm::LeakyBucketQueue { max_waiting: 9_999 },
         ];
         for algorithm in algorithms {
-            let bytes = QuotaPolicy::per_day("bytes", 10_000).with_content_bytes(Content::Both).with_algorithm(algorithm);
+            let bytes = QuotaPolicy::per_day("bytes", 10_000).with_content_bytes(Direction::Both).with_algorithm(algorithm);
             let policies = [bytes, QuotaPolicy::concurrent("slots", 3)];
             let full = bench.remaining(&policies).await[0];
             let body = transfer(&bench, &policies, 8, "x".repeat(300)).await;
@@ -423,7 +423,7 @@ on_every_store! {
         bench.acquire(&[SECOND], 5).await;
         let alice = PartitionKey::new("user", "alice");
         let elsewhere = Scope::new("another scope of this test").partition(&alice);
-        let plan = Plan::new(CheckedPolicies::new([SECOND]).unwrap(), elsewhere, 5);
+        let plan = Plan::new(PolicySet::new([SECOND]).unwrap(), elsewhere, 5);
         assert_eq!(bench.store.acquire(plan).await.unwrap().outcome(), Outcome::Allowed);
     }
 }
@@ -460,7 +460,7 @@ async fn every_key_expires_however_it_counts() {
         |decision| Some(Settlement::unused(decision)),
     ];
     for (number, policy) in every_algorithm().into_iter().enumerate() {
-        let policies = CheckedPolicies::new([policy.clone()]).unwrap();
+        let policies = PolicySet::new([policy.clone()]).unwrap();
         for (way, settlement) in ways.into_iter().enumerate() {
             let caller = Scope::new("expiry").partition(&PartitionKey::new([number as u8], [way as u8]));
             let plan = || Plan::new(policies.clone(), caller, 1);
@@ -493,7 +493,7 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
         QuotaPolicy::per_second("log", 20).with_algorithm(Algorithm::SlidingWindowLog),
         QuotaPolicy::concurrent("slots", 100_000),
     ];
-    let policies = CheckedPolicies::new(policies).unwrap();
+    let policies = PolicySet::new(policies).unwrap();
     let alice = Scope::new("entries").partition(&PartitionKey::new("user", "alice"));
     let entries = |kind: &str| {
         let key = server.command(&["KEYS", &format!("*:{kind}:*")]);
@@ -515,14 +515,14 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     assert_eq!(entries("slots"), before);
 }
 
-/// Of all partitions of a plan, also where one of them refuses, and none is ever asked by itself. Not in a cluster, where
-/// each node has a clock of its own, and those behind the one that refuses are not asked.
+/// Of all partitions of a plan, also where one of them rejects, and none is ever asked by itself. Not in a cluster, where
+/// each node has a clock of its own, and those behind the one that rejects are not asked.
 #[tokio::test]
 async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions() {
     for bench in [Bench::memory("steps back"), Bench::redis("steps back")] {
         for policy in every_algorithm() {
             let Some(window) = policy.window() else { continue };
-            let policies = CheckedPolicies::new([policy.clone()]).unwrap();
+            let policies = PolicySet::new([policy.clone()]).unwrap();
             let caller = |name: &str| Scope::new("steps back").partition(&PartitionKey::new(name, policy.name()));
             let acquire = async |cost| {
                 let plan = Plan::new(policies.clone(), caller("alice"), cost);
@@ -534,7 +534,7 @@ async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions()
             bench
                 .clock
                 .set(Timestamp::from_micros(start.as_micros() - 1_000_000_000_000));
-            assert_eq!(acquire(1).await, Outcome::Refused, "{policy:?}");
+            assert_eq!(acquire(1).await, Outcome::Rejected, "{policy:?}");
             // Two windows after the step, nobody knows of what was before it.
             bench.clock.advance(2 * window);
             assert_eq!(acquire(1).await, Outcome::Allowed, "{policy:?}");
@@ -598,7 +598,7 @@ async fn an_instance_with_a_shorter_lease_time_does_not_end_the_leases_of_others
         builder.build().unwrap()
     };
     let [longer, shorter] = [600, 1].map(store);
-    let policies = CheckedPolicies::new([QuotaPolicy::concurrent("slots", 9)]).unwrap();
+    let policies = PolicySet::new([QuotaPolicy::concurrent("slots", 9)]).unwrap();
     let alice = Scope::new("leases").partition(&PartitionKey::new("user", "alice"));
     let plan = || Plan::new(policies.clone(), alice, 1);
     longer.acquire(plan()).await.unwrap();

@@ -67,8 +67,8 @@ fn a_killed_server_comes_back_empty_on_the_same_port() {
     let port = server.port();
     server.command(&["SET", "key", "value"]);
     server.kill();
-    let refused = server.try_command(&["PING"], LONG).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let rejected = server.try_command(&["PING"], LONG).unwrap_err();
+    assert_eq!(rejected.kind(), ErrorKind::ConnectionRefused);
     server.restart();
     assert_eq!(server.port(), port);
     assert_eq!(server.command(&["GET", "key"]), "nil");
@@ -208,11 +208,11 @@ async fn a_swallowing_proxy_forwards_again_without_what_it_swallowed() {
 }
 
 #[tokio::test]
-async fn a_refusing_proxy_closes_new_connections_and_keeps_old_ones() {
+async fn a_rejecting_proxy_closes_new_connections_and_keeps_old_ones() {
     let proxy = Proxy::start(shared_server().port()).await;
     let mut old = connect(&proxy).await;
     assert_eq!(ping(&mut old).await, "+PONG\r\n");
-    proxy.set_mode(Mode::Refuse);
+    proxy.set_mode(Mode::Reject);
     assert_closed(&mut connect(&proxy).await).await;
     assert_eq!(ping(&mut old).await, "+PONG\r\n");
     assert_eq!(proxy.connections(), 2);
@@ -308,8 +308,8 @@ async fn a_dropped_proxy_is_gone() {
     drop(proxy);
     assert_closed(&mut client).await;
     // A process that another test is just starting holds the listener too, until it runs its own program.
-    let refused = async { while TcpStream::connect(("127.0.0.1", port)).await.is_ok() {} };
-    timeout(LONG, refused).await.unwrap();
+    let rejected = async { while TcpStream::connect(("127.0.0.1", port)).await.is_ok() {} };
+    timeout(LONG, rejected).await.unwrap();
 }
 
 const HOLD: &str = "SUPPORT_WORKS_HOLD";

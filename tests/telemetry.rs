@@ -15,7 +15,7 @@ use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Content, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    AcquireFuture, Algorithm, Direction, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
     ResponseFields, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, TierLayer, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
@@ -112,7 +112,7 @@ fn layer(store: impl Store) -> RateLimitLayer {
 }
 
 #[test]
-fn allowed_and_refused_requests_are_not_logged() {
+fn allowed_and_rejected_requests_are_not_logged() {
     assert_eq!(lines_of(&layer(MemoryStore::new()), 100), Vec::<String>::new());
 }
 
@@ -128,7 +128,7 @@ fn an_outage_is_told_once_however_many_requests_it_meets() {
 
 #[test]
 fn errors_that_leave_the_circuit_closed_are_told_once_in_ten_seconds() {
-    let lines = lines_of(&layer(Failing(StoreErrorKind::Rejected)), 10_000);
+    let lines = lines_of(&layer(Failing(StoreErrorKind::Failed)), 10_000);
     assert_eq!(
         lines,
         ["WARN tower_quota: the quota store gave no decision error=store rejected: test suppressed=0"]
@@ -141,7 +141,7 @@ struct FailingLate;
 
 impl Store for FailingLate {
     fn acquire(&self, _: Plan) -> AcquireFuture {
-        AcquireFuture::boxed(async { Err(StoreError::new(StoreErrorKind::Rejected, "test")) })
+        AcquireFuture::boxed(async { Err(StoreError::new(StoreErrorKind::Failed, "test")) })
     }
 
     fn settle(&self, _: Settlement) -> StoreFuture<()> {
@@ -197,7 +197,7 @@ fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
 
 /// L30
 #[test]
-fn what_a_shadow_would_have_refused_is_told_once_in_ten_seconds() {
+fn what_a_shadow_would_have_rejected_is_told_once_in_ten_seconds() {
     let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log");
     let layer = builder
         .key(key::header("x-user-id"))
@@ -208,7 +208,7 @@ fn what_a_shadow_would_have_refused_is_told_once_in_ten_seconds() {
     assert_eq!(
         lines_of(&layer, 100),
         [
-            "INFO tower_quota: a policy in shadow mode would have refused a request scope=log policy=planned suppressed=0"
+            "INFO tower_quota: a policy in shadow mode would have rejected a request scope=log policy=planned suppressed=0"
         ]
     );
 }
@@ -248,7 +248,7 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
 /// E5, I5: all addresses can be tried.
 #[test]
 fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_built() {
-    let shown = || QuotaPolicy::per_hour("hour", 9).with_partition_key();
+    let shown = || QuotaPolicy::per_hour("hour", 9).show_partition_key();
     let builder = |policy: QuotaPolicy| {
         RateLimitLayer::builder(MemoryStore::new())
             .scope("log")
@@ -302,7 +302,7 @@ fn a_cost_that_never_fits_is_told_once() {
         .policy(QuotaPolicy::per_hour("hourly", 100))
         .policy(QuotaPolicy::per_second("burst", 5));
     let layer = policies.key(key::header("x-user-id")).build().unwrap();
-    let expected = "WARN tower_quota: a request costs more than its policy ever lets pass and is refused for good \
+    let expected = "WARN tower_quota: a request costs more than its policy ever lets pass and is rejected for good \
                     scope=log policy=burst cost=7 capacity=5";
     assert_eq!(lines_of(&layer, 100), [expected]);
 }
@@ -324,7 +324,7 @@ fn waits_in_a_queue_are_told_once_in_ten_seconds() {
 
 #[test]
 fn content_that_nobody_counts_is_told_once() {
-    let bytes = QuotaPolicy::per_hour("bytes", 1_000_000).with_content_bytes(Content::Request);
+    let bytes = QuotaPolicy::per_hour("bytes", 1_000_000).with_content_bytes(Direction::Request);
     let layer = RateLimitLayer::builder(MemoryStore::new())
         .scope("log")
         .key(key::header("x-user-id"))
@@ -337,10 +337,10 @@ fn content_that_nobody_counts_is_told_once() {
     assert_eq!(lines_of_method(&layer, Method::POST, 100), [expected]);
 }
 
-/// A refusal cannot be waited for.
+/// A rejection cannot be waited for.
 #[cfg(feature = "axum")]
 #[test]
-fn a_refusal_with_a_stream_as_its_body_is_told_once() {
+fn a_rejection_with_a_stream_as_its_body_is_told_once() {
     use axum::{body::Body, response::Response};
     use futures_util::stream;
 
@@ -351,7 +351,7 @@ fn a_refusal_with_a_stream_as_its_body_is_told_once() {
         .respond_with_axum(|_| Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())))
         .build()
         .unwrap();
-    let expected = "WARN tower_quota: the body of a refusal is a stream, which is not waited for; \
+    let expected = "WARN tower_quota: the body of a rejection is a stream, which is not waited for; \
                     the usual response is given instead";
     assert_eq!(lines_of(&layer, 100), [expected]);
 }
@@ -422,7 +422,7 @@ fn a_decision_is_recorded_in_the_fields_that_the_span_around_it_has() {
         )]
     };
     assert_eq!(lines_in_span(&layer), line("", "allowed"));
-    assert_eq!(lines_in_span(&layer), line("hourly", "refused"));
+    assert_eq!(lines_in_span(&layer), line("hourly", "rejected"));
 }
 
 /// Traces show how long a request has waited for its store.

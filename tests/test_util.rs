@@ -15,12 +15,12 @@ use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AbnormalUsage, ActualCost, Algorithm, CheckedPolicies, Content, Exemption, FailureMode, MemoryStore, Outcome,
-    PartitionKey, Plan, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
+    AbnormalUsage, ActualCost, Algorithm, Direction, Exemption, FailureMode, MemoryStore, Outcome, PartitionKey, Plan,
+    PolicySet, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
     StoreErrorKind, key,
     test_util::{
-        Answer, ScriptedStore, assert_allowed, assert_outcome, assert_refused, assert_refused_by, decision, remaining,
-        retry_after,
+        Answer, ScriptedStore, assert_allowed, assert_outcome, assert_rejected, assert_rejected_by, decision,
+        remaining, retry_after,
     },
 };
 
@@ -39,7 +39,7 @@ async fn send(layer: &RateLimitLayer) -> Response<RateLimitBody<Full<Bytes>>> {
 
 fn plan(policy: QuotaPolicy) -> Plan {
     let partition = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
-    Plan::new(CheckedPolicies::new([policy]).unwrap(), partition, 1)
+    Plan::new(PolicySet::new([policy]).unwrap(), partition, 1)
 }
 
 const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 3);
@@ -48,20 +48,20 @@ const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 3);
 async fn answers_come_in_the_order_in_which_they_were_told_and_then_the_store_counts() {
     let store = ScriptedStore::new();
     let layer = builder(&store).policy(MINUTE).build().unwrap();
-    store.answer_next(1, Answer::Refused);
+    store.answer_next(1, Answer::Rejected);
     store.answer_next(2, Answer::Allowed);
     store.answer_next(0, Answer::Hanging);
-    store.answer_next(1, Answer::Failed(StoreErrorKind::Rejected));
+    store.answer_next(1, Answer::Failed(StoreErrorKind::Failed));
     let mut outcomes = Vec::new();
     for _ in 0..8 {
         outcomes.push(decision(&send(&layer).await).outcome());
     }
-    use Outcome::{Allowed, FailedOpen, Refused};
+    use Outcome::{Allowed, FailedOpen, Rejected};
     // Nothing that was told is charged: three are counted, and the fourth is too many.
     assert_eq!(
         outcomes,
         [
-            Refused, Allowed, Allowed, FailedOpen, Allowed, Allowed, Allowed, Refused
+            Rejected, Allowed, Allowed, FailedOpen, Allowed, Allowed, Allowed, Rejected
         ]
     );
     assert_eq!(store.calls(), 8);
@@ -72,15 +72,15 @@ async fn an_answer_for_all_ends_the_script_and_clones_share_it() {
     let store = ScriptedStore::new();
     let layer = builder(&store).policy(MINUTE).build().unwrap();
     store.answer_next(100, Answer::Allowed);
-    store.clone().answer(Answer::Refused);
+    store.clone().answer(Answer::Rejected);
     for _ in 0..10 {
-        assert_refused(&send(&layer).await);
+        assert_rejected(&send(&layer).await);
     }
     assert_eq!(store.clone().calls(), 10);
 }
 
 #[tokio::test]
-async fn a_refusal_that_was_told_is_honest_for_every_algorithm() {
+async fn a_rejection_that_was_told_is_honest_for_every_algorithm() {
     let of = |algorithm| QuotaPolicy::per_minute("policy", 60).with_algorithm(algorithm);
     let policies = [
         (of(Algorithm::TokenBucket), Duration::from_secs(1)),
@@ -99,23 +99,23 @@ async fn a_refusal_that_was_told_is_honest_for_every_algorithm() {
         (of(Algorithm::SlidingWindowLog), Duration::from_secs(60)),
         (QuotaPolicy::concurrent("policy", 60), Duration::from_secs(1)),
         (
-            QuotaPolicy::per_minute("policy", 60).with_content_bytes(Content::Response),
+            QuotaPolicy::per_minute("policy", 60).with_content_bytes(Direction::Response),
             Duration::from_secs(1),
         ),
     ];
     for (policy, wait) in policies {
         let store = ScriptedStore::new();
         let layer = builder(&store).policy(policy.clone()).build().unwrap();
-        store.answer_next(1, Answer::Refused);
-        let refused = send(&layer).await;
-        assert_refused_by(&refused, "policy");
+        store.answer_next(1, Answer::Rejected);
+        let rejected = send(&layer).await;
+        assert_rejected_by(&rejected, "policy");
         assert_eq!(
-            (remaining(&refused, "policy"), retry_after(&refused)),
+            (remaining(&rejected, "policy"), retry_after(&rejected)),
             (0, wait),
             "{policy:?}"
         );
-        assert_eq!(refused.status(), 429);
-        assert_eq!(refused.headers()["retry-after"], wait.as_secs().to_string());
+        assert_eq!(rejected.status(), 429);
+        assert_eq!(rejected.headers()["retry-after"], wait.as_secs().to_string());
     }
 }
 
@@ -175,7 +175,7 @@ async fn settlements_of_the_layer_are_seen() {
     let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
     let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
     assert_eq!((store.settlements(), remaining(&response, "minute")), (1, 0));
-    assert_refused(&send(&layer).await);
+    assert_rejected(&send(&layer).await);
 }
 
 #[tokio::test]
@@ -224,26 +224,26 @@ async fn message(answer: Answer, assertion: impl FnOnce(&Response<RateLimitBody<
 #[tokio::test]
 async fn assertions_that_fail_tell_the_whole_decision() {
     let allowed = "status 200 OK, Allowed; \"minute\": 2 left; \"day\": 23 left";
-    let refused = "status 429 Too Many Requests, Refused; \"minute\": 0 left, refuses for 20s; \
-                   \"day\": 0 left, refuses for 3600s";
+    let rejected = "status 429 Too Many Requests, Rejected; \"minute\": 0 left, rejects for 20s; \
+                   \"day\": 0 left, rejects for 3600s";
     let failed = "status 200 OK, FailedOpen";
     let outage = Answer::Failed(StoreErrorKind::Unreachable);
     for (message, expected) in [
         (
-            message(Answer::Refused, |response| assert_allowed(response)).await,
-            format!("the outcome is not Allowed; {refused}"),
+            message(Answer::Rejected, |response| assert_allowed(response)).await,
+            format!("the outcome is not Allowed; {rejected}"),
         ),
         (
-            message(Answer::Allowed, |response| assert_refused(response)).await,
-            format!("the outcome is not Refused; {allowed}"),
+            message(Answer::Allowed, |response| assert_rejected(response)).await,
+            format!("the outcome is not Rejected; {allowed}"),
         ),
         (
-            message(outage, |response| assert_refused_by(response, "day")).await,
-            format!("the outcome is not Refused; {failed}"),
+            message(outage, |response| assert_rejected_by(response, "day")).await,
+            format!("the outcome is not Rejected; {failed}"),
         ),
         (
-            message(Answer::Refused, |response| assert_refused_by(response, "hour")).await,
-            format!("the decision has no policy \"hour\"; {refused}"),
+            message(Answer::Rejected, |response| assert_rejected_by(response, "hour")).await,
+            format!("the decision has no policy \"hour\"; {rejected}"),
         ),
         (
             message(outage, |response| assert_eq!(remaining(response, "day"), 0)).await,
@@ -262,23 +262,23 @@ async fn assertions_that_fail_tell_the_whole_decision() {
 }
 
 #[tokio::test]
-async fn a_policy_that_has_not_refused_and_a_cost_that_never_fits_are_told() {
+async fn a_policy_that_has_not_rejected_and_a_cost_that_never_fits_are_told() {
     let store = ScriptedStore::new();
     let day = QuotaPolicy::per_day("day", 24);
     let layer = builder(&store).cost(5).policy(MINUTE).policy(day).build().unwrap();
     let response = send(&layer).await;
-    assert_refused_by(&response, "minute");
+    assert_rejected_by(&response, "minute");
     assert_eq!(
-        panic_of(|| assert_refused_by(&response, "day")),
-        "the policy \"day\" has not refused the request; status 429 Too Many Requests, Refused; \
-         \"minute\": 3 left, refuses for good a cost of 5; \"day\": 24 left"
+        panic_of(|| assert_rejected_by(&response, "day")),
+        "the policy \"day\" has not rejected the request; status 429 Too Many Requests, Rejected; \
+         \"minute\": 3 left, rejects for good a cost of 5; \"day\": 24 left"
     );
 }
 
 #[test]
 #[should_panic(expected = "the response with status 200 OK carries no decision: \
                            has the request passed a `RateLimitLayer`, and was the response made in this process?")]
-fn a_response_that_has_passed_no_layer_is_told_from_one_that_was_refused() {
+fn a_response_that_has_passed_no_layer_is_told_from_one_that_was_rejected() {
     assert_allowed(&Response::new(()));
 }
 
@@ -292,12 +292,12 @@ async fn assertions_serve_with_every_store() {
         .build()
         .unwrap();
     assert_allowed(&send(&layer).await);
-    assert_refused_by(&send(&layer).await, "day");
+    assert_rejected_by(&send(&layer).await, "day");
 }
 
 /// An assertion that takes one for the other hides an outage, or a layer that counts nobody.
 #[tokio::test]
-async fn only_what_was_counted_is_allowed_and_only_a_quota_that_is_used_up_refuses() {
+async fn only_what_was_counted_is_allowed_and_only_a_quota_that_is_used_up_rejects() {
     let store = ScriptedStore::new();
     let day = QuotaPolicy::per_day("day", 24);
     let builder = || builder(&store).policy(day.clone());
@@ -318,7 +318,7 @@ async fn only_what_was_counted_is_allowed_and_only_a_quota_that_is_used_up_refus
         let response = send(&layer).await;
         assert_outcome(&response, outcome);
         panic_of(|| assert_allowed(&response));
-        panic_of(|| assert_refused(&response));
-        panic_of(|| assert_refused_by(&response, "day"));
+        panic_of(|| assert_rejected(&response));
+        panic_of(|| assert_rejected_by(&response, "day"));
     }
 }

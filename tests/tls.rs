@@ -18,7 +18,7 @@ use rcgen::{CertifiedKey, KeyPair, generate_simple_self_signed};
 use rustls::{ServerConfig, crypto::ring, pki_types::PrivatePkcs8KeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tower_quota::{CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store};
+use tower_quota::{Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store};
 
 use self::support::{RedisCluster, eventually};
 
@@ -167,9 +167,9 @@ async fn decides_by_tls_in_a_cluster(url: &str) {
 }
 
 async fn admits_one(store: &RedisStore, user: &str) {
-    let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 1)]).unwrap();
+    let policies = PolicySet::new([QuotaPolicy::per_day("daily", 1)]).unwrap();
     let partition = Scope::new("tls").partition(&PartitionKey::new("user", user));
-    for expected in [Outcome::Allowed, Outcome::Refused] {
+    for expected in [Outcome::Allowed, Outcome::Rejected] {
         let plan = Plan::new(policies.clone(), partition, 1);
         assert_eq!(store.acquire(plan).await.unwrap().outcome(), expected);
     }

@@ -76,7 +76,7 @@ impl Decide for AndRelease {
         }
         match decision.outcome() {
             // Of a meter that meets the same user twice: a decision like any other.
-            Outcome::Refused => Outcome::Allowed,
+            Outcome::Rejected => Outcome::Allowed,
             outcome => outcome,
         }
     }

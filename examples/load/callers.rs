@@ -51,7 +51,7 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
     test.progress.clear();
 
     println!("allowed            {}", all.allowed.count());
-    println!("refused            {}", all.refused.count());
+    println!("rejected            {}", all.rejected.count());
     println!("failed open        {}", all.failed_open.count());
     println!("seconds            {:.1}\n", took.as_secs_f64());
     println!("{}", after.version);

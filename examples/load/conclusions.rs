@@ -1,4 +1,4 @@
-//! What the figures mean: for more users, for refusals, for an attack.
+//! What the figures mean: for more users, for rejections, for an attack.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ impl fmt::Display for Conclusions<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.options.mode {
             Mode::HotKey => self.hot_key(f),
-            Mode::Refusal => self.refusals(f),
+            Mode::Rejection => self.rejections(f),
             _ => self.many_users(f),
         }
     }
@@ -73,23 +73,23 @@ impl Conclusions<'_> {
         (grown as f64 / keys as f64, "growth of used memory / live keys")
     }
 
-    fn refusals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let refused = self.measured.limited.tally.refused.count();
-        let asked = refused.saturating_sub(self.measured.local_refusals());
-        writeln!(f, "what refusals cost")?;
+    fn rejections(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rejected = self.measured.limited.tally.rejected.count();
+        let asked = rejected.saturating_sub(self.measured.local_rejections());
+        writeln!(f, "what rejections cost")?;
         writeln!(
             f,
-            "  calls            {:.3} of the script per refusal; {:.2} % of the refusals were made without Redis",
-            asked as f64 / refused.max(1) as f64,
-            percent(self.measured.local_refusals(), refused)
+            "  calls            {:.3} of the script per rejection; {:.2} % of the rejections were made without Redis",
+            asked as f64 / rejected.max(1) as f64,
+            percent(self.measured.local_rejections(), rejected)
         )?;
         let more = |percent| {
             let points = [
-                &self.measured.limited.tally.refused,
+                &self.measured.limited.tally.rejected,
                 &self.measured.limited.tally.allowed,
             ];
-            let [refused, allowed] = points.map(|latencies| latencies.percentile(percent).as_secs_f64() * 1e3);
-            refused - allowed
+            let [rejected, allowed] = points.map(|latencies| latencies.percentile(percent).as_secs_f64() * 1e3);
+            rejected - allowed
         };
         writeln!(
             f,
@@ -110,10 +110,10 @@ impl Conclusions<'_> {
         writeln!(
             f,
             "  local denials    {:.1} a second, of all instances together",
-            per_second(self.measured.local_refusals())
+            per_second(self.measured.local_rejections())
         )?;
         if let Some(busy) = self.measured.limited.processor_seconds.filter(|busy| *busy > 0.0) {
-            let denials = self.measured.local_refusals() as f64 / busy;
+            let denials = self.measured.local_rejections() as f64 / busy;
             writeln!(
                 f,
                 "                   {denials:.0} in a second of a processor, the generator included"

@@ -39,7 +39,7 @@ pub(crate) fn policies(options: &Options) -> Vec<QuotaPolicy> {
         // With few requests a day, a caller's state lasts for an hour: no caller expires before all have come.
         Mode::Callers => three(5, 10, 20),
         Mode::HotKey => vec![QuotaPolicy::per_minute("minute", 100)],
-        Mode::Refusal => three(5, 20, 1_000),
+        Mode::Rejection => three(5, 20, 1_000),
         // Usual quotas, but at least twice of what the heaviest user sends. The larger a quota, the sooner a user who is
         // below it is forgotten by Redis: with huge ones there would be hardly a key.
         Mode::Find | Mode::Normal | Mode::Outage => {

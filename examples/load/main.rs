@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cargo run --release --example load -- --rate 30000 --seconds 30
-//! cargo run --release --example load -- --mode refusal
+//! cargo run --release --example load -- --mode rejection
 //! cargo run --release --example load -- --mode outage
 //! cargo run --release --example load -- --mode hot-key
 //! cargo run --release --example load -- --rate 6000 --delay 40
@@ -125,7 +125,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         Mode::Callers => callers::run(&mut test),
         Mode::Find => find::run(&mut test),
         Mode::Outage => outage::run(&mut test),
-        Mode::HotKey | Mode::Normal | Mode::Refusal => measure::run(&mut test),
+        Mode::HotKey | Mode::Normal | Mode::Rejection => measure::run(&mut test),
     };
     // Also after a mistake: in somebody's Redis nothing is left behind.
     result.and(server.clean_up())

@@ -38,12 +38,12 @@ impl Measured {
         self.after.script_calls.saturating_sub(self.before.script_calls)
     }
 
-    /// Refusals that Redis was not asked for.
-    pub(crate) fn local_refusals(&self) -> u64 {
+    /// Rejections that Redis was not asked for.
+    pub(crate) fn local_rejections(&self) -> u64 {
         let decided = self.limited.tally.decided();
         decided
             .saturating_sub(self.script_calls())
-            .min(self.limited.tally.refused.count())
+            .min(self.limited.tally.rejected.count())
     }
 
     /// Of the processors of Redis, for a decision.

@@ -7,10 +7,10 @@ Usage: cargo run --release --example load -- [OPTIONS]
 
   --rate NUMBER      requests a second, of all four instances together  [30000; find begins with 2000]
   --seconds NUMBER   how long requests are measured                     [30; each step of find: 5]
-  --users NUMBER     how many users there are to choose from            [1000000; refusal: 10000]
+  --users NUMBER     how many users there are to choose from            [1000000; rejection: 10000]
   --skew NUMBER      exponent of Zipf's law: 0 chooses evenly           [1]
   --mode MODE        normal    large quotas: all requests are allowed   [normal]
-                     refusal   small quotas: what do refusals cost?
+                     rejection   small quotas: what do rejections cost?
                      outage    Redis is paused, killed and started again
                      hot-key   all requests are those of one user, who has 100 a minute
                      find      the highest rate that this machine carries
@@ -29,7 +29,7 @@ pub(crate) enum Mode {
     HotKey,
     Normal,
     Outage,
-    Refusal,
+    Rejection,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ impl Options {
         }
         let (usual_rate, usual_seconds) = if mode == Mode::Find { (2_000, 5) } else { (30_000, 30) };
         // Among a million, few use up even a small quota in half a minute.
-        let usual_users = if mode == Mode::Refusal { 10_000 } else { 1_000_000 };
+        let usual_users = if mode == Mode::Rejection { 10_000 } else { 1_000_000 };
         let options = Self {
             rate: rate.unwrap_or(usual_rate),
             seconds: seconds.unwrap_or(usual_seconds),
@@ -123,9 +123,9 @@ impl Mode {
             "hot-key" => Self::HotKey,
             "normal" => Self::Normal,
             "outage" => Self::Outage,
-            "refusal" => Self::Refusal,
+            "rejection" => Self::Rejection,
             _ => {
-                let modes = "normal, refusal, outage, hot-key, find, callers";
+                let modes = "normal, rejection, outage, hot-key, find, callers";
                 return Err(format!("--mode {name} is none of {modes}"));
             }
         })
@@ -138,7 +138,7 @@ impl Mode {
             Self::HotKey => "hot-key",
             Self::Normal => "normal",
             Self::Outage => "outage",
-            Self::Refusal => "refusal",
+            Self::Rejection => "rejection",
         }
     }
 }

@@ -57,7 +57,7 @@ const PARTS: [Part; 5] = [
     ),
     Part::new(
         "killed",
-        "SIGKILL: connections break, new ones are refused",
+        "SIGKILL: connections break, new ones are rejected",
         RedisServer::kill,
         false,
         1,
@@ -118,14 +118,14 @@ fn print(phases: &[Phase]) {
     for Phase { part, at, .. } in phases {
         println!("  {:>6.2} s  {:12} {}", at.as_secs_f64(), part.name, part.event);
     }
-    println!("\nphase          allowed    refused  failed open   longest wait   failed connections");
+    println!("\nphase          allowed    rejected  failed open   longest wait   failed connections");
     for phase in phases {
         let tally = &phase.tally;
         println!(
             "{:11} {:>10} {:>10} {:>12} {:>11} ms {:>20}",
             phase.part.name,
             tally.allowed.count(),
-            tally.refused.count(),
+            tally.rejected.count(),
             tally.failed_open.count(),
             milliseconds(tally.latencies().max()),
             phase.failed_connections,

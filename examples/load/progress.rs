@@ -21,11 +21,11 @@ impl Progress {
     /// `time` after the start, and what the last `length` brought.
     pub(crate) fn show(&mut self, what: &str, time: Duration, length: Duration, tally: &Tally) {
         let line = format!(
-            "{what:12} {:>4.0} s {:>8.0}/s  p99 {} ms  refused {}  failed open {}",
+            "{what:12} {:>4.0} s {:>8.0}/s  p99 {} ms  rejected {}  failed open {}",
             time.as_secs_f64(),
             tally.answered() as f64 / length.as_secs_f64(),
             milliseconds(tally.latencies().percentile(99.0)).trim_start(),
-            tally.refused.count(),
+            tally.rejected.count(),
             tally.failed_open.count(),
         );
         self.write(&line);

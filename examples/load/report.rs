@@ -82,9 +82,9 @@ impl Report<'_> {
             .map(|(all, bare)| all - bare)
             .collect();
         row(f, "added", &added)?;
-        if tally.refused.count() > 0 {
+        if tally.rejected.count() > 0 {
             row(f, "  allowed", &points(&tally.allowed))?;
-            row(f, "  refused", &points(&tally.refused))?;
+            row(f, "  rejected", &points(&tally.rejected))?;
         }
         writeln!(f)
     }
@@ -110,9 +110,9 @@ impl Report<'_> {
         writeln!(f, "allowed            {}", tally.allowed.count())?;
         writeln!(
             f,
-            "refused            {}, {:.2} %",
-            tally.refused.count(),
-            percent(tally.refused.count(), tally.answered())
+            "rejected            {}, {:.2} %",
+            tally.rejected.count(),
+            percent(tally.rejected.count(), tally.answered())
         )?;
         writeln!(f, "failed open        {}\n", tally.failed_open.count())
     }

@@ -43,7 +43,7 @@ impl Latencies {
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) allowed: Latencies,
-    pub(crate) refused: Latencies,
+    pub(crate) rejected: Latencies,
     /// Passed on without a decision.
     pub(crate) failed_open: Latencies,
     pub(crate) last_failed_open: Option<Instant>,
@@ -55,7 +55,7 @@ impl Tally {
     pub(crate) fn new() -> Self {
         Self {
             allowed: Latencies::new(),
-            refused: Latencies::new(),
+            rejected: Latencies::new(),
             failed_open: Latencies::new(),
             last_failed_open: None,
             given_up: Latencies::new(),
@@ -65,7 +65,7 @@ impl Tally {
     pub(crate) fn record(&mut self, outcome: Outcome, due: Instant, answered: Instant) {
         let latencies = match outcome {
             Outcome::Allowed => &mut self.allowed,
-            Outcome::Refused => &mut self.refused,
+            Outcome::Rejected => &mut self.rejected,
             // No layer of this program does anything else.
             _ => {
                 self.last_failed_open = self.last_failed_open.max(Some(answered));
@@ -81,7 +81,7 @@ impl Tally {
 
     pub(crate) fn add(&mut self, other: &Self) {
         self.allowed.add(&other.allowed);
-        self.refused.add(&other.refused);
+        self.rejected.add(&other.rejected);
         self.failed_open.add(&other.failed_open);
         self.given_up.add(&other.given_up);
         self.last_failed_open = self.last_failed_open.max(other.last_failed_open);
@@ -90,14 +90,14 @@ impl Tally {
     /// Of all requests, whatever became of them.
     pub(crate) fn latencies(&self) -> Latencies {
         let mut all = self.allowed.clone();
-        all.add(&self.refused);
+        all.add(&self.rejected);
         all.add(&self.failed_open);
         all.add(&self.given_up);
         all
     }
 
     pub(crate) fn decided(&self) -> u64 {
-        self.allowed.count() + self.refused.count()
+        self.allowed.count() + self.rejected.count()
     }
 
     pub(crate) fn given_up(&self) -> u64 {

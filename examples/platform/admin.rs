@@ -117,7 +117,7 @@ async fn user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Json
             "name": allowance.policy().name(),
             "quota": allowance.policy().quota(),
             "remaining": allowance.remaining(),
-            "reset_seconds": allowance.reset().map(|reset| reset.as_secs_f64().ceil() as u64),
+            "reset_seconds": allowance.effective_window().map(|reset| reset.as_secs_f64().ceil() as u64),
         })
     });
     Ok(Json(

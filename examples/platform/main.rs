@@ -99,7 +99,7 @@ pub(crate) async fn app(settings: Settings, page: PrometheusHandle) -> Result<Ro
         .deadline(settings.deadline)
         .build()?;
 
-    let rules = RuleBook::new(limits.rules(), json);
+    let rules = RuleBook::new(limits.rules_handle(), json);
     tokio::spawn(file.watch(rules.clone()));
     let admin = Admin {
         token: settings.admin_token,

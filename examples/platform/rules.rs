@@ -69,7 +69,7 @@ impl RulesFile {
             };
             match changed.map_err(Into::into).and_then(|json| rules.replace(json)) {
                 Ok(()) => tracing::info!("new rules from the file"),
-                Err(error) => tracing::error!(%error, "the file of rules is refused; the old rules stay"),
+                Err(error) => tracing::error!(%error, "the file of rules is rejected; the old rules stay"),
             }
         }
     }

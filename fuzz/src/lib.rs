@@ -187,7 +187,7 @@ fn obey(advice: &Advice, mut pacing: Pacing, latest: Timestamp, now: Timestamp) 
     assert!(matches!(pacing.ask(latest), Turn::Go(_)));
 }
 
-/// The content of a refusal.
+/// The content of a rejection.
 pub fn problem(input: &[u8]) {
     let Some(problem) = Problem::parse(input) else {
         return;

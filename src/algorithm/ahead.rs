@@ -2,7 +2,7 @@
 
 use super::{LeakyBucket, Readings, Rule, Times, Windows, sliding_log::LogReading};
 
-/// How long a charge is refused at least.
+/// How long a charge is rejected at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
     /// For so many microseconds.
@@ -12,7 +12,7 @@ pub(crate) enum Denial {
 }
 
 impl Rule {
-    /// Whether a charge is refused for certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
+    /// Whether a charge is rejected for certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
     /// `asked`; `None` if it may pass.
     ///
     /// The wait is the one after which it passes if nobody else asks. Of a log it may be longer than that, where the

@@ -190,7 +190,7 @@ impl Rule {
         }
     }
 
-    /// Microseconds until a charge that was refused passes if nothing else is used; `None` if it never does.
+    /// Microseconds until a charge that was rejected passes if nothing else is used; `None` if it never does.
     pub(crate) fn wait(&self, reading: &[u64], now: u64, charge: u64) -> Option<u64> {
         match self {
             Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.wait(reading[0], charge),

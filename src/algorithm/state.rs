@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// Charges more than was charged at first: it has been used already, so nothing is refused, and a policy may be
+    /// Charges more than was charged at first: it has been used already, so nothing is rejected, and a policy may be
     /// overdrawn up to its bound.
     pub(crate) fn charge_late(&mut self, rule: &Rule, times: Times, charge: u64, first: u64) {
         let mut readings = Readings::new();

@@ -15,7 +15,7 @@ pub(crate) struct TokenBucket {
     pub(crate) weight: u64,
     /// How much of the used weight goes away each microsecond.
     pub(crate) drain: u64,
-    /// The weight of a full burst: a charge that would lift the used weight above it is refused.
+    /// The weight of a full burst: a charge that would lift the used weight above it is rejected.
     pub(crate) limit: u64,
     /// The most used weight that is ever believed: the limit and, as far as doubles reach, as much again, which a
     /// lowered quota may leave behind.

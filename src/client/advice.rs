@@ -45,7 +45,7 @@ pub struct Exchange {
 /// everything that is not meant for this client left out.
 ///
 /// You want it to make a client of your own. The [`ClientLayer`](super::ClientLayer) leaves it in the extensions of
-/// each response that has any of these fields. It promises nothing: a request may be refused although units are left.
+/// each response that has any of these fields. It promises nothing: a request may be rejected although units are left.
 ///
 /// - Fields that are malformed are ignored, each on its own; [`ignored`](Self::ignored) says why.
 /// - `RateLimit` fields of a response from a cache are ignored. A `Retry-After` in it is shortened by its `Age`.

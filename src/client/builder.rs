@@ -392,7 +392,7 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sends requests again that were refused, up to 10 times each. Default: never.
+    /// Sends requests again that were rejected, up to 10 times each. Default: never.
     ///
     /// A request is sent again after a response 429 with `Retry-After`, whatever its method, since it was not
     /// processed; and after 503 with `Retry-After` if its method is idempotent, since a server may have begun with it.
@@ -424,7 +424,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # });
     /// # let start = tokio::time::Instant::now();
     /// # let send = layer.layer(server).oneshot(Request::post("http://a.example/").body(Full::from("hello"))?);
-    /// // A server that refuses every time, for ten seconds.
+    /// // A server that rejects every time, for ten seconds.
     /// let response = send.await?;
     /// assert_eq!(response.status(), 429);
     /// assert_eq!(asked.load(Ordering::Relaxed), 4);

@@ -2,7 +2,7 @@
 //!
 //! [`ClientLayer`] wraps the service that sends requests. It reads `RateLimit`, `RateLimit-Policy` and `Retry-After` of
 //! each response, in any [dialect](crate::fields::Dialect), and holds requests back while their server has nothing left
-//! for them, so that they are not refused. You want it for jobs with many requests to a server that limits them, be it
+//! for them, so that they are not rejected. You want it for jobs with many requests to a server that limits them, be it
 //! one with this crate or another.
 //!
 //! ```
@@ -28,7 +28,7 @@
 //! assert_eq!(service.clone().oneshot(request()).await?.status(), 200);
 //! assert_eq!(service.clone().oneshot(request()).await?.status(), 200);
 //!
-//! // The third would be refused, so it is not sent. With more patience it would wait half a minute.
+//! // The third would be rejected, so it is not sent. With more patience it would wait half a minute.
 //! let ClientError::Throttled(error) = service.oneshot(request()).await.unwrap_err() else { panic!() };
 //! assert!(error.retry_after() > Some(Duration::from_secs(29)));
 //! # Ok::<_, Box<dyn std::error::Error>>(())
@@ -86,12 +86,12 @@
 //! # What happens on failure
 //!
 //! A request whose turn does not come in time, or that finds too many waiting, fails with
-//! [`ClientError::Throttled`], which says until when. One whose service fails has that service's error. A refusal is a
+//! [`ClientError::Throttled`], which says until when. One whose service fails has that service's error. A rejection is a
 //! response as any other, unless [retries](ClientLayerBuilder::retries) are on. [`Problem`] reads what its content says.
 //!
 //! # What it does not do
 //!
-//! It does not make refusals impossible: a server promises nothing, others may use the same quota, and requests may
+//! It does not make rejections impossible: a server promises nothing, others may use the same quota, and requests may
 //! cost more than one unit. It bounds neither concurrency nor the rate of requests where servers say nothing. And other
 //! processes do not know what this one knows.
 //!

@@ -101,7 +101,7 @@ impl Origin {
         }
     }
 
-    /// Whether a request that was refused may wait for another turn, until `deadline`, and has a chance to get it.
+    /// Whether a request that was rejected may wait for another turn, until `deadline`, and has a chance to get it.
     pub(super) fn may_return(&self, hall: &Hall, deadline: Timestamp) -> bool {
         let now = hall.clock.now();
         let pacing = &self.lock().pacing;

@@ -50,7 +50,7 @@ impl Origins {
             let new = || {
                 let pacing = (self.new_pacing)();
                 Arc::new(Origin::new(match partition {
-                    Some(key) => pacing.with_partition_key(key),
+                    Some(key) => pacing.show_partition_key(key),
                     None => pacing,
                 }))
             };

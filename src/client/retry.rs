@@ -8,7 +8,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Whether requests with content `B` are sent again after a refusal: [`NoRetries`] or [`Retries`].
+/// Whether requests with content `B` are sent again after a rejection: [`NoRetries`] or [`Retries`].
 ///
 /// You want it as a bound of what takes a [`ClientLayer`](super::ClientLayer) of either kind. It cannot be implemented:
 /// for rules of your own, put `tower::retry` outside of the client.
@@ -19,13 +19,13 @@ mod sealed {
 /// use tower_quota::client::{ClientLayer, Retry};
 /// # use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
 ///
-/// /// Sends one request to a server that refuses the first and serves the second.
+/// /// Sends one request to a server that rejects the first and serves the second.
 /// async fn status<R: Retry<String>>(layer: ClientLayer<R>) -> StatusCode {
 ///     let server = // …
 ///     # {
-///     # let has_refused = Arc::new(AtomicBool::new(false));
+///     # let has_rejected = Arc::new(AtomicBool::new(false));
 ///     # service_fn(move |_: Request<String>| {
-///     #     let builder = match has_refused.swap(true, Ordering::Relaxed) {
+///     #     let builder = match has_rejected.swap(true, Ordering::Relaxed) {
 ///     #         true => Response::builder(),
 ///     #         false => Response::builder().status(429).header("retry-after", "1"),
 ///     #     };
@@ -54,7 +54,7 @@ pub trait Retry<B>: sealed::Sealed + Clone {
     fn clone_body(&self, body: &B) -> Option<B>;
 }
 
-/// Requests are sent once: the default, which asks nothing of their content. A refusal is a response as any other.
+/// Requests are sent once: the default, which asks nothing of their content. A rejection is a response as any other.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -162,7 +162,7 @@ pub(super) fn clone_of<B>(request: &Request<B>, retry: &impl Retry<B>) -> Option
     Some(again)
 }
 
-/// Whether a refusal says that the request has done nothing, or that doing it twice does no harm.
+/// Whether a rejection says that the request has done nothing, or that doing it twice does no harm.
 pub(super) fn may_repeat(method: &Method, status: StatusCode) -> bool {
     match status {
         StatusCode::TOO_MANY_REQUESTS => true,

@@ -56,7 +56,7 @@ impl Dialect {
 
 /// What a response says about limits, whatever dialect its server speaks.
 ///
-/// You want it in a client. Hints promise nothing: a request may be refused although units are left, the next response
+/// You want it in a client. Hints promise nothing: a request may be rejected although units are left, the next response
 /// may have no fields at all, and any server can send any number, so put bounds on what you do with them.
 /// [`retry_after`](Self::retry_after) counts more than all the rest.
 ///

@@ -154,7 +154,7 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 /// # });
 /// ```
 ///
-/// Put the CORS layer *outside* of the limit, so that refusals carry its fields too. See also
+/// Put the CORS layer *outside* of the limit, so that rejections carry its fields too. See also
 /// [`skip_cors_preflight`](crate::RateLimitLayerBuilder::skip_cors_preflight).
 pub const EXPOSED: [HeaderName; 9] = [
     RATELIMIT,

@@ -1,11 +1,11 @@
-//! Refusals that are remembered for a short time, so that a key under attack costs the store next to nothing.
+//! Rejections that are remembered for a short time, so that a key under attack costs the store next to nothing.
 //!
-//! A reading of the store says exactly until when a charge is refused, as long as others only add to what is used. So
+//! A reading of the store says exactly until when a charge is rejected, as long as others only add to what is used. So
 //! it is remembered, and later charges are held against it:
 //!
-//! - What the reading refuses is refused. Time is counted from before the call, so it never refuses for longer than the
+//! - What the reading rejects is rejected. Time is counted from before the call, so it never rejects for longer than the
 //!   store would.
-//! - After a refusal, nobody asks for as much or more for a short *hold*, because the next unit is what all instances are
+//! - After a rejection, nobody asks for as much or more for a short *hold*, because the next unit is what all instances are
 //!   after.
 //! - Where the reading has room again, as many go to the store as there is room for, and not all that come: what was
 //!   sent is taken for charged until the answer is there, or for another hold.
@@ -70,7 +70,7 @@ impl Settling {
     }
 }
 
-/// What one layer remembers of refusals.
+/// What one layer remembers of rejections.
 pub(super) struct Denials {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
@@ -96,9 +96,9 @@ type Records = SmallVec<[Record; 1]>;
 struct Found {
     denials: ChargeDenials,
     now: Timestamp,
-    /// Whether it is refused, and nobody need ask.
-    is_denied: bool,
-    /// Whether it is refused, and one request may ask whether that is still so.
+    /// Whether it is rejected, and nobody need ask.
+    is_rejected: bool,
+    /// Whether it is rejected, and one request may ask whether that is still so.
     is_stale: bool,
     /// Whether anything is remembered of it at all.
     is_known: bool,
@@ -130,9 +130,9 @@ impl Denials {
         }
     }
 
-    /// The refusal of a plan, if it is known that the store would refuse it.
+    /// The rejection of a plan, if it is known that the store would reject it.
     #[inline]
-    pub(super) fn refuse(&self, plan: &Plan, clock: &Clock) -> Option<Decision> {
+    pub(super) fn reject(&self, plan: &Plan, clock: &Clock) -> Option<Decision> {
         if self.len.load(Ordering::Relaxed) == 0 || !plan.is_charged() {
             return None;
         }
@@ -144,20 +144,20 @@ impl Denials {
         if let Some(part) = plan.only_part() {
             let mut shard = self.shard(part.partition());
             shard.look_up(part, now, &mut found);
-            if found.is_known && !found.is_denied {
+            if found.is_known && !found.is_rejected {
                 shard.asks(part, now, found.is_stale);
             }
         } else {
             for part in plan.parts() {
                 self.shard(part.partition()).look_up(part, now, &mut found);
             }
-            if found.is_known && !found.is_denied {
+            if found.is_known && !found.is_rejected {
                 for part in plan.parts() {
                     self.shard(part.partition()).asks(part, now, found.is_stale);
                 }
             }
         }
-        found.is_denied.then(|| {
+        found.is_rejected.then(|| {
             Decision::remembered(Remembered {
                 plan: plan.clone(),
                 denials: found.denials,
@@ -201,7 +201,7 @@ impl Denials {
                 clock,
             });
             let answers: SmallVec<[Answer<'_>; 4]> = answers
-                .filter(|answer| record::is_remembered(answer.charge.policy()))
+                .filter(|answer| record::is_cached(answer.charge.policy()))
                 .collect();
             self.learn_part(part.partition(), &answers, asked_at, clock);
         }
@@ -294,8 +294,8 @@ impl Shard {
                 record.standing(charge.weight(), now)
             });
             found.denials.push(match standing {
-                Standing::Denied(denial) => {
-                    found.is_denied = true;
+                Standing::Rejected(denial) => {
+                    found.is_rejected = true;
                     Some(denial)
                 }
                 Standing::Stale(denial) => {

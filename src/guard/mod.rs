@@ -3,7 +3,7 @@
 
 mod denials;
 mod places;
-mod unit_leases;
+mod prefetch;
 mod waiting;
 
 use std::{
@@ -19,10 +19,10 @@ pub(crate) use self::waiting::Waiting;
 use self::{
     denials::{Denials, Settling},
     places::{Place, Places},
-    unit_leases::UnitLeases,
+    prefetch::Prefetch,
 };
 use crate::{
-    breaker::{Admission, Breaker, CircuitLog},
+    breaker::{Admission, Breaker, CircuitTelemetry},
     clock::{Clock, Timestamp},
     decision::{Decision, Outcome},
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
@@ -30,7 +30,7 @@ use crate::{
     plan::Plan,
     settlement::Settlement,
     store::{AcquireFuture, Store},
-    telemetry::{HeldSlots, Stopwatch, StoreLog},
+    telemetry::{HeldSlots, Stopwatch, StoreTelemetry},
 };
 
 /// What happens to a request when the store gives no decision: it is down, too slow, or answers with an error.
@@ -81,7 +81,7 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureMode {
-    /// Refuse it with status 503 and the problem type `temporary-reduced-capacity`. For routes where an uncounted
+    /// Reject it with status 503 and the problem type `temporary-reduced-capacity`. For routes where an uncounted
     /// request is worse than a failed one: logins, payments. Clients are told to come back after a second.
     Closed,
     /// Pass it on, uncounted and without `RateLimit` fields. The default: an outage of the limiter is not one of the
@@ -97,7 +97,7 @@ pub(crate) struct Terms {
     pub(crate) deadline: Duration,
     /// Requests that wait for the store at the same time.
     pub(crate) max_waiting: u32,
-    /// Partitions of which refusals are remembered.
+    /// Partitions of which rejections are remembered.
     pub(crate) denial_cache: usize,
 }
 
@@ -155,18 +155,18 @@ pub(crate) struct Guard {
     settling: Settling,
     breaker: Breaker,
     places: Places,
-    unit_leases: UnitLeases,
+    prefetch: Prefetch,
     clock: Clock,
-    log: Arc<StoreLog>,
+    log: Arc<StoreTelemetry>,
 }
 
-impl CircuitLog for StoreLog {
+impl CircuitTelemetry for StoreTelemetry {
     fn opened(&self, error: &StoreError) {
         self.circuit_opened(error);
     }
 
-    fn closed(&self, refused: u64) {
-        self.circuit_closed(refused);
+    fn closed(&self, rejected: u64) {
+        self.circuit_closed(rejected);
     }
 }
 
@@ -210,8 +210,8 @@ impl Guard {
         clock: Clock,
         scope: &str,
     ) -> Self {
-        let log = Arc::new(StoreLog::new(scope));
-        let breaker = Breaker::new(clock.clone(), Arc::clone(&log) as Arc<dyn CircuitLog>);
+        let log = Arc::new(StoreTelemetry::new(scope));
+        let breaker = Breaker::new(clock.clone(), Arc::clone(&log) as Arc<dyn CircuitTelemetry>);
         let denials = Arc::new(Denials::new(terms.denial_cache));
         let settling = Settling::new(Arc::clone(&store), Arc::clone(&denials), clock.clone());
         Self {
@@ -221,7 +221,7 @@ impl Guard {
             deadline: terms.deadline,
             denials,
             places: Places::new(terms.max_waiting),
-            unit_leases: UnitLeases::new(settling.clone(), clock.clone()),
+            prefetch: Prefetch::new(settling.clone(), clock.clone()),
             settling,
             breaker,
             clock,
@@ -239,19 +239,19 @@ impl Guard {
         &*self.store
     }
 
-    /// Decides a plan within the deadline, and at once while the circuit is open or where a refusal is remembered.
+    /// Decides a plan within the deadline, and at once while the circuit is open or where a rejection is remembered.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> Deciding {
         match plan.block_terms() {
-            Some(terms) => unit_leases::decide(self, plan, terms),
+            Some(terms) => prefetch::decide(self, plan, terms),
             None => self.ask(plan, self.deadline),
         }
     }
 
-    /// Has the store decide a plan, unless a refusal is remembered.
+    /// Has the store decide a plan, unless a rejection is remembered.
     fn ask(self: &Arc<Self>, plan: Plan, deadline: Duration) -> Deciding {
-        if let Some(refusal) = self.denials.refuse(&plan, &self.clock) {
+        if let Some(rejection) = self.denials.reject(&plan, &self.clock) {
             self.log.remembered();
-            return Deciding::Decided(refusal);
+            return Deciding::Decided(rejection);
         }
         let spare = self.fallback.is_some().then(|| plan.clone());
         match self.begin(plan, deadline) {
@@ -276,7 +276,7 @@ impl Guard {
             return Asked::Answered(Err(self.places.overloaded()));
         }
         let admission = self.breaker.admit();
-        if matches!(admission, Admission::Refused) {
+        if matches!(admission, Admission::Rejected) {
             let error = StoreError::new(StoreErrorKind::CircuitOpen, "the store was not asked");
             return Asked::Answered(Err(error));
         }
@@ -332,7 +332,7 @@ impl Guard {
     /// Forgets what a plan's partitions have used, also if the store has forgotten a part of it only, and what of it this
     /// instance has taken in advance.
     pub(crate) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
-        let resetting = self.unit_leases.reset(plan.partition());
+        let resetting = self.prefetch.reset(plan.partition());
         let reset = self.store.reset(plan.clone()).await;
         drop(resetting);
         for part in plan.parts() {
@@ -412,7 +412,7 @@ mod tests {
     use crate::{
         MemoryStore,
         partition::{PartitionKey, Scope},
-        quota::{CheckedPolicies, QuotaPolicy},
+        quota::{PolicySet, QuotaPolicy},
         store::StoreFuture,
     };
 
@@ -474,7 +474,7 @@ mod tests {
         }
 
         fn plan() -> Plan {
-            let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
+            let policies = PolicySet::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
             let alice = Scope::new("guard").partition(&PartitionKey::new("user", "alice"));
             Plan::new(policies, alice, 1)
         }
@@ -530,7 +530,7 @@ mod tests {
     async fn once_the_store_is_back_the_next_try_closes_the_circuit_and_limits_hold() {
         let scene = Scene::new(FailureMode::Open, None);
         scene.lose_the_store_for_a_while().await;
-        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
+        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Allowed, Outcome::Rejected] {
             assert_eq!(scene.decide().await, expected);
         }
     }
@@ -542,7 +542,7 @@ mod tests {
         scene.lose_the_store_for_a_while().await;
         scene.store.is_slow.store(true, Ordering::SeqCst);
         scene.cancel_one().await;
-        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
+        for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Rejected] {
             assert_eq!(scene.decide().await, expected, "the cancelled one is charged");
         }
     }
@@ -555,7 +555,7 @@ mod tests {
         for _ in 0..3 {
             scene.cancel_one().await;
         }
-        assert_eq!(scene.decide().await, Outcome::Refused);
+        assert_eq!(scene.decide().await, Outcome::Rejected);
     }
 
     #[tokio::test(start_paused = true)]
@@ -573,7 +573,7 @@ mod tests {
         for _ in 0..3 {
             scene.cancel_one().await;
         }
-        assert_eq!(scene.decide().await, Outcome::Refused);
+        assert_eq!(scene.decide().await, Outcome::Rejected);
     }
 
     /// Otherwise the store would hear of each request of a client that never waits for a rejection.
@@ -585,7 +585,7 @@ mod tests {
         }
         scene.store.is_slow.store(true, Ordering::SeqCst);
         scene.cancel_one().await;
-        assert_eq!((scene.decide().await, scene.calls()), (Outcome::Refused, 4));
+        assert_eq!((scene.decide().await, scene.calls()), (Outcome::Rejected, 4));
     }
 
     #[tokio::test(start_paused = true)]
@@ -692,7 +692,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failing_closed_refuses() {
+    async fn failing_closed_rejects() {
         let scene = Scene::new(FailureMode::Closed, None);
         scene.store.is_away.store(true, Ordering::SeqCst);
         for _ in 0..10 {
@@ -705,7 +705,11 @@ mod tests {
         let scene = Scene::new(FailureMode::Open, Some(Arc::new(MemoryStore::new())));
         scene.store.is_away.store(true, Ordering::SeqCst);
         for number in 0..10 {
-            let expected = if number < 3 { Outcome::Allowed } else { Outcome::Refused };
+            let expected = if number < 3 {
+                Outcome::Allowed
+            } else {
+                Outcome::Rejected
+            };
             assert_eq!(scene.decide().await, expected);
         }
     }

@@ -157,7 +157,7 @@ impl ClientIp {
     /// **A client can make itself unknown** behind a proxy that appends to a `Forwarded` field from outside on the same
     /// line, since a quote that the client leaves open swallows what the proxy writes. No part of such a line is safe to
     /// read. With [`NoKey::Share`](crate::NoKey::Share), the default, all unknown clients use one quota, so that none of
-    /// them gains one and none of them reaches that of a known client; with [`NoKey::Refuse`](crate::NoKey::Refuse) they
+    /// them gains one and none of them reaches that of a known client; with [`NoKey::Reject`](crate::NoKey::Reject) they
     /// are rejected; with [`NoKey::Allow`](crate::NoKey::Allow) they pass uncounted, so do not choose it there. Let proxies
     /// replace a `Forwarded` field from outside rather than append to it, then nobody can.
     ///

@@ -97,7 +97,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// There are so few addresses that whoever sees a digest of one can try them all. So
     /// [`build`](crate::RateLimitLayerBuilder::build) warns, by an event, where a policy
-    /// [shows](crate::QuotaPolicy::with_partition_key) such a key and there is no
+    /// [shows](crate::QuotaPolicy::show_partition_key) such a key and there is no
     /// [digest key](crate::RateLimitLayerBuilder::digest_key).
     ///
     /// ```

@@ -8,7 +8,7 @@ use crate::{
     error::{ConfigError, StoreError},
     partition::ToPartitionKey,
     plan::Plan,
-    policy::{Policies, PolicySet},
+    policy::{Policies, QuotaSet},
 };
 
 /// Looks at what callers of a layer have left, gives it back, and grants more: see
@@ -60,7 +60,7 @@ impl AdminHandle {
     /// What a caller has left, without a charge, by the policies of a tier that count by the layer's main key; of the
     /// first tier, if there is none of this name.
     ///
-    /// While new rules are [tried](crate::RulesHandle::try_on), they are those by which this caller is limited.
+    /// While new rules are [tried](crate::RulesHandle::roll_out), they are those by which this caller is limited.
     ///
     /// `None` if no policy limits the caller. The decision's outcome says whether any policy is overdrawn.
     ///
@@ -285,7 +285,7 @@ impl AdminHandle {
 }
 
 /// What is asked of a partition by those policies of a set that count by this key, if there are any.
-fn plan(set: &PolicySet, key: Option<usize>, who: &Who) -> Option<Plan> {
+fn plan(set: &QuotaSet, key: Option<usize>, who: &Who) -> Option<Plan> {
     let part = set.parts.iter().find(|part| part.key == key)?;
     Some(Plan::new(part.policies.clone(), who.partition, 1).labelled(who.partition, who.label.as_ref()))
 }

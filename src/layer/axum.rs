@@ -1,4 +1,4 @@
-//! What handlers of axum get to know, and refusals that they can make.
+//! What handlers of axum get to know, and rejections that they can make.
 
 use std::{
     convert::Infallible,
@@ -18,7 +18,7 @@ use http::{Response, StatusCode, request::Parts};
 use http_body::Body as _;
 
 use super::RateLimitLayerBuilder;
-use crate::{decision::Decision, rejection::Rejection, telemetry::StreamLog};
+use crate::{decision::Decision, rejection::Rejection, telemetry::StreamTelemetry};
 
 /// The decision about the request, for handlers: what is left for this caller. Needs
 /// [`decision_in_request`](RateLimitLayerBuilder::decision_in_request), without which the answer is 500; an
@@ -109,7 +109,7 @@ impl IntoResponse for NoDecision {
 }
 
 impl RateLimitLayerBuilder {
-    /// Replaces the response to refused requests by what axum makes of a value: `Json`, `Html`, a status with a text.
+    /// Replaces the response to rejected requests by what axum makes of a value: `Json`, `Html`, a status with a text.
     /// Needs the feature `axum`.
     ///
     /// It is [`respond_with`](Self::respond_with) with other types; the fields are added afterwards here, too. The body
@@ -137,10 +137,10 @@ impl RateLimitLayerBuilder {
     ///
     /// let request = || http::Request::get("/").header("x-user-id", "alice").body(String::new()).unwrap();
     /// app.clone().oneshot(request()).await?;
-    /// let refused = app.oneshot(request()).await?;
-    /// assert_eq!(refused.status(), 429);
-    /// assert_eq!(refused.headers()["content-type"], "text/html; charset=utf-8");
-    /// assert_eq!(refused.headers()["retry-after"], "60");
+    /// let rejected = app.oneshot(request()).await?;
+    /// assert_eq!(rejected.status(), 429);
+    /// assert_eq!(rejected.headers()["content-type"], "text/html; charset=utf-8");
+    /// assert_eq!(rejected.headers()["retry-after"], "60");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -149,7 +149,7 @@ impl RateLimitLayerBuilder {
         F: Fn(&Rejection<'_>) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
-        let log = StreamLog::default();
+        let log = StreamTelemetry::default();
         self.respond_with(move |rejection| {
             let (head, body) = respond(rejection).into_response().into_parts();
             match in_memory(body) {

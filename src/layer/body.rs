@@ -1,4 +1,4 @@
-//! The body of a response: the inner service's, untouched, or that of a refusal.
+//! The body of a response: the inner service's, untouched, or that of a rejection.
 
 use std::{
     pin::Pin,
@@ -58,7 +58,7 @@ pin_project! {
     #[derive(Debug)]
     enum Inner<B> {
         Passed { #[pin] body: B },
-        Refused { body: Option<Bytes> },
+        Rejected { body: Option<Bytes> },
     }
 }
 
@@ -70,9 +70,9 @@ impl<B> RateLimitBody<B> {
         }
     }
 
-    pub(super) fn refused(body: Bytes) -> Self {
+    pub(super) fn rejected(body: Bytes) -> Self {
         Self {
-            inner: Inner::Refused {
+            inner: Inner::Rejected {
                 body: Some(body).filter(|body| !body.is_empty()),
             },
             charge: None,
@@ -98,21 +98,21 @@ impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
                 }
                 Poll::Ready(frame)
             }
-            InnerProjection::Refused { body } => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
+            InnerProjection::Rejected { body } => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Passed { body } => body.is_end_stream(),
-            Inner::Refused { body } => body.is_none(),
+            Inner::Rejected { body } => body.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
             Inner::Passed { body } => body.size_hint(),
-            Inner::Refused { body } => SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64)),
+            Inner::Rejected { body } => SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64)),
         }
     }
 }

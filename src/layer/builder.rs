@@ -21,7 +21,7 @@ use crate::{
     rejection::{Rejection, Responder},
     response_fields::ResponseFields,
     store::Store,
-    telemetry::{self, LayerLog},
+    telemetry::{self, LayerTelemetry},
 };
 
 /// Settings of a [`RateLimitLayer`]. A scope, a key and at least one policy are needed; all else has a default.
@@ -156,7 +156,7 @@ impl RateLimitLayerBuilder {
     ///
     /// A request then uses the quota of several partitions, in one decision: of all of them or of none. Where it has no
     /// such key, [`no_key`](Self::no_key) says what happens: it shares the quota of all that have none, or these policies
-    /// do not apply to it, or it is refused.
+    /// do not apply to it, or it is rejected.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -194,7 +194,7 @@ impl RateLimitLayerBuilder {
     /// on the scope alone.
     ///
     /// You want it if others can read the store and must not find out, by trying names, who has called; and if a policy
-    /// [shows its partition key](QuotaPolicy::with_partition_key), since then every client can try them. It has to be the
+    /// [shows its partition key](QuotaPolicy::show_partition_key), since then every client can try them. It has to be the
     /// same in all instances; with another secret, every caller starts with a full quota.
     ///
     /// ```
@@ -276,9 +276,9 @@ impl RateLimitLayerBuilder {
     ///
     /// send(&layer, alice()).await;
     /// send(&layer, alice()).await;
-    /// let refused = send(&layer, alice()).await;
-    /// assert_eq!(refused.status(), 429);
-    /// assert!(refused.headers()["ratelimit"].to_str()?.starts_with(r#""hour";r=98;t=3528, "day";r=0;"#));
+    /// let rejected = send(&layer, alice()).await;
+    /// assert_eq!(rejected.status(), 429);
+    /// assert!(rejected.headers()["ratelimit"].to_str()?.starts_with(r#""hour";r=98;t=3528, "day";r=0;"#));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -332,7 +332,7 @@ impl RateLimitLayerBuilder {
     /// What each request costs, in the units of policies that count requests. Default: 1.
     ///
     /// A request that costs 0 is not counted at all, in no unit, and shows what is left. One that costs more than a
-    /// policy ever lets pass is refused without `Retry-After`; the first one is reported as a `tracing` event.
+    /// policy ever lets pass is rejected without `Retry-After`; the first one is reported as a `tracing` event.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -592,29 +592,29 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Of how many partitions refusals are remembered, from 0, which turns it off, to 1 048 576. Default: 16 384, which
+    /// Of how many partitions rejections are remembered, from 0, which turns it off, to 1 048 576. Default: 16 384, which
     /// take up to 5 MB.
     ///
-    /// What has been used says exactly until when a charge is refused if nobody else asks, and others only make it later.
-    /// So what the store is known to refuse is refused without asking it: a caller who goes on after a quota is used up
+    /// What has been used says exactly until when a charge is rejected if nobody else asks, and others only make it later.
+    /// So what the store is known to reject is rejected without asking it: a caller who goes on after a quota is used up
     /// costs it, in each instance, a call for each unit that comes back and one or two a second beyond. You want to turn
-    /// it off where each refusal has to come from the store.
+    /// it off where each rejection has to come from the store.
     ///
     /// - Nothing is remembered for longer than a second. What *other* instances give back, by a
     ///   [refund](crate::Settlement) or a [reset](crate::AdminHandle::reset), may be seen that late; so is what a program
     ///   gives back by a [`Store::settle`](crate::Store::settle) of its own. What this layer gives back,
     ///   [grants](crate::AdminHandle::grant) and new [rules](crate::RulesHandle) count for each request that comes
     ///   afterwards.
-    /// - The *hold*: for 10 to 20 ms after the store has refused a cost, as much or more is refused without a question
+    /// - The *hold*: for 10 to 20 ms after the store has rejected a cost, as much or more is rejected without a question
     ///   although it might pass; for less, where the whole quota comes back in less than 40 ms. And where so much has
-    ///   come back that some requests may pass, as many ask as there is room for, and the others are refused until the
+    ///   come back that some requests may pass, as many ask as there is room for, and the others are rejected until the
     ///   store has answered, or for another hold.
     /// - Not remembered are limits of [concurrent requests](crate::QuotaPolicy::concurrent), leaky buckets
     ///   [with a queue](crate::Algorithm::LeakyBucketQueue) and [shadows](crate::QuotaPolicy::shadow); nor what a store
     ///   decides at once, as a [`MemoryStore`](crate::MemoryStore) does, or a fallback. Requests that cost 0 always ask.
-    /// - A remembered refusal tells of the policies that are known to refuse the request, with nothing left: see
-    ///   [`Decision::is_remembered`](crate::Decision::is_remembered). It is given while the circuit is open, too.
-    /// - Where more partitions are refused within a second, the new ones take the place of old ones, which ask again.
+    /// - A remembered rejection tells of the policies that are known to reject the request, with nothing left: see
+    ///   [`Decision::is_cached`](crate::Decision::is_cached). It is given while the circuit is open, too.
+    /// - Where more partitions are rejected within a second, the new ones take the place of old ones, which ask again.
     ///
     /// ```
     /// use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
@@ -654,8 +654,8 @@ impl RateLimitLayerBuilder {
     ///         let request = Request::get("/").header("x-user-id", "mallory").body(())?;
     ///         let response = service.clone().oneshot(request).await?;
     ///         assert_eq!(response.status(), if number < 3 { 200 } else { 429 });
-    ///         let is_remembered = response.extensions().get::<Decision>().unwrap().is_remembered();
-    ///         assert_eq!(is_remembered, number >= 3 && denial_cache > 0);
+    ///         let is_cached = response.extensions().get::<Decision>().unwrap().is_cached();
+    ///         assert_eq!(is_cached, number >= 3 && denial_cache > 0);
     ///     }
     ///     Ok::<_, Box<dyn std::error::Error>>(calls.load(Ordering::Relaxed))
     /// };
@@ -672,7 +672,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// The clock by which the circuit breaker waits before it tries again, by which refusals are
+    /// The clock by which the circuit breaker waits before it tries again, by which rejections are
     /// [remembered](Self::denial_cache), and by which [grants](crate::AdminHandle::grant) end. Default:
     /// [`Clock::system`].
     ///
@@ -778,16 +778,16 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Lets some clients pass uncounted and refuses others, by rules that can change while the service runs. Default:
+    /// Lets some clients pass uncounted and rejects others, by rules that can change while the service runs. Default:
     /// no list. See [`AccessList`].
     ///
-    /// It is asked before everything else: a client that it blocks is refused whatever else is set.
+    /// It is asked before everything else: a client that it blocks is rejected whatever else is set.
     pub fn access_list(mut self, list: AccessList) -> Self {
         self.screening.access_list = Some(list);
         self
     }
 
-    /// The status of refusals because an [access list](Self::access_list) blocks the client: 403, the default, or 429 if
+    /// The status of rejections because an [access list](Self::access_list) blocks the client: 403, the default, or 429 if
     /// a client should not see that it is blocked. For gRPC they are `PERMISSION_DENIED` and `RESOURCE_EXHAUSTED`.
     ///
     /// Nothing says when to try again. Any other status is an error of [`build`](Self::build); a response of another kind
@@ -814,9 +814,9 @@ impl RateLimitLayerBuilder {
     ///     .access_list(access.clone());
     ///
     /// let layer = builder().blocked_status(StatusCode::TOO_MANY_REQUESTS).build()?;
-    /// let refused = send(&layer, Request::get("/").header("x-user-id", "mallory")).await;
-    /// assert_eq!(refused.status(), 429);
-    /// assert!(!refused.headers().contains_key("retry-after"));
+    /// let rejected = send(&layer, Request::get("/").header("x-user-id", "mallory")).await;
+    /// assert_eq!(rejected.status(), 429);
+    /// assert!(!rejected.headers().contains_key("retry-after"));
     ///
     /// let error = builder().blocked_status(StatusCode::NOT_FOUND).build().unwrap_err();
     /// assert_eq!(error.to_string(), "blocked status 404 is neither 403 nor 429");
@@ -875,7 +875,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Finds requests that are a part of abnormal usage, which are refused. Default: none is.
+    /// Finds requests that are a part of abnormal usage, which are rejected. Default: none is.
     ///
     /// The closure is called once for each request that is neither blocked nor exempt, before the store is asked, and
     /// must not block. What is abnormal is up to you: the layer has no opinion.
@@ -911,10 +911,10 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// The status of refusals because a quota is used up, from 400 to 599. Default: 429.
+    /// The status of rejections because a quota is used up, from 400 to 599. Default: 429.
     ///
-    /// Other refusals have a status of their own: see [`Rejection::status`]. With one that caches may store by themselves, such
-    /// as 404, a refusal has `Cache-Control: no-store`.
+    /// Other rejections have a status of their own: see [`Rejection::status`]. With one that caches may store by themselves, such
+    /// as 404, a rejection has `Cache-Control: no-store`.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -931,21 +931,21 @@ impl RateLimitLayerBuilder {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 1));
     ///
-    /// let layer = builder().refusal_status(StatusCode::SERVICE_UNAVAILABLE).build()?;
+    /// let layer = builder().rejection_status(StatusCode::SERVICE_UNAVAILABLE).build()?;
     /// for status in [200, 503] {
     ///     assert_eq!(send(&layer, Request::get("/")).await.status(), status);
     /// }
-    /// let error = builder().refusal_status(StatusCode::FOUND).build().unwrap_err();
-    /// assert_eq!(error.to_string(), "refusal status 302 is outside 400..=599");
+    /// let error = builder().rejection_status(StatusCode::FOUND).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "rejection status 302 is outside 400..=599");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub fn refusal_status(mut self, status: StatusCode) -> Self {
+    pub fn rejection_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
-    /// Replaces the response to refused requests. Default: [`Rejection::to_response`].
+    /// Replaces the response to rejected requests. Default: [`Rejection::to_response`].
     ///
     /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure
     /// returns. A `Retry-After` of yours stays if it is the later one, and a `Cache-Control` in any case: without one, a
@@ -972,11 +972,11 @@ impl RateLimitLayerBuilder {
     ///     .build()?;
     ///
     /// send(&layer, Request::get("/")).await;
-    /// let refused = send(&layer, Request::get("/")).await;
-    /// assert_eq!(refused.status(), 429);
-    /// assert_eq!(refused.headers()["retry-after"], "60");
+    /// let rejected = send(&layer, Request::get("/")).await;
+    /// assert_eq!(rejected.status(), 429);
+    /// assert_eq!(rejected.headers()["retry-after"], "60");
     /// # use http_body_util::BodyExt;
-    /// assert_eq!(refused.into_body().collect().await?.to_bytes(), "Slow down, please.\n");
+    /// assert_eq!(rejected.into_body().collect().await?.to_bytes(), "Slow down, please.\n");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -1028,7 +1028,7 @@ impl RateLimitLayerBuilder {
             cost: self.cost,
             actual_cost: self.actual_cost,
             decision_in_request: self.decision_in_request,
-            log: LayerLog::default(),
+            log: LayerTelemetry::default(),
         }))
     }
 }
@@ -1077,8 +1077,8 @@ fn check_status(status: StatusCode) -> Result<(), ConfigError> {
     if status.is_client_error() || status.is_server_error() {
         return Ok(());
     }
-    let message = format!("refusal status {} is outside 400..=599", status.as_u16());
-    Err(ConfigError::new(ConfigErrorKind::RefusalStatus, message))
+    let message = format!("rejection status {} is outside 400..=599", status.as_u16());
+    Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
 }
 
 impl fmt::Debug for RateLimitLayerBuilder {

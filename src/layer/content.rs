@@ -18,7 +18,7 @@ use tower_service::Service;
 use super::open_charge::OpenCharge;
 
 /// Counts the bytes of request bodies as they are read, for policies that count
-/// [the content of requests](crate::Content::Request).
+/// [the content of requests](crate::Direction::Request).
 ///
 /// Put it *outside* of the [`RateLimitLayer`](crate::RateLimitLayer): it changes the type of the request's body, which
 /// that layer must not. Without it, a request counts for what its `Content-Length` says, and for one byte where it has
@@ -29,14 +29,14 @@ use super::open_charge::OpenCharge;
 /// ```
 /// use axum::{Router, routing::post};
 /// use tower::ServiceBuilder;
-/// use tower_quota::{Content, MemoryStore, QuotaPolicy, RateLimitLayer, RequestContentLayer, key};
+/// use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, RequestContentLayer, key};
 /// # use tower::ServiceExt;
 ///
 /// # tokio_test::block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("uploads")
 ///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Content::Request))
+///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Direction::Request))
 ///     .build()?;
 /// let app: Router = Router::new()
 ///     .route("/", post(|body: String| async move { body.len().to_string() }))
@@ -174,7 +174,7 @@ pin_project! {
     /// ```
     /// # use http::{Request, Response};
     /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{Content, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, key};
     /// use tower_quota::{RequestContentBody, RequestContentLayer};
     /// # use tower_quota::PartitionKey;
     /// use http_body_util::BodyExt;
@@ -183,7 +183,7 @@ pin_project! {
     /// let limits = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("uploads")
     ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Content::Request))
+    ///     .policy(QuotaPolicy::per_hour("upload", 1_000).with_content_bytes(Direction::Request))
     ///     .build()?;
     /// let admin = limits.admin();
     /// // Reads all of it, or nothing.

@@ -87,7 +87,7 @@ pin_project! {
             held: Option<(S, Request<B>, Verdict)>,
         },
         Calling { #[pin] future: S::Future, verdict: Option<Verdict> },
-        Refused { response: Option<Response<Bytes>> },
+        Rejected { response: Option<Response<Bytes>> },
     }
 }
 
@@ -132,9 +132,9 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
         }
     }
 
-    pub(super) fn refused(limits: Arc<Limits>, response: Response<Bytes>) -> Self {
+    pub(super) fn rejected(limits: Arc<Limits>, response: Response<Bytes>) -> Self {
         Self {
-            state: State::Refused {
+            state: State::Rejected {
                 response: Some(response),
             },
             limits,
@@ -158,8 +158,8 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     {
         let (mut parts, body) = request.into_parts();
         if !decision.outcome().is_pass() {
-            return Self::Refused {
-                response: Some(limits.refuse(decision, &selection, &parts)),
+            return Self::Rejected {
+                response: Some(limits.reject(decision, &selection, &parts)),
             };
         }
         let verdict = limits.admit(decision, selection, &mut parts);
@@ -194,7 +194,7 @@ where
         let mut this = self.project();
         loop {
             let next = match this.state.as_mut().project() {
-                // ## Deciding => (Queued | Calling | Refused)
+                // ## Deciding => (Queued | Calling | Rejected)
                 StateProjection::Deciding {
                     decision,
                     selection,
@@ -224,10 +224,10 @@ where
                     let verdict = verdict.take().expect("polled after it was ready");
                     return Poll::Ready(response.map(|response| this.limits.answer(verdict, response)));
                 }
-                // ## Refused => done
-                StateProjection::Refused { response } => {
+                // ## Rejected => done
+                StateProjection::Rejected { response } => {
                     let response = response.take().expect("polled after it was ready");
-                    return Poll::Ready(Ok(response.map(RateLimitBody::refused)));
+                    return Poll::Ready(Ok(response.map(RateLimitBody::rejected)));
                 }
             };
             this.state.set(next);

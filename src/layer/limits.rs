@@ -19,11 +19,11 @@ use crate::{
     key::KeyExtractor,
     partition::{PartitionId, PartitionKey, Scope},
     plan::{Costs, Plan},
-    policy::{FollowUp, Policies, PolicySet, Selection},
+    policy::{FollowUp, Policies, QuotaSet, Selection},
     rejection::{Rejection, Responder},
     response_fields::{Delay, PolicyFields},
     settlement::Settlement,
-    telemetry::LayerLog,
+    telemetry::LayerTelemetry,
 };
 
 /// What happens to a request for which no key is found, or not one of the
@@ -59,7 +59,7 @@ use crate::{
 /// assert_eq!(uncounted.status(), 200);
 /// assert!(!uncounted.headers().contains_key("ratelimit"));
 ///
-/// assert_eq!(send(&layer(NoKey::Refuse)?, Request::get("/")).await.status(), 403);
+/// assert_eq!(send(&layer(NoKey::Reject)?, Request::get("/")).await.status(), 403);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -68,8 +68,8 @@ use crate::{
 pub enum NoKey {
     /// Pass it on, uncounted. Policies that count by a key that is found apply all the same.
     Allow,
-    /// Refuse it with status 403.
-    Refuse,
+    /// Reject it with status 403.
+    Reject,
     /// Count it in one partition that all such requests share, and no other. The default. Whoever can send requests
     /// without a key can use up the quota of that partition, and of no caller who has a key.
     #[default]
@@ -92,7 +92,7 @@ pub(crate) struct Limits {
     pub(super) cost: Cost,
     pub(super) actual_cost: Option<Box<ActualCostOf>>,
     pub(super) decision_in_request: bool,
-    pub(super) log: LayerLog,
+    pub(super) log: LayerTelemetry,
 }
 
 /// A key by which some policies count.
@@ -141,7 +141,7 @@ impl fmt::Debug for Cost {
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) decision: Decision,
-    pub(super) policies: Option<Arc<PolicySet>>,
+    pub(super) policies: Option<Arc<QuotaSet>>,
     pub(super) charge: Option<Arc<OpenCharge>>,
 }
 
@@ -231,7 +231,7 @@ impl Limits {
     }
 
     /// What the store is asked, or what becomes of a request without a key.
-    fn plan(&self, set: &PolicySet, caller: &Caller<'_>, known: Option<Result<Who, Outcome>>) -> Result<Plan, Outcome> {
+    fn plan(&self, set: &QuotaSet, caller: &Caller<'_>, known: Option<Result<Who, Outcome>>) -> Result<Plan, Outcome> {
         let request = caller.request();
         let cost = match &self.cost {
             Cost::Of(cost) => cost(request),
@@ -274,7 +274,7 @@ impl Limits {
         self.log.no_key(&self.scope_name);
         match self.no_key {
             NoKey::Allow => Err(Outcome::Unlimited),
-            NoKey::Refuse => Err(Outcome::Unattributed),
+            NoKey::Reject => Err(Outcome::Unattributed),
             NoKey::Share => Ok(Who {
                 partition: shared_partition,
                 label: None,
@@ -348,14 +348,14 @@ impl Limits {
         if !selection.set.as_ref().is_some_and(|set| set.has_shadows) {
             return;
         }
-        for would_refuse in decision.shadow_violated() {
-            let (now, policy) = (Clock::system().now(), would_refuse.policy().name());
-            self.log.would_refuse(now, &self.scope_name, selection.tier(), policy);
+        for would_reject in decision.shadow_violated() {
+            let (now, policy) = (Clock::system().now(), would_reject.policy().name());
+            self.log.would_reject(now, &self.scope_name, selection.tier(), policy);
         }
     }
 
-    /// The response to a request that is refused.
-    pub(super) fn refuse(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
+    /// The response to a request that is rejected.
+    pub(super) fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
         self.log.decided(&self.scope_name, selection.tier(), &decision);
         let policies = selection.set.as_deref();
         let never = decision.violated().find(|allowance| allowance.retry_after().is_none());
@@ -365,8 +365,8 @@ impl Limits {
         }
         let decision = with_capacity(decision, policies);
         let delay = self.policies.fields().delay();
-        let wait = self.policies.fields().refusal_wait(&decision, delay);
-        let status = self.screening.refusal_status(decision.outcome(), self.status);
+        let wait = self.policies.fields().rejection_wait(&decision, delay);
+        let status = self.screening.rejection_status(decision.outcome(), self.status);
         let rejection = Rejection::new(&decision, request, status, wait);
         let mut response = self.responder.respond(&rejection);
         self.tell(decision, policies, delay, &mut response);
@@ -386,7 +386,7 @@ impl Limits {
         } = verdict;
         let (mut head, body) = response.into_parts();
         if decision.admitted().is_some() {
-            if is_refused(&head.extensions) {
+            if is_rejected(&head.extensions) {
                 self.give_back(&mut decision, charge.take());
             } else {
                 self.settle(&mut decision, charge.as_deref(), &head, &body);
@@ -404,7 +404,7 @@ impl Limits {
         Response::from_parts(head, RateLimitBody::passed(body, charge))
     }
 
-    /// Nothing was done for the request: a layer of ours inside of this one has refused it.
+    /// Nothing was done for the request: a layer of ours inside of this one has rejected it.
     fn give_back(&self, decision: &mut Decision, charge: Option<Arc<OpenCharge>>) {
         match charge {
             Some(charge) => charge.unserved(),
@@ -435,12 +435,12 @@ impl Limits {
     }
 
     /// Adds what the client is told.
-    fn tell<B>(&self, decision: Decision, policies: Option<&PolicySet>, delay: Delay, response: &mut Response<B>) {
+    fn tell<B>(&self, decision: Decision, policies: Option<&QuotaSet>, delay: Delay, response: &mut Response<B>) {
         let nothing = PolicyFields::default();
         let fields = policies.map_or(&nothing, |set| &set.fields);
         self.policies.fields().tell(&decision, fields, delay, response);
-        // A layer of ours inside of this one may have refused what this one has allowed.
-        if !is_refused(response.extensions()) {
+        // A layer of ours inside of this one may have rejected what this one has allowed.
+        if !is_rejected(response.extensions()) {
             // The charge is the layer's: what others find here can be read, and not settled.
             let _ = decision.take_receipt();
             response.extensions_mut().insert(decision);
@@ -449,15 +449,15 @@ impl Limits {
 }
 
 /// The decision, if it was made by lowered policies with a note of that.
-fn with_capacity(decision: Decision, policies: Option<&PolicySet>) -> Decision {
+fn with_capacity(decision: Decision, policies: Option<&QuotaSet>) -> Decision {
     if policies.is_some_and(|set| set.is_reduced) {
         return decision.made_with_reduced_capacity();
     }
     decision
 }
 
-/// Whether a layer of ours has refused the request that this is the response to.
-fn is_refused(response: &Extensions) -> bool {
+/// Whether a layer of ours has rejected the request that this is the response to.
+fn is_rejected(response: &Extensions) -> bool {
     let decision = response.get::<Decision>();
     decision.is_some_and(|decision| !decision.outcome().is_pass())
 }

@@ -69,7 +69,7 @@ impl RateLimitLayer {
     }
 
     /// A handle that replaces the rules of this layer and its clones while they run; see [`RulesHandle`].
-    pub fn rules(&self) -> RulesHandle {
+    pub fn rules_handle(&self) -> RulesHandle {
         RulesHandle::new(Arc::clone(&self.0.policies))
     }
 

@@ -286,7 +286,7 @@ pub struct HeldSlot(#[allow(dead_code, reason = "it is held, not read")] SmallVe
 ///
 /// You want it when the cost is known only after the work: a query's complexity, the number of rows. It wins over
 /// [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). The layers around the handler all take it, each for its own
-/// policies. It does not refuse this request any more: a policy may be overdrawn by as much again as it may hold.
+/// policies. It does not reject this request any more: a policy may be overdrawn by as much again as it may hold.
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};

@@ -20,7 +20,7 @@ use crate::guard::Deciding;
 /// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its
 /// policies allow it.
 ///
-/// It is ready when `S` is, and a refusal is a response: the error type is that of `S`. Clones share their limits.
+/// It is ready when `S` is, and a rejection is a response: the error type is that of `S`. Clones share their limits.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -110,8 +110,8 @@ where
                 // A service that is ready may hold a place in a queue: it has to be let go, not kept until the next
                 // request.
                 drop(self.take_ready());
-                let response = limits.refuse(decision, &selection, &parts);
-                ResponseFuture::refused(limits, response)
+                let response = limits.reject(decision, &selection, &parts);
+                ResponseFuture::rejected(limits, response)
             }
             Deciding::Waiting(decision) => {
                 let service = self.take_ready();

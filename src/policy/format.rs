@@ -10,7 +10,7 @@ use serde::{
 use super::Rules;
 use crate::{
     fields::ExtensionValue,
-    quota::{Algorithm, Content, MAX_QUOTA, MAX_WINDOW, QuotaPolicy},
+    quota::{Algorithm, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy},
 };
 
 impl<'de> Deserialize<'de> for QuotaPolicy {
@@ -84,8 +84,8 @@ struct PolicyForm {
     unit: UnitForm,
     #[serde(default, deserialize_with = "field::key")]
     key: Option<String>,
-    #[serde(default, deserialize_with = "field::unit_block")]
-    unit_block: Option<Whole<MAX_QUOTA>>,
+    #[serde(default, deserialize_with = "field::prefetch")]
+    prefetch: Option<Whole<MAX_QUOTA>>,
     #[serde(default, deserialize_with = "field::hidden")]
     hidden: Option<bool>,
     #[serde(default, deserialize_with = "field::shadow")]
@@ -124,7 +124,7 @@ mod field {
         quota: Whole<MAX_QUOTA>,
         shadow: bool,
         unit: UnitForm,
-        unit_block: Option<Whole<MAX_QUOTA>>,
+        prefetch: Option<Whole<MAX_QUOTA>>,
         unlimited: bool,
         window_seconds: Option<Whole<MAX_WINDOW>>,
     }
@@ -237,9 +237,9 @@ impl PolicyForm {
         };
         policy = match self.unit {
             UnitForm::ConcurrentRequests | UnitForm::Requests => policy,
-            UnitForm::ContentBytes => policy.with_content_bytes(Content::Both),
-            UnitForm::RequestContentBytes => policy.with_content_bytes(Content::Request),
-            UnitForm::ResponseContentBytes => policy.with_content_bytes(Content::Response),
+            UnitForm::ContentBytes => policy.with_content_bytes(Direction::Both),
+            UnitForm::RequestContentBytes => policy.with_content_bytes(Direction::Request),
+            UnitForm::ResponseContentBytes => policy.with_content_bytes(Direction::Response),
         };
         policy = policy.with_algorithm(self.algorithm.into());
         if let Some(Whole(capacity)) = self.burst_capacity {
@@ -248,8 +248,8 @@ impl PolicyForm {
         if let Some(key) = self.key {
             policy = policy.counted_by(key);
         }
-        if let Some(Whole(units)) = self.unit_block {
-            policy = policy.with_unit_block(units);
+        if let Some(Whole(units)) = self.prefetch {
+            policy = policy.with_prefetch(units);
         }
         if self.shadow {
             policy = policy.shadow();
@@ -260,7 +260,7 @@ impl PolicyForm {
             None => policy,
         };
         if self.partition_key {
-            policy = policy.with_partition_key();
+            policy = policy.show_partition_key();
         }
         for (name, value) in self.extensions {
             let value = value

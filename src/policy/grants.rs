@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::PolicySet;
+use super::QuotaSet;
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
@@ -25,7 +25,7 @@ pub(crate) struct Grant {
     units: u64,
     until: Timestamp,
     /// The raised policies, and those that they were made of: most often the same as the last time.
-    raised: Mutex<Option<[Arc<PolicySet>; 2]>>,
+    raised: Mutex<Option<[Arc<QuotaSet>; 2]>>,
 }
 
 impl Grants {
@@ -65,10 +65,10 @@ impl Grant {
     /// The policies with what was granted, if that is not over.
     pub(super) fn raise(
         &self,
-        set: &Arc<PolicySet>,
+        set: &Arc<QuotaSet>,
         now: Timestamp,
-        raise: impl FnOnce(&PolicySet, u64) -> Option<PolicySet>,
-    ) -> Option<Arc<PolicySet>> {
+        raise: impl FnOnce(&QuotaSet, u64) -> Option<QuotaSet>,
+    ) -> Option<Arc<QuotaSet>> {
         if now >= self.until {
             return None;
         }

@@ -13,7 +13,7 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 
 use self::grants::Grants;
-pub(crate) use self::set::{FollowUp, PolicySet};
+pub(crate) use self::set::{FollowUp, QuotaSet};
 pub use self::{
     resolved::ResolvedTier,
     rules::{Rules, RulesHandle},
@@ -189,7 +189,7 @@ struct Sets {
 #[derive(Debug)]
 enum CheckedSets {
     ByTier(Vec<CheckedTier>),
-    Same(Arc<PolicySet>),
+    Same(Arc<QuotaSet>),
 }
 
 /// Which policies apply to a request.
@@ -197,7 +197,7 @@ enum CheckedSets {
 pub(crate) struct Selection {
     tier: Option<Arc<str>>,
     /// None if the request is not limited.
-    pub(crate) set: Option<Arc<PolicySet>>,
+    pub(crate) set: Option<Arc<QuotaSet>>,
     /// Whether the request named a tier that the layer does not have.
     pub(crate) is_unknown: bool,
 }
@@ -241,7 +241,7 @@ impl Policies {
     }
 
     /// A set with so many percent of its quotas.
-    pub(crate) fn at_capacity(&self, set: &Arc<PolicySet>, percent: u8) -> Arc<PolicySet> {
+    pub(crate) fn at_capacity(&self, set: &Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
         set.at_capacity(percent, &self.keys, &self.fields)
     }
 
@@ -249,12 +249,12 @@ impl Policies {
     pub(crate) fn granted(
         &self,
         active: &Active,
-        set: Arc<PolicySet>,
+        set: Arc<QuotaSet>,
         partition: PartitionId,
         now: impl FnOnce() -> Timestamp,
-    ) -> Arc<PolicySet> {
+    ) -> Arc<QuotaSet> {
         let raised = active.grants.of(partition).and_then(|grant| {
-            let raise = |set: &PolicySet, units| set.raised_by(units, &self.keys, &self.fields).ok();
+            let raise = |set: &QuotaSet, units| set.raised_by(units, &self.keys, &self.fields).ok();
             grant.raise(&set, now(), raise)
         });
         raised.unwrap_or(set)
@@ -321,7 +321,7 @@ impl Policies {
         active: &Active,
         name: Option<&str>,
         partition: Option<PartitionId>,
-    ) -> Option<Arc<PolicySet>> {
+    ) -> Option<Arc<QuotaSet>> {
         match &active.sets(partition).checked {
             CheckedSets::Same(set) => Some(Arc::clone(set)),
             CheckedSets::ByTier(tiers) => {
@@ -332,7 +332,7 @@ impl Policies {
     }
 
     /// The policies of all tiers, and those that are tried.
-    pub(crate) fn all_sets(&self) -> Vec<Arc<PolicySet>> {
+    pub(crate) fn all_sets(&self) -> Vec<Arc<QuotaSet>> {
         let active = self.active.load();
         let candidate = active.candidate.as_ref().map(|candidate| &candidate.sets);
         let all = std::iter::once(&active.current).chain(candidate);
@@ -396,7 +396,7 @@ impl Sets {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         let checked = match (&*rules.policies, &*rules.tiers) {
             ([], []) if has_select => return error("tiers: there is none; at least one is needed"),
-            (policies, []) => CheckedSets::Same(Arc::new(PolicySet::new(policies.to_vec(), keys, fields)?)),
+            (policies, []) => CheckedSets::Same(Arc::new(QuotaSet::new(policies.to_vec(), keys, fields)?)),
             ([], tiers) if has_select => CheckedSets::ByTier(by_tier(tiers, keys, fields)?),
             ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::by`"),
             _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
@@ -406,7 +406,7 @@ impl Sets {
 }
 
 /// A tier's name and its policies, if it has any.
-type CheckedTier = (Arc<str>, Option<Arc<PolicySet>>);
+type CheckedTier = (Arc<str>, Option<Arc<QuotaSet>>);
 
 fn by_tier(
     tiers: &[(String, Option<Vec<QuotaPolicy>>)],
@@ -425,7 +425,7 @@ fn by_tier(
         return Err(ConfigError::new(ConfigErrorKind::DuplicateTier, message));
     }
     let checked = tiers.iter().map(|(name, policies)| {
-        let set = policies.clone().map(|policies| PolicySet::new(policies, keys, fields));
+        let set = policies.clone().map(|policies| QuotaSet::new(policies, keys, fields));
         match set.transpose() {
             Ok(set) => Ok((Arc::from(&**name), set.map(Arc::new))),
             Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),

@@ -13,7 +13,7 @@ use crate::{
 /// You want them where rules come from outside of the program, or change [while it runs](RulesHandle). A layer that has
 /// its policies from [`policy`](crate::RateLimitLayerBuilder::policy) and [`Tiers`](crate::Tiers) needs none.
 ///
-/// They are data and nothing more: what is not sound is refused where they take effect, by
+/// They are data and nothing more: what is not sound is rejected where they take effect, by
 /// [`build`](crate::RateLimitLayerBuilder::build) or [`RulesHandle::replace`]. Rules have policies or tiers, not both.
 ///
 /// ```
@@ -91,13 +91,13 @@ impl Rules {
     }
 }
 
-/// Replaces the rules of a layer while it runs: see [`RateLimitLayer::rules`](crate::RateLimitLayer::rules).
+/// Replaces the rules of a layer while it runs: see [`RateLimitLayer::rules_handle`](crate::RateLimitLayer::rules_handle).
 ///
 /// New rules hold for all services of the layer at once, from the next request on; a request under way goes on with the
 /// rules that it began with. Nothing that was counted is lost: a policy keeps its used units by its name, unit and
 /// algorithm when its numbers change, also while some instances have the old rules and others the new ones. Only where
 /// units are counted in windows, by [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding ones, is another length
-/// of the window another policy, which begins with a full quota. Rules that are not sound are refused, and the old ones
+/// of the window another policy, which begins with a full quota. Rules that are not sound are rejected, and the old ones
 /// stay.
 ///
 /// It changes the rules of this process only: give every instance the same ones.
@@ -113,7 +113,7 @@ impl Rules {
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 2))
 ///     .build()?;
-/// let rules = layer.rules();
+/// let rules = layer.rules_handle();
 /// let service = layer.layer(service_fn(|_| async { Ok::<_, std::convert::Infallible>(Response::new(String::new())) }));
 /// let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
 ///
@@ -160,11 +160,11 @@ impl RulesHandle {
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
     ///     .build()?;
     ///
-    /// layer.rules().replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 20)))?;
+    /// layer.rules_handle().replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 20)))?;
     /// assert_eq!(send(&layer, Request::get("/")).await.headers()["ratelimit-policy"], r#""hour";q=20;w=3600"#);
     ///
     /// let tiers = Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 5)]);
-    /// let error = layer.rules().replace(tiers).unwrap_err();
+    /// let error = layer.rules_handle().replace(tiers).unwrap_err();
     /// assert_eq!(error.to_string(), "tiers: nothing says of which tier a request is; set `Tiers::by`");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -209,7 +209,7 @@ impl RulesHandle {
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
     ///     .build()?;
     /// let new = || Rules::new().policy(QuotaPolicy::per_hour("hour", 5));
-    /// layer.rules().try_on(10, new())?;
+    /// layer.rules_handle().roll_out(10, new())?;
     ///
     /// let mut with_new_rules = 0;
     /// for user in 0..1_000 {
@@ -218,7 +218,7 @@ impl RulesHandle {
     /// }
     /// assert!((50..150).contains(&with_new_rules));
     ///
-    /// let error = layer.rules().try_on(101, new()).unwrap_err();
+    /// let error = layer.rules_handle().roll_out(101, new()).unwrap_err();
     /// assert_eq!(error.to_string(), "rules: 101 percent of the callers is outside 0..=100");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -227,7 +227,7 @@ impl RulesHandle {
     /// # Errors
     ///
     /// As those of [`replace`](Self::replace), or if `percent` is above 100.
-    pub fn try_on(&self, percent: u8, rules: Rules) -> Result<(), ConfigError> {
+    pub fn roll_out(&self, percent: u8, rules: Rules) -> Result<(), ConfigError> {
         if percent > 100 {
             let message = format!("rules: {percent} percent of the callers is outside 0..=100");
             return Err(ConfigError::new(ConfigErrorKind::Policies, message));
@@ -244,7 +244,7 @@ impl RulesHandle {
     }
 
     /// Lets all requests pass uncounted, without asking the store and without fields, until
-    /// [`switch_on`](Self::switch_on): for an emergency. Only what an [access list](crate::AccessList) blocks is refused all
+    /// [`switch_on`](Self::switch_on): for an emergency. Only what an [access list](crate::AccessList) blocks is rejected all
     /// the same.
     ///
     /// ```
@@ -261,7 +261,7 @@ impl RulesHandle {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 1))
     ///     .build()?;
-    /// let rules = layer.rules();
+    /// let rules = layer.rules_handle();
     ///
     /// rules.switch_off();
     /// assert!(!rules.is_on());

@@ -9,14 +9,14 @@ use smallvec::SmallVec;
 
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    quota::{Algorithm, CheckedPolicies, Content, QuotaPolicy, QuotaUnit},
+    quota::{Algorithm, Direction, PolicySet, QuotaPolicy, QuotaUnit},
     response_fields::{PolicyFields, ResponseFields},
 };
 
 /// Policies that one decision holds together, with the field that shows them.
 #[derive(Debug)]
-pub(crate) struct PolicySet {
-    policies: CheckedPolicies,
+pub(crate) struct QuotaSet {
+    policies: PolicySet,
     pub(crate) parts: SmallVec<[SetPart; 1]>,
     pub(crate) fields: Arc<PolicyFields>,
     pub(crate) follow_up: FollowUp,
@@ -32,7 +32,7 @@ pub(crate) struct PolicySet {
 pub(crate) struct SetPart {
     /// The position of the key among those that have names; `None` for the main one.
     pub(crate) key: Option<usize>,
-    pub(crate) policies: CheckedPolicies,
+    pub(crate) policies: PolicySet,
 }
 
 impl SetPart {
@@ -44,7 +44,7 @@ impl SetPart {
     }
 }
 
-type Reduced = [OnceLock<Arc<PolicySet>>; 99];
+type Reduced = [OnceLock<Arc<QuotaSet>>; 99];
 
 /// What has to be followed after a request was admitted.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub(crate) struct FollowUp {
 }
 
 /// The policies by key, each key in the place of its first policy.
-fn parts(policies: &CheckedPolicies, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
+fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
     let mut parts: Vec<(Option<usize>, Vec<QuotaPolicy>)> = Vec::new();
     for policy in policies {
         let policy = policy.policy();
@@ -77,7 +77,7 @@ fn parts(policies: &CheckedPolicies, keys: &[String]) -> Result<SmallVec<[SetPar
         return Ok(SmallVec::from_buf([SetPart { key, policies }]));
     }
     let checked = parts.into_iter().map(|(key, policies)| {
-        let policies = CheckedPolicies::new(policies)?;
+        let policies = PolicySet::new(policies)?;
         Ok(SetPart { key, policies })
     });
     checked.collect()
@@ -91,15 +91,18 @@ impl FollowUp {
         has_slots: false,
     };
 
-    fn of(policies: &CheckedPolicies) -> Self {
+    fn of(policies: &PolicySet) -> Self {
         let any = |test: &dyn Fn(&QuotaPolicy) -> bool| policies.iter().any(|policy| test(policy.policy()));
         let counts = |content| {
-            let units = [QuotaUnit::ContentBytes(content), QuotaUnit::ContentBytes(Content::Both)];
+            let units = [
+                QuotaUnit::ContentBytes(content),
+                QuotaUnit::ContentBytes(Direction::Both),
+            ];
             any(&|policy| units.contains(&policy.unit()))
         };
         Self {
-            counts_request_bytes: counts(Content::Request),
-            counts_response_bytes: counts(Content::Response),
+            counts_request_bytes: counts(Direction::Request),
+            counts_response_bytes: counts(Direction::Response),
             has_queue: any(&|policy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })),
             has_slots: policies.has_slots(),
         }
@@ -110,13 +113,13 @@ impl FollowUp {
     }
 }
 
-impl PolicySet {
+impl QuotaSet {
     pub(crate) fn new(
         policies: Vec<QuotaPolicy>,
         keys: &[String],
         fields: &ResponseFields,
     ) -> Result<Self, ConfigError> {
-        let policies = CheckedPolicies::new(policies)?;
+        let policies = PolicySet::new(policies)?;
         Ok(Self {
             parts: parts(&policies, keys)?,
             fields: Arc::new(fields.prepare(&policies)?),
@@ -146,7 +149,7 @@ impl PolicySet {
             let raised = policy.clone().raised_by(units);
             let is_meant = policy.key().is_none() && policy.unit() == QuotaUnit::Requests;
             // What cannot be raised so far stays as it is.
-            let is_sound = is_meant && CheckedPolicies::new([raised.clone()]).is_ok();
+            let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
             if is_sound { raised } else { policy.clone() }
         });
         let raised = Self::new(policies.collect(), keys, fields)?;

@@ -1,4 +1,4 @@
-//! Refusals for gRPC clients: a status in header fields and no body, which gRPC calls a trailers-only response.
+//! Rejections for gRPC clients: a status in header fields and no body, which gRPC calls a trailers-only response.
 //!
 //! These clients look at `grpc-status` and know nothing of problem details; of a response without it they make a status
 //! of their own from the HTTP status, and most of them say "unavailable" where a quota is used up.

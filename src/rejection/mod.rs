@@ -1,4 +1,4 @@
-//! What a refused request is answered with.
+//! What a rejected request is answered with.
 
 mod grpc;
 mod problem;
@@ -14,10 +14,10 @@ use crate::{
     quota::QuotaPolicy,
 };
 
-/// A request that is refused: what a custom response is made from.
+/// A request that is rejected: what a custom response is made from.
 ///
 /// The closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with) gets it. It knows
-/// why the request is refused and what the layer would answer; it cannot let the request pass after all.
+/// why the request is rejected and what the layer would answer; it cannot let the request pass after all.
 ///
 /// ```
 /// # use http::{Request, Response};
@@ -43,11 +43,11 @@ use crate::{
 ///     .build()?;
 ///
 /// send(&layer, Request::get("/search")).await;
-/// let refused = send(&layer, Request::get("/search")).await;
-/// assert_eq!(refused.status(), 429);
-/// assert_eq!(refused.headers()["retry-after"], "3600");
+/// let rejected = send(&layer, Request::get("/search")).await;
+/// assert_eq!(rejected.status(), 429);
+/// assert_eq!(rejected.headers()["retry-after"], "3600");
 /// # use http_body_util::BodyExt;
-/// let body = refused.into_body().collect().await?.to_bytes();
+/// let body = rejected.into_body().collect().await?.to_bytes();
 /// assert_eq!(body, r#"/search: ["hour"] says to wait 3600 s"#);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -56,7 +56,7 @@ use crate::{
 pub struct Rejection<'a> {
     decision: &'a Decision,
     request: &'a Parts,
-    /// The status that was chosen for a refusal because a quota is used up, or because the client is blocked.
+    /// The status that was chosen for a rejection because a quota is used up, or because the client is blocked.
     status: StatusCode,
     /// What the client is told.
     wait: Option<Duration>,
@@ -72,7 +72,7 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// Why the request is refused, and what is left of each policy.
+    /// Why the request is rejected, and what is left of each policy.
     pub fn decision(&self) -> &'a Decision {
         self.decision
     }
@@ -116,13 +116,13 @@ impl<'a> Rejection<'a> {
     /// let request = |content_type| Request::post("/").header("content-type", content_type).body(()).unwrap();
     /// service.clone().oneshot(request("text/plain")).await?;
     ///
-    /// let refused = service.clone().oneshot(request("text/plain")).await?;
-    /// assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    /// let rejected = service.clone().oneshot(request("text/plain")).await?;
+    /// assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
     ///
-    /// let refused = service.oneshot(request("application/grpc")).await?;
-    /// assert_eq!(refused.status(), StatusCode::OK);
-    /// assert_eq!(refused.headers()["grpc-status"], "8");
-    /// assert_eq!(refused.headers()["retry-after"], "60");
+    /// let rejected = service.oneshot(request("application/grpc")).await?;
+    /// assert_eq!(rejected.status(), StatusCode::OK);
+    /// assert_eq!(rejected.headers()["grpc-status"], "8");
+    /// assert_eq!(rejected.headers()["retry-after"], "60");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -132,15 +132,15 @@ impl<'a> Rejection<'a> {
 
     /// The status that the layer would answer with:
     ///
-    /// - 429, or what [`refusal_status`](crate::RateLimitLayerBuilder::refusal_status) says, if a quota is used up;
+    /// - 429, or what [`rejection_status`](crate::RateLimitLayerBuilder::rejection_status) says, if a quota is used up;
     /// - 429 if the application has found the usage [abnormal](crate::AbnormalUsage);
     /// - 503 if the [capacity](crate::Capacity) is reduced or exhausted, or if there was no decision and the layer
     ///   [fails closed](crate::FailureMode::Closed);
     /// - 403, or what [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) says, if an
     ///   [access list](crate::AccessList) blocks the client;
-    /// - 403 if the caller is unknown and the layer [refuses](crate::NoKey::Refuse) such requests.
+    /// - 403 if the caller is unknown and the layer [rejects](crate::NoKey::Reject) such requests.
     ///
-    /// It is the meaning of the refusal in HTTP, also for a [gRPC](Self::is_grpc) request, which
+    /// It is the meaning of the rejection in HTTP, also for a [gRPC](Self::is_grpc) request, which
     /// [`to_response`](Self::to_response) answers with status 200 and a `grpc-status`.
     pub fn status(&self) -> StatusCode {
         match self.problem_type() {
@@ -172,7 +172,7 @@ impl<'a> Rejection<'a> {
         self.wait
     }
 
-    /// The names of the policies that refuse the request, of those that clients may know.
+    /// The names of the policies that reject the request, of those that clients may know.
     fn violated_names(&self) -> impl Iterator<Item = &'a str> {
         let violated = self.decision.violated().map(|allowance| allowance.policy());
         violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name)
@@ -217,11 +217,11 @@ impl<'a> Rejection<'a> {
     ///     .build()?;
     ///
     /// send(&layer, Request::get("/")).await;
-    /// let refused = send(&layer, Request::get("/")).await;
-    /// assert_eq!(refused.headers()["link"], "</limits>; rel=help");
-    /// assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    /// let rejected = send(&layer, Request::get("/")).await;
+    /// assert_eq!(rejected.headers()["link"], "</limits>; rel=help");
+    /// assert_eq!(rejected.headers()["content-type"], "application/problem+json");
     /// # use http_body_util::BodyExt;
-    /// let problem: serde_json::Value = serde_json::from_slice(&refused.into_body().collect().await?.to_bytes())?;
+    /// let problem: serde_json::Value = serde_json::from_slice(&rejected.into_body().collect().await?.to_bytes())?;
     /// assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     /// assert_eq!((&problem["status"], &problem["violated-policies"][0]), (&429.into(), &"hour".into()));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -239,7 +239,7 @@ impl<'a> Rejection<'a> {
     }
 }
 
-/// Makes the response to a refused request.
+/// Makes the response to a rejected request.
 pub(crate) struct Responder(Box<RespondWith>);
 
 type RespondWith = dyn Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync;
@@ -249,7 +249,7 @@ impl Responder {
         Self(Box::new(respond))
     }
 
-    /// The response to a refusal, which no cache may give to anybody else.
+    /// The response to a rejection, which no cache may give to anybody else.
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
         let mut response = (self.0)(rejection);
         // No cache stores what a POST of gRPC is answered with, unless it is told to.

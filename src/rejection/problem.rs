@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Rejection;
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProblemType {
     AbnormalUsageDetected,

@@ -19,7 +19,7 @@ use crate::{
 /// The default is [`draft11`](Self::draft11): `RateLimit` and `RateLimit-Policy`, with all policies that are not
 /// [hidden](crate::QuotaPolicy::hidden), on every response that was decided on. You want another choice for clients that
 /// know an older dialect, to say less, or to make many clients come back at different moments. `Retry-After` belongs to
-/// every refusal, whatever is chosen here.
+/// every rejection, whatever is chosen here.
 ///
 /// It changes what is told, never what is enforced. Numbers are never made to look more generous than they are: settings
 /// only lower what is left and only lengthen waits. What an inner service has sent is joined with what the layer says,
@@ -32,7 +32,7 @@ use crate::{
 /// | nothing at all, or fields of your own | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
 /// | short responses | [`closest_only`](Self::closest_only), [`shown_when`](Self::shown_when), [`without_policies`](Self::without_policies) |
 /// | clients that do not all come back at one moment | [`with_jitter`](Self::with_jitter) |
-/// | to slow clients down before they are refused | [`lowered_by`](Self::lowered_by), [`with_ratio_cap`](Self::with_ratio_cap) |
+/// | to slow clients down before they are rejected | [`lowered_by`](Self::lowered_by), [`with_ratio_cap`](Self::with_ratio_cap) |
 ///
 /// ```
 /// use http::{Request, Response};
@@ -112,7 +112,7 @@ enum Form {
 /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
 /// # }
 /// # tokio_test::block_on(async {
-/// // Of 3 requests a minute, the fourth is refused.
+/// // Of 3 requests a minute, the fourth is rejected.
 /// let are_shown = async |shown_when, request| {
 ///     let fields = ResponseFields::draft11().shown_when(shown_when);
 ///     told(fields, request).await.map(|headers| headers.contains_key("ratelimit"))
@@ -121,8 +121,8 @@ enum Form {
 /// assert!(are_shown(ShownWhen::Always, 1).await?);
 /// assert!(!are_shown(ShownWhen::NearExhaustion(50), 1).await?);
 /// assert!(are_shown(ShownWhen::NearExhaustion(50), 2).await?);
-/// assert!(!are_shown(ShownWhen::Refused, 3).await?);
-/// assert!(are_shown(ShownWhen::Refused, 4).await?);
+/// assert!(!are_shown(ShownWhen::Rejected, 3).await?);
+/// assert!(are_shown(ShownWhen::Rejected, 4).await?);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -132,10 +132,10 @@ pub enum ShownWhen {
     /// On all of them. The default.
     #[default]
     Always,
-    /// On refusals, and when a policy that is shown has at most so many percent of its quota left, from 0 to 100.
+    /// On rejections, and when a policy that is shown has at most so many percent of its quota left, from 0 to 100.
     NearExhaustion(u8),
-    /// On refusals only.
-    Refused,
+    /// On rejections only.
+    Rejected,
 }
 
 /// What `X-RateLimit-Reset` counts: servers differ. See [`ResponseFields::legacy`].
@@ -235,7 +235,7 @@ impl ResponseFields {
         Self::new(Form::Draft11)
     }
 
-    /// The dialect between draft-06 and draft-11, in which names are Tokens. `build()` refuses names that are none.
+    /// The dialect between draft-06 and draft-11, in which names are Tokens. `build()` rejects names that are none.
     ///
     /// Beside a `Retry-After`, the time of each violated policy names the same moment; if no policy that is shown is
     /// violated, that of the closest one does.
@@ -275,7 +275,7 @@ impl ResponseFields {
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left, and `RateLimit-Policy`,
     /// as draft-ietf-httpapi-ratelimit-headers-06 has them.
     ///
-    /// Only policies that count requests are shown: there is no word for another unit. `build()` refuses two policies
+    /// Only policies that count requests are shown: there is no word for another unit. `build()` rejects two policies
     /// with the same quota, which nothing would tell apart.
     ///
     /// Beside a `Retry-After`, whoever has set it, the reset names the same moment, as the draft asks for. Where that comes
@@ -378,7 +378,7 @@ impl ResponseFields {
     /// # }
     /// # tokio_test::block_on(async {
     /// assert!(told(ResponseFields::none(), 1).await?.is_empty());
-    /// // The fourth request of three a minute is refused.
+    /// // The fourth request of three a minute is rejected.
     /// let headers = told(ResponseFields::none(), 4).await?;
     /// assert!(!headers.contains_key("ratelimit") && headers.contains_key("retry-after"));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -389,7 +389,7 @@ impl ResponseFields {
     }
 
     /// Adds the three numbers of draft-06 to the fields of draft-11, for clients that know either. `RateLimit-Policy`
-    /// stays in the form of draft-11, since both have it. `build()` refuses it beside other dialects.
+    /// stays in the form of draft-11, since both have it. `build()` rejects it beside other dialects.
     ///
     /// ```
     /// # use tower_quota::clock::{Clock, Timestamp};
@@ -725,7 +725,7 @@ impl ResponseFields {
     /// # tokio_test::block_on(async {
     /// use tower_quota::fields::RetryAfter;
     ///
-    /// // The fourth of three requests a minute is refused.
+    /// // The fourth of three requests a minute is rejected.
     /// let seconds = told(ResponseFields::draft11(), 4).await?;
     /// assert_eq!(RetryAfter::read(&seconds)?.and_then(RetryAfter::date), None);
     /// let date = told(ResponseFields::draft11().with_retry_after_as_date(), 4).await?;
@@ -909,7 +909,7 @@ mod tests {
         clock::{Clock, Timestamp},
         partition::{PartitionKey, Scope},
         plan::Plan,
-        quota::CheckedPolicies,
+        quota::PolicySet,
         store::{Store, memory::MemoryStore},
     };
 
@@ -922,7 +922,7 @@ mod tests {
     }
 
     fn policies_of(policies: Vec<QuotaPolicy>) -> String {
-        let policies = CheckedPolicies::new(policies).unwrap();
+        let policies = PolicySet::new(policies).unwrap();
         let fields = ResponseFields::default().prepare(&policies).unwrap();
         fields.value(&|_| None).unwrap().to_str().unwrap().to_owned()
     }
@@ -931,7 +931,7 @@ mod tests {
     fn limits_of(policies: Vec<QuotaPolicy>, requests: u64, wait: Duration) -> String {
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let policies = CheckedPolicies::new(policies).unwrap();
+        let policies = PolicySet::new(policies).unwrap();
         let partition = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
         let acquire = |cost| {
             let future = store.acquire(Plan::new(policies.clone(), partition, cost));

@@ -8,7 +8,7 @@ use super::{Form, ResponseFields};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::{FieldError, Unit, draft06, draft11, in_between},
-    quota::{CheckedPolicies, QuotaPolicy, QuotaUnit},
+    quota::{PolicySet, QuotaPolicy, QuotaUnit},
 };
 
 /// What a set of policies says about itself.
@@ -68,7 +68,7 @@ macro_rules! named_policies {
                 let items = items.iter().cloned().map(|(item, shows_key)| {
                     let key = key(item.name()).filter(|_| shows_key);
                     match key {
-                        Some(key) => item.with_partition_key(key),
+                        Some(key) => item.show_partition_key(key),
                         None => item,
                     }
                 });
@@ -121,7 +121,7 @@ impl ResponseFields {
     }
 
     /// Writes what is known already, and finds what the dialect cannot say.
-    pub(crate) fn prepare(&self, policies: &CheckedPolicies) -> Result<PolicyFields, ConfigError> {
+    pub(crate) fn prepare(&self, policies: &PolicySet) -> Result<PolicyFields, ConfigError> {
         let shown = || {
             let policies = policies.iter().map(|policy| policy.policy());
             policies.filter(|policy| !policy.is_hidden())

@@ -64,8 +64,8 @@ impl ResponseFields {
         if let Some(lower) = &self.lowered_by {
             remaining = lower(allowance).min(remaining);
         }
-        let mut reset = allowance.reset().map(whole_seconds);
-        // A shadow refuses nothing, so nobody waits for it.
+        let mut reset = allowance.effective_window().map(whole_seconds);
+        // A shadow rejects nothing, so nobody waits for it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
         if let (1, Some(seconds), Some(window)) = (self.ratio_cap, &mut reset, policy.window()) {
             let (quota, window) = (u128::from(policy.quota()), u128::from(window.as_secs()));
@@ -108,8 +108,8 @@ impl ResponseFields {
             .min_by_key(Shown::distance)
     }
 
-    /// The seconds that a refused client is told to wait: never fewer than it is told that a violated policy takes.
-    pub(super) fn refusal_seconds(&self, decision: &Decision, jitter: u64) -> Option<u64> {
+    /// The seconds that a rejected client is told to wait: never fewer than it is told that a violated policy takes.
+    pub(super) fn rejection_seconds(&self, decision: &Decision, jitter: u64) -> Option<u64> {
         let wait = whole_seconds(decision.retry_after()?).max(1).saturating_add(jitter);
         let violated = self.all_shown(decision, jitter).filter(|shown| shown.is_violated);
         Some(violated.filter_map(|shown| shown.reset).fold(wait, u64::max))
@@ -123,7 +123,7 @@ impl ResponseFields {
             (_, ShownWhen::NearExhaustion(percent)) => {
                 !decision.outcome().is_pass() || self.all_shown(decision, 0).any(|shown| shown.is_at_most(percent))
             }
-            (_, ShownWhen::Refused) => !decision.outcome().is_pass(),
+            (_, ShownWhen::Rejected) => !decision.outcome().is_pass(),
         }
     }
 

@@ -46,7 +46,7 @@ impl ResponseFields {
             remove_all(response.headers_mut());
         }
         let jitter = delay.0;
-        let wait = self.refusal_seconds(decision, jitter);
+        let wait = self.rejection_seconds(decision, jitter);
         let wait = self.ask_to_wait(wait, response.headers_mut());
         let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
         if is_about_policies && self.is_due(decision) {
@@ -96,9 +96,9 @@ impl ResponseFields {
         })
     }
 
-    /// How long a refused client is told to wait, before that is rounded up to whole seconds.
-    pub(crate) fn refusal_wait(&self, decision: &Decision, delay: Delay) -> Option<Duration> {
-        let (exact, told) = (decision.retry_after()?, self.refusal_seconds(decision, delay.0)?);
+    /// How long a rejected client is told to wait, before that is rounded up to whole seconds.
+    pub(crate) fn rejection_wait(&self, decision: &Decision, delay: Delay) -> Option<Duration> {
+        let (exact, told) = (decision.retry_after()?, self.rejection_seconds(decision, delay.0)?);
         let is_exact = fields::whole_seconds(exact).max(1) == told;
         Some(if is_exact { exact } else { Duration::from_secs(told) })
     }
@@ -189,8 +189,8 @@ impl Telling<'_> {
             }
             let name = shown.policy.name();
             let item = match self.settings.form {
-                Form::InBetween => list.bare_item(TokenRef::from_str(name).expect("build() refuses other names")),
-                _ => list.bare_item(StringRef::from_str(name).expect("build() refuses other names")),
+                Form::InBetween => list.bare_item(TokenRef::from_str(name).expect("build() rejects other names")),
+                _ => list.bare_item(StringRef::from_str(name).expect("build() rejects other names")),
             };
             let mut item = item.parameter(AVAILABLE_QUOTA, integer(shown.remaining));
             if let Some(reset) = shown.reset {

@@ -21,13 +21,13 @@ use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settl
 /// store of another kind cannot be written yet, since only the crate's own stores can make a measured [`Decision`].
 /// You can also use a store without the layer, to limit what is not a request: see [`acquire`](Self::acquire).
 ///
-/// An error is not a refusal: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
+/// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
 /// says what happens then. A store need not keep time itself; the layer gives each call a deadline and drops it
 /// afterwards.
 ///
 /// ```
 /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
-/// # use tower_quota::{CheckedPolicies, PartitionKey, QuotaPolicy, Scope};
+/// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
 /// /// Fails for one partition in sixteen: what would your service do?
 /// #[derive(Debug)]
@@ -51,7 +51,7 @@ use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settl
 /// }
 ///
 /// # tokio_test::block_on(async {
-/// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+/// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
 /// # let plan = |user: u32| {
 /// #     let user = Scope::new("mails").partition(&PartitionKey::new("user", user.to_be_bytes()));
 /// #     Plan::new(policies.clone(), user, 1)
@@ -67,7 +67,7 @@ use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settl
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once:
-    /// from then on it is counted for how long a refusal may be [remembered](crate::RateLimitLayerBuilder::denial_cache).
+    /// from then on it is counted for how long a rejection may be [remembered](crate::RateLimitLayerBuilder::denial_cache).
     ///
     /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
     /// layer drops it when its deadline has passed, but not when a request is cancelled: a task then polls the future on,
@@ -77,17 +77,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// yours to deal with.
     ///
     /// ```
-    /// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
     ///
     /// # tokio_test::block_on(async {
     /// let store = MemoryStore::new();
-    /// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let plan = |recipients| Plan::new(policies.clone(), alice, recipients);
     ///
     /// assert_eq!(store.acquire(plan(3)).await?.outcome(), Outcome::Allowed);
     /// // Two are left. Three do not fit, so nothing is charged.
-    /// assert_eq!(store.acquire(plan(3)).await?.outcome(), Outcome::Refused);
+    /// assert_eq!(store.acquire(plan(3)).await?.outcome(), Outcome::Rejected);
     /// assert_eq!(store.acquire(plan(2)).await?.outcome(), Outcome::Allowed);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -120,14 +120,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// that other algorithms have counted is forgotten, whatever the plan's policies are. The cost of the plan does not
     /// matter.
     ///
-    /// A layer may go on refusing for as long as it [remembers](crate::RateLimitLayerBuilder::denial_cache) a refusal;
+    /// A layer may go on rejecting for as long as it [remembers](crate::RateLimitLayerBuilder::denial_cache) a rejection;
     /// [`AdminHandle::reset`](crate::AdminHandle::reset) forgets that, too.
     ///
     /// ```
-    /// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
     /// # tokio_test::block_on(async {
     /// # let store = MemoryStore::new();
-    /// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// # let scope = Scope::new("mails");
     /// let plan = |user, cost| {
     ///     Plan::new(policies.clone(), scope.partition(&PartitionKey::new("user", user)), cost)
@@ -137,7 +137,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///
     /// store.reset(plan("alice", 1)).await?;
     /// assert_eq!(store.acquire(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.acquire(plan("bob", 1)).await?.outcome(), Outcome::Refused);
+    /// assert_eq!(store.acquire(plan("bob", 1)).await?.outcome(), Outcome::Rejected);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -149,10 +149,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The outcome says whether any policy is overdrawn, not whether the plan would pass: its cost does not matter.
     ///
     /// ```
-    /// # use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
     /// # tokio_test::block_on(async {
     /// # let store = MemoryStore::new();
-    /// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let plan = |cost| Plan::new(policies.clone(), alice, cost);
     /// let _ = store.acquire(plan(2)).await?;
@@ -299,7 +299,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// ```
 /// use std::time::Duration;
 /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
-/// # use tower_quota::{CheckedPolicies, PartitionKey, QuotaPolicy, Scope};
+/// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
 /// /// Answers late, and never resets anybody.
 /// #[derive(Debug)]
@@ -315,7 +315,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 ///     }
 ///
 ///     fn reset(&self, _: Plan) -> StoreFuture<()> {
-///         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Rejected, "read-only")))
+///         StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Failed, "read-only")))
 ///     }
 ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
 ///     // … `settle` as it is
@@ -323,7 +323,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 ///
 /// # let plan = {
 /// #     let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// #     Plan::new(CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1)
+/// #     Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1)
 /// # };
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
 /// let (store, start) = (Slow(MemoryStore::new()), tokio::time::Instant::now());

@@ -15,7 +15,7 @@ use metrics::{
     histogram,
 };
 
-use super::{outcome_name, refusing_policy, series::Series};
+use super::{outcome_name, rejecting_policy, series::Series};
 use crate::{
     clock::{Clock, Timestamp},
     decision::{Decision, Outcome},
@@ -32,7 +32,7 @@ const FAILED_WHILE_CLOSED: &str = "tower_quota_failed_while_closed_total";
 const LOST_NODES: &str = "tower_quota_lost_nodes";
 const NEVER_FITS: &str = "tower_quota_never_fits_total";
 const QUEUE_WAIT: &str = "tower_quota_queue_wait_seconds";
-const SHADOW_REFUSALS: &str = "tower_quota_shadow_refusals_total";
+const SHADOW_REJECTIONS: &str = "tower_quota_shadow_rejections_total";
 const SLOTS_HELD: &str = "tower_quota_slots_held";
 const STORE: &str = "tower_quota_store_seconds";
 const UNATTRIBUTED: &str = "tower_quota_unattributed_total";
@@ -44,7 +44,10 @@ const UNSETTLED: &str = "tower_quota_unsettled_total";
 const COUNTERS: [(&str, &str); 13] = [
     (CONNECTION_FAILURES, "Connections to Redis that could not be opened"),
     (DECISIONS, "Requests by what was decided about them"),
-    (DENIAL_CACHE_HITS, "Requests that were refused without asking the store"),
+    (
+        DENIAL_CACHE_HITS,
+        "Requests that were rejected without asking the store",
+    ),
     (EVICTIONS, "Partitions that a full memory store has evicted"),
     (FAILED, "Requests that no store decided, by the failure mode"),
     (
@@ -53,8 +56,8 @@ const COUNTERS: [(&str, &str); 13] = [
     ),
     (NEVER_FITS, "Requests that cost more than a policy ever lets pass"),
     (
-        SHADOW_REFUSALS,
-        "Requests that a policy in shadow mode would have refused",
+        SHADOW_REJECTIONS,
+        "Requests that a policy in shadow mode would have rejected",
     ),
     (UNATTRIBUTED, "Requests without a key"),
     (
@@ -154,7 +157,7 @@ struct LayerHandles {
     failed_open: Counter,
     never_fits: Counter,
     queue_wait: Histogram,
-    shadow_refusals: Series,
+    shadow_rejections: Series,
     unattributed: Counter,
     uncounted_content: Counter,
     unknown_tier: Counter,
@@ -170,7 +173,7 @@ impl LayerHandles {
             failed_open: failed(Outcome::FailedOpen),
             never_fits: counter!(NEVER_FITS, scoped(scope)),
             queue_wait: histogram!(QUEUE_WAIT, scoped(scope)),
-            shadow_refusals: Series::default(),
+            shadow_rejections: Series::default(),
             unattributed: counter!(UNATTRIBUTED, scoped(scope)),
             uncounted_content: counter!(UNCOUNTED_CONTENT, scoped(scope)),
             unknown_tier: counter!(UNKNOWN_TIER, scoped(scope)),
@@ -185,7 +188,7 @@ impl LayerMeters {
 
     pub(super) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
         let handles = self.handles(scope);
-        let names = [tier, refusing_policy(decision), outcome_name(decision.outcome())];
+        let names = [tier, rejecting_policy(decision), outcome_name(decision.outcome())];
         handles.decisions.increment(names, |[tier, policy, outcome]| {
             let mut labels = scoped(scope);
             labels.push(Label::new("tier", tier.to_owned()));
@@ -208,14 +211,14 @@ impl LayerMeters {
         self.handles(scope).queue_wait.record(wait);
     }
 
-    pub(super) fn would_refuse(&self, scope: &str, tier: &str, policy: &str) {
-        let names = [tier, policy, "refused"];
-        let refusals = &self.handles(scope).shadow_refusals;
-        refusals.increment(names, |[tier, policy, _]| {
+    pub(super) fn would_reject(&self, scope: &str, tier: &str, policy: &str) {
+        let names = [tier, policy, "rejected"];
+        let rejections = &self.handles(scope).shadow_rejections;
+        rejections.increment(names, |[tier, policy, _]| {
             let mut labels = scoped(scope);
             labels.push(Label::new("tier", tier.to_owned()));
             labels.push(Label::new("policy", policy.to_owned()));
-            counter!(SHADOW_REFUSALS, labels)
+            counter!(SHADOW_REJECTIONS, labels)
         });
     }
 
@@ -267,7 +270,7 @@ impl StoreHandles {
             undecided: [
                 undecided(StoreErrorKind::CircuitOpen),
                 undecided(StoreErrorKind::Overloaded),
-                undecided(StoreErrorKind::Rejected),
+                undecided(StoreErrorKind::Failed),
                 undecided(StoreErrorKind::TimedOut),
                 undecided(StoreErrorKind::Unavailable),
                 undecided(StoreErrorKind::Unreachable),
@@ -280,7 +283,7 @@ const fn reason(kind: StoreErrorKind) -> &'static str {
     match kind {
         StoreErrorKind::CircuitOpen => "circuit_open",
         StoreErrorKind::Overloaded => "overloaded",
-        StoreErrorKind::Rejected => "rejected",
+        StoreErrorKind::Failed => "failed",
         StoreErrorKind::TimedOut => "timed_out",
         StoreErrorKind::Unavailable => "unavailable",
         StoreErrorKind::Unreachable => "unreachable",

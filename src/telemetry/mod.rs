@@ -15,16 +15,16 @@
 //! | name | type | labels | what it counts |
 //! |---|---|---|---|
 //! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | every request, when it is decided |
-//! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that no store decided, and no fallback either: `open` were passed on uncounted, `closed` were refused |
+//! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that no store decided, and no fallback either: `open` were passed on uncounted, `closed` were rejected |
 //! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | of these, the ones that found the circuit closed: the store looked well, and no outage explains them |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; calls of the fallback are left out |
-//! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were refused without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would refuse them; the decisions have them, too |
+//! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were rejected without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would reject them; the decisions have them, too |
 //! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one; on a Redis Cluster it stays closed, see the next line |
 //! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters that are not asked because their circuit is open, by each store of the process; one also while a store knows no node at all. Which ones it is says the event: addresses come and go, so they are no label |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests that hold a slot of a limit of concurrent requests, in this process |
 //! | `tower_quota_queue_wait_seconds` | histogram | `scope` | for requests that are told to wait in a leaky bucket, how long; others are left out |
-//! | `tower_quota_shadow_refusals_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have refused; what is refused without asking the store is not held against shadows |
+//! | `tower_quota_shadow_rejections_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have rejected; what is rejected without asking the store is not held against shadows |
 //! | `tower_quota_unattributed_total` | counter | `scope` | requests without a key, whatever becomes of them |
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |
 //! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and nobody does |
@@ -33,11 +33,11 @@
 //! | `tower_quota_unsettled_total` | counter | | changes of charges that a Redis store has given up |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
 //!
-//! - `outcome`: `allowed`, `refused`, `unlimited`, `unattributed`, `failed_open`, `failed_closed`, `overloaded`, `blocked`,
-//!   `abnormal`, as in [`Outcome`]. What the fallback has decided is `allowed` or `refused`.
-//! - `policy`: of the policies that refuse, the one with the longest wait; empty for every other outcome.
+//! - `outcome`: `allowed`, `rejected`, `unlimited`, `unattributed`, `failed_open`, `failed_closed`, `overloaded`, `blocked`,
+//!   `abnormal`, as in [`Outcome`]. What the fallback has decided is `allowed` or `rejected`.
+//! - `policy`: of the policies that reject, the one with the longest wait; empty for every other outcome.
 //! - `tier`: as in [`Tiers`](crate::Tiers), unlimited ones too; empty for a layer without tiers.
-//! - `reason`: `circuit_open`, `overloaded`, `rejected`, `timed_out`, `unavailable`, `unreachable`, as in [`StoreErrorKind`].
+//! - `reason`: `circuit_open`, `overloaded`, `failed`, `timed_out`, `unavailable`, `unreachable`, as in [`StoreErrorKind`].
 //!
 //! A layer has up to 512 combinations of tier, policy and outcome. What finds no place any more, because rules with ever
 //! new names were put in place, is counted under the tier and the policy `(other)`.
@@ -67,7 +67,7 @@
 //! let page = handle.render();
 //! let count = |labels| format!("tower_quota_decisions_total{{{labels}}}");
 //! assert!(page.contains(&(count(r#"scope="api",tier="",policy="",outcome="allowed""#) + " 2\n")));
-//! assert!(page.contains(&(count(r#"scope="api",tier="",policy="minute",outcome="refused""#) + " 1\n")));
+//! assert!(page.contains(&(count(r#"scope="api",tier="",policy="minute",outcome="rejected""#) + " 1\n")));
 //! ```
 //!
 //! # Alerts
@@ -83,10 +83,10 @@
 //! | the store is away | `max by (scope) (tower_quota_circuit_open) > 0`, for 1 min | an instance has stopped asking the store, and a few requests a second try; without requests nobody does | is Redis up, is it reached from this instance? If all instances say so it is Redis, if one does it is the network |
 //! | a node of the cluster is away | `max(tower_quota_lost_nodes) > 0`, for 1 min | callers whose slots it has are not limited, all others are | is the node up, has its replica taken over? The event names it |
 //! | the store is slow | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025`, for 5 min | half of the deadline is used up | slow commands on the server, its CPU, the way to it, starved worker threads of the program |
-//! | the store refuses to work | `sum by (scope) (rate(tower_quota_undecided_total{reason="rejected"}[5m])) > 0` | a script error, a missing permission: the circuit stays closed, so no other alert need fire | the event has the server's words; compare the ACL with the commands that `RedisStoreBuilder::key_prefix` names |
+//! | the store fails | `sum by (scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) > 0` | a script error, a missing permission: the circuit stays closed, so no other alert need fire | the event has the server's words; compare the ACL with the commands that `RedisStoreBuilder::key_prefix` names |
 //! | callers are not told apart | `sum by (scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota | is authentication outside of the layer, and `ConnectInfo` there? |
 //! | tiers are not known | `sum by (scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted by the first tier | add the tier, or correct its name |
-//! | many refusals | `sum by (scope, policy) (rate(tower_quota_decisions_total{outcome="refused"}[15m])) / on (scope) group_left sum by (scope) (rate(tower_quota_decisions_total[15m])) > 0.1` | an attack, a client gone wild, or a limit that is too low | the policy is named; if the load was expected, raise it |
+//! | many rejections | `sum by (scope, policy) (rate(tower_quota_decisions_total{outcome="rejected"}[15m])) / on (scope) group_left sum by (scope) (rate(tower_quota_decisions_total[15m])) > 0.1` | an attack, a client gone wild, or a limit that is too low | the policy is named; if the load was expected, raise it |
 //! | requests that never pass | `sum by (scope) (rate(tower_quota_never_fits_total[5m])) > 0` | a cost above a capacity: waiting does not help | raise the burst capacity, or lower the cost |
 //! | uploads are not counted | `sum by (scope) (rate(tower_quota_uncounted_content_total[5m])) > 0` | content of unknown length passes uncounted | put a [`RequestContentLayer`](crate::RequestContentLayer) outside of the layer |
 //! | requests wait for long | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_queue_wait_seconds_bucket[5m]))) > 1`, for 5 min | a leaky bucket is near the length of its queue | more comes than may leave: raise its rate, or slow the senders down |
@@ -139,7 +139,7 @@
 //! let lines: Vec<String> = // … what the subscriber has written
 //! # std::io::BufRead::lines(std::io::BufReader::new(log)).map(Result::unwrap).collect();
 //! assert!(lines[0].contains(r#"request{quota.scope="api" quota.policy="" quota.outcome="allowed"}"#));
-//! assert!(lines[1].contains(r#"request{quota.scope="api" quota.policy="minute" quota.outcome="refused"}"#));
+//! assert!(lines[1].contains(r#"request{quota.scope="api" quota.policy="minute" quota.outcome="rejected"}"#));
 //! ```
 #[macro_use]
 mod macros;
@@ -206,8 +206,8 @@ pub(crate) fn node_lost(address: &str, error: &dyn Display) -> LostNode {
 
 /// It is asked again, after so many calls that were not made.
 #[cfg(feature = "redis")]
-pub(crate) fn node_back(address: &str, refused: u64) {
-    event!(WARN, node = %address, refused = %refused, "a node of the cluster answers again");
+pub(crate) fn node_back(address: &str, rejected: u64) {
+    event!(WARN, node = %address, rejected = %rejected, "a node of the cluster answers again");
 }
 
 /// A memory store is full and has evicted a partition.
@@ -244,7 +244,7 @@ impl Sparse {
 
 /// What one layer tells about its store.
 #[derive(Debug, Default)]
-pub(crate) struct StoreLog {
+pub(crate) struct StoreTelemetry {
     scope: Box<str>,
     undecided: Sparse,
     leak: Mutex<Leak>,
@@ -284,7 +284,7 @@ impl Leak {
     }
 }
 
-impl StoreLog {
+impl StoreTelemetry {
     pub(crate) fn new(scope: &str) -> Self {
         Self {
             scope: scope.into(),
@@ -307,7 +307,7 @@ impl StoreLog {
         self.meters.answered(&self.scope, asked, clock);
     }
 
-    /// A request was refused without asking the store.
+    /// A request was rejected without asking the store.
     pub(crate) fn remembered(&self) {
         self.meters.remembered(&self.scope);
     }
@@ -356,10 +356,10 @@ impl StoreLog {
 /// Changes of charges that were given up: charges stand as they are, and leases end by themselves.
 #[cfg(feature = "redis")]
 #[derive(Debug, Default)]
-pub(crate) struct UnsettledLog(Sparse);
+pub(crate) struct UnsettledTelemetry(Sparse);
 
 #[cfg(feature = "redis")]
-impl UnsettledLog {
+impl UnsettledTelemetry {
     pub(crate) fn record(&self, now: Timestamp, error: &StoreError) {
         meters::unsettled();
         self.0.record(now, |suppressed| {
@@ -370,9 +370,9 @@ impl UnsettledLog {
 
 /// Users whose tier could not be looked up: they keep the one they had, or have none.
 #[derive(Debug, Default)]
-pub(crate) struct TierLog(Sparse);
+pub(crate) struct TierTelemetry(Sparse);
 
-impl TierLog {
+impl TierTelemetry {
     pub(crate) fn record(&self, now: Timestamp, error: &dyn Display) {
         self.0.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "the tier of a user could not be looked up");
@@ -382,7 +382,7 @@ impl TierLog {
 
 /// What one layer tells about its requests.
 #[derive(Debug, Default)]
-pub(crate) struct LayerLog {
+pub(crate) struct LayerTelemetry {
     cost: Once,
     content: Once,
     key: Once,
@@ -392,14 +392,14 @@ pub(crate) struct LayerLog {
     meters: LayerMeters,
 }
 
-impl LayerLog {
+impl LayerTelemetry {
     /// Every request ends here once, unless it was cancelled before.
     pub(crate) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
         self.meters.decided(scope, tier, decision);
         record!(
             "quota.scope" = scope,
             "quota.tier" = tier,
-            "quota.policy" = refusing_policy(decision),
+            "quota.policy" = rejecting_policy(decision),
             "quota.outcome" = outcome_name(decision.outcome())
         );
     }
@@ -425,7 +425,7 @@ impl LayerLog {
                 policy = %policy.name(),
                 cost = %cost,
                 capacity = %policy.burst_capacity(),
-                "a request costs more than its policy ever lets pass and is refused for good"
+                "a request costs more than its policy ever lets pass and is rejected for good"
             );
         }
     }
@@ -449,16 +449,16 @@ impl LayerLog {
         }
     }
 
-    /// A policy in shadow mode would have refused a request.
-    pub(crate) fn would_refuse(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
-        self.meters.would_refuse(scope, tier, policy);
+    /// A policy in shadow mode would have rejected a request.
+    pub(crate) fn would_reject(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
+        self.meters.would_reject(scope, tier, policy);
         self.shadow.record(now, |suppressed| {
             event!(
                 INFO,
                 scope = %scope,
                 policy = %policy,
                 suppressed = %suppressed,
-                "a policy in shadow mode would have refused a request"
+                "a policy in shadow mode would have rejected a request"
             );
         });
     }
@@ -478,18 +478,18 @@ impl LayerLog {
     }
 }
 
-/// The body of a refusal is a stream.
+/// The body of a rejection is a stream.
 #[cfg(feature = "axum")]
 #[derive(Debug, Default)]
-pub(crate) struct StreamLog(Once);
+pub(crate) struct StreamTelemetry(Once);
 
 #[cfg(feature = "axum")]
-impl StreamLog {
+impl StreamTelemetry {
     pub(crate) fn record(&self) {
         if self.0.is_first() {
             event!(
                 WARN,
-                "the body of a refusal is a stream, which is not waited for; the usual response is given instead"
+                "the body of a rejection is a stream, which is not waited for; the usual response is given instead"
             );
         }
     }
@@ -505,9 +505,9 @@ impl Once {
     }
 }
 
-/// Of the policies that refuse a request, the one that does so for longest; empty if none does.
-fn refusing_policy(decision: &Decision) -> &str {
-    if decision.outcome() != Outcome::Refused {
+/// Of the policies that reject a request, the one that does so for longest; empty if none does.
+fn rejecting_policy(decision: &Decision) -> &str {
+    if decision.outcome() != Outcome::Rejected {
         return "";
     }
     let violated = decision.violated();
@@ -523,7 +523,7 @@ fn outcome_name(outcome: Outcome) -> &'static str {
         Outcome::FailedOpen => "failed_open",
         Outcome::FailedClosed => "failed_closed",
         Outcome::Overloaded => "overloaded",
-        Outcome::Refused => "refused",
+        Outcome::Rejected => "rejected",
         Outcome::Unattributed => "unattributed",
         Outcome::Unlimited => "unlimited",
     }

@@ -31,7 +31,7 @@ impl LayerMeters {
 
     pub(super) fn queue_wait(&self, _: &str, _: Duration) {}
 
-    pub(super) fn would_refuse(&self, _: &str, _: &str, _: &str) {}
+    pub(super) fn would_reject(&self, _: &str, _: &str, _: &str) {}
 
     pub(super) fn unattributed(&self, _: &str) {}
 

@@ -7,7 +7,7 @@ use http::Response;
 use crate::decision::{Allowance, Decision, Outcome};
 
 /// What was decided about the request that this is the response to; the decision of the innermost layer that has
-/// refused it, or else of the outermost one.
+/// rejected it, or else of the outermost one.
 ///
 /// You want it for what the assertions here do not ask about.
 ///
@@ -58,7 +58,7 @@ pub fn decision<B>(response: &Response<B>) -> &Decision {
 /// # use tower::{Layer, ServiceExt, service_fn};
 ///
 /// let store = ScriptedStore::new();
-/// store.answer(Answer::Refused);
+/// store.answer(Answer::Rejected);
 /// # let layer = RateLimitLayer::builder(store).scope("items").key(key::client_ip())
 /// #     .policy(QuotaPolicy::per_minute("minute", 5)).build().unwrap();
 /// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
@@ -66,7 +66,7 @@ pub fn decision<B>(response: &Response<B>) -> &Decision {
 /// # }));
 /// # let send = service.oneshot(http::Request::new(()));
 /// let response = send.await.unwrap();
-/// // panics: the outcome is not Allowed; status 429 Too Many Requests, Refused; "minute": 0 left, refuses for 12s
+/// // panics: the outcome is not Allowed; status 429 Too Many Requests, Rejected; "minute": 0 left, rejects for 12s
 /// assert_allowed(&response);
 /// # });
 /// ```
@@ -75,9 +75,9 @@ pub fn assert_allowed<B>(response: &Response<B>) {
     assert_outcome(response, Outcome::Allowed);
 }
 
-/// Asserts that the request was refused because a quota was used up, whichever.
+/// Asserts that the request was rejected because a quota was used up, whichever.
 ///
-/// It does not accept other refusals: a caller who is [blocked](Outcome::Blocked), or a
+/// It does not accept other rejections: a caller who is [blocked](Outcome::Blocked), or a
 /// [store that is away](Outcome::FailedClosed). For those there is [`assert_outcome`].
 ///
 /// # Panics
@@ -86,7 +86,7 @@ pub fn assert_allowed<B>(response: &Response<B>) {
 ///
 /// ```should_panic
 /// # tokio_test::block_on(async {
-/// use tower_quota::test_util::{Answer, ScriptedStore, assert_refused};
+/// use tower_quota::test_util::{Answer, ScriptedStore, assert_rejected};
 /// # use tower_quota::{QuotaPolicy, RateLimitLayer, key};
 /// # use tower::{Layer, ServiceExt, service_fn};
 ///
@@ -99,16 +99,16 @@ pub fn assert_allowed<B>(response: &Response<B>) {
 /// # }));
 /// # let send = service.oneshot(http::Request::new(()));
 /// let response = send.await.unwrap();
-/// // panics: the outcome is not Refused; status 200 OK, Allowed; "minute": 4 left
-/// assert_refused(&response);
+/// // panics: the outcome is not Rejected; status 200 OK, Allowed; "minute": 4 left
+/// assert_rejected(&response);
 /// # });
 /// ```
 #[track_caller]
-pub fn assert_refused<B>(response: &Response<B>) {
-    assert_outcome(response, Outcome::Refused);
+pub fn assert_rejected<B>(response: &Response<B>) {
+    assert_outcome(response, Outcome::Rejected);
 }
 
-/// Asserts that the policy of this name has refused the request. Others may have refused it, too.
+/// Asserts that the policy of this name has rejected the request. Others may have rejected it, too.
 ///
 /// # Panics
 ///
@@ -117,7 +117,7 @@ pub fn assert_refused<B>(response: &Response<B>) {
 /// ```should_panic
 /// # tokio_test::block_on(async {
 /// use tower_quota::{QuotaPolicy, RateLimitLayer, key};
-/// use tower_quota::test_util::{ScriptedStore, assert_refused_by};
+/// use tower_quota::test_util::{ScriptedStore, assert_rejected_by};
 /// # use tower::{Layer, ServiceExt, service_fn};
 ///
 /// let layer = RateLimitLayer::builder(ScriptedStore::new())
@@ -131,17 +131,17 @@ pub fn assert_refused<B>(response: &Response<B>) {
 /// # let send = async || service.clone().oneshot(http::Request::new(())).await;
 /// send().await.unwrap();
 /// let second = send().await.unwrap();
-/// assert_refused_by(&second, "burst");
-/// // panics: the policy "daily" has not refused the request; status 429 Too Many Requests, Refused; "burst": …
-/// assert_refused_by(&second, "daily");
+/// assert_rejected_by(&second, "burst");
+/// // panics: the policy "daily" has not rejected the request; status 429 Too Many Requests, Rejected; "burst": …
+/// assert_rejected_by(&second, "daily");
 /// # });
 /// ```
 #[track_caller]
-pub fn assert_refused_by<B>(response: &Response<B>, policy: &str) {
-    assert_refused(response);
+pub fn assert_rejected_by<B>(response: &Response<B>, policy: &str) {
+    assert_rejected(response);
     assert!(
         allowance(response, policy).is_violated(),
-        "the policy {policy:?} has not refused the request; {}",
+        "the policy {policy:?} has not rejected the request; {}",
         story(response)
     );
 }
@@ -213,18 +213,18 @@ pub fn remaining<B>(response: &Response<B>, policy: &str) -> u64 {
     allowance(response, policy).remaining()
 }
 
-/// After which time a refused request passes if nobody else asks, exact to the microsecond: the time to
+/// After which time a rejected request passes if nobody else asks, exact to the microsecond: the time to
 /// [advance](crate::clock::Clock::advance) the clock by.
 ///
 /// # Panics
 ///
-/// If the request was not refused, or if it never passes.
+/// If the request was not rejected, or if it never passes.
 ///
 /// ```
 /// # tokio_test::block_on(async {
 /// use std::time::Duration;
 /// use tower_quota::{QuotaPolicy, RateLimitLayer, key};
-/// use tower_quota::test_util::{ScriptedStore, assert_allowed, assert_refused, retry_after};
+/// use tower_quota::test_util::{ScriptedStore, assert_allowed, assert_rejected, retry_after};
 /// # use tower::{Layer, ServiceExt, service_fn};
 ///
 /// let store = ScriptedStore::new();
@@ -241,7 +241,7 @@ pub fn remaining<B>(response: &Response<B>, policy: &str) -> u64 {
 /// assert_eq!(retry_after(&third), Duration::from_secs(30));
 ///
 /// store.clock().advance(retry_after(&third) - Duration::from_micros(1));
-/// assert_refused(&send().await);
+/// assert_rejected(&send().await);
 /// store.clock().advance(Duration::from_micros(1));
 /// assert_allowed(&send().await);
 /// # });
@@ -273,8 +273,8 @@ fn story<B>(response: &Response<B>) -> String {
         // Writing to a string does not fail.
         let _ = write!(story, "; {name:?}: {remaining} left");
         let _ = match allowance.retry_after() {
-            Some(wait) => write!(story, ", refuses for {wait:?}"),
-            None if allowance.is_violated() => write!(story, ", refuses for good a cost of {}", allowance.cost()),
+            Some(wait) => write!(story, ", rejects for {wait:?}"),
+            None if allowance.is_violated() => write!(story, ", rejects for good a cost of {}", allowance.cost()),
             None => Ok(()),
         };
     }

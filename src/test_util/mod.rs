@@ -4,7 +4,7 @@
 //!
 //! ```toml
 //! [dev-dependencies]
-//! tower-quota = { version = "0.1", features = ["test_util"] }
+//! tower-quota = { version = "0.1", features = ["test-util"] }
 //! ```
 //!
 //! The feature only adds this module. Nothing in it waits, opens a connection or starts a task. It tests how *your
@@ -42,7 +42,7 @@
 //! use axum::body::Body;
 //! use http::Request;
 //! use tower::ServiceExt;
-//! use tower_quota::test_util::{ScriptedStore, assert_allowed, assert_refused_by, remaining, retry_after};
+//! use tower_quota::test_util::{ScriptedStore, assert_allowed, assert_rejected_by, remaining, retry_after};
 //!
 //! # use axum::{Router, routing::get};
 //! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
@@ -62,29 +62,29 @@
 //! assert_allowed(&send("alice").await);
 //! assert_eq!(remaining(&send("alice").await, "daily"), 4_998);
 //!
-//! let refused = send("alice").await;
-//! assert_refused_by(&refused, "burst");
-//! assert_eq!(refused.status(), 429);
-//! assert_eq!(refused.headers()["retry-after"], "1");
+//! let rejected = send("alice").await;
+//! assert_rejected_by(&rejected, "burst");
+//! assert_eq!(rejected.status(), 429);
+//! assert_eq!(rejected.headers()["retry-after"], "1");
 //! assert_allowed(&send("bob").await);
 //!
 //! // After exactly that time the same request passes.
-//! store.clock().advance(retry_after(&refused));
+//! store.clock().advance(retry_after(&rejected));
 //! assert_allowed(&send("alice").await);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
 //!
-//! ## A refusal, whatever the limits are
+//! ## A rejection, whatever the limits are
 //!
-//! A test of what your service says when it refuses should not have to know how much it allows.
+//! A test of what your service says when it rejects should not have to know how much it allows.
 //!
 //! ```
 //! # use axum::{Router, body::Body, routing::get};
 //! # use http::Request;
 //! # use tower::ServiceExt;
 //! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
-//! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_refused};
+//! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_rejected};
 //!
 //! # fn app(store: impl Store) -> Result<Router, ConfigError> {
 //! #     let limits = RateLimitLayer::builder(store).scope("items").key(key::header("x-user-id"))
@@ -99,12 +99,12 @@
 //! #     app.clone().oneshot(request.unwrap()).await.unwrap()
 //! # };
 //! store.answer_next(1, Answer::Allowed);
-//! store.answer_next(2, Answer::Refused);
+//! store.answer_next(2, Answer::Rejected);
 //!
 //! assert_allowed(&send("alice").await);
-//! assert_refused(&send("alice").await);
-//! let refused = send("alice").await;
-//! assert_eq!(refused.headers()["content-type"], "application/problem+json");
+//! assert_rejected(&send("alice").await);
+//! let rejected = send("alice").await;
+//! assert_eq!(rejected.headers()["content-type"], "application/problem+json");
 //!
 //! // The script is at its end: from now on the store counts.
 //! assert_allowed(&send("alice").await);
@@ -159,7 +159,7 @@
 //! # use tower::ServiceExt;
 //! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, StoreErrorKind, key};
 //! use std::time::Duration;
-//! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_refused};
+//! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_rejected};
 //!
 //! # tokio_test::block_on(async {
 //! let store = ScriptedStore::new();
@@ -181,7 +181,7 @@
 //! store.answer(Answer::Counted);
 //! store.clock().advance(Duration::from_secs(1));
 //! assert_allowed(&send("alice").await);
-//! assert_refused(&send("alice").await);
+//! assert_rejected(&send("alice").await);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```
@@ -262,7 +262,9 @@ mod assertions;
 mod scripted_store;
 
 pub use self::{
-    assertions::{assert_allowed, assert_outcome, assert_refused, assert_refused_by, decision, remaining, retry_after},
+    assertions::{
+        assert_allowed, assert_outcome, assert_rejected, assert_rejected_by, decision, remaining, retry_after,
+    },
     scripted_store::{Answer, ScriptedStore},
 };
 pub use crate::clock::{Clock, Timestamp};

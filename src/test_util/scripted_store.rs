@@ -20,19 +20,19 @@ use crate::{
 ///
 /// ```
 /// use tower_quota::{
-///     CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, StoreErrorKind,
+///     PolicySet, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, StoreErrorKind,
 ///     test_util::{Answer, ScriptedStore},
 /// };
 ///
 /// # tokio_test::block_on(async {
 /// let store = ScriptedStore::new();
-/// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 1)])?;
+/// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
 /// // For a caller who has one unit:
 /// store.answer(Answer::Counted);
 /// assert_eq!(send().await?.outcome(), Outcome::Allowed);
-/// assert_eq!(send().await?.outcome(), Outcome::Refused);
+/// assert_eq!(send().await?.outcome(), Outcome::Rejected);
 ///
 /// store.answer(Answer::Allowed);
 /// assert_eq!(send().await?.outcome(), Outcome::Allowed);
@@ -51,7 +51,7 @@ use crate::{
 #[non_exhaustive]
 pub enum Answer {
     /// Allowed, as if the caller was never seen before; nothing is charged, and no slot is taken. A request that costs
-    /// more than a policy ever lets pass is refused all the same.
+    /// more than a policy ever lets pass is rejected all the same.
     Allowed,
     /// What has been used says: the store counts like a [`MemoryStore`]. The default.
     #[default]
@@ -60,9 +60,9 @@ pub enum Answer {
     Failed(StoreErrorKind),
     /// Never.
     Hanging,
-    /// Refused, as if the last units of all policies were used at this moment. A request that costs nothing is allowed
+    /// Rejected, as if the last units of all policies were used at this moment. A request that costs nothing is allowed
     /// all the same.
-    Refused,
+    Rejected,
 }
 
 /// A store for tests: a [`MemoryStore`] on a manual clock, until it is told to fail, to hang, or what to answer.
@@ -76,21 +76,21 @@ pub enum Answer {
 ///
 /// ```
 /// use tower_quota::{
-///     CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, StoreErrorKind,
+///     PolicySet, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, StoreErrorKind,
 ///     test_util::{Answer, ScriptedStore},
 /// };
 ///
 /// # tokio_test::block_on(async {
 /// let store = ScriptedStore::new();
-/// store.answer_next(2, Answer::Refused);
+/// store.answer_next(2, Answer::Rejected);
 /// store.answer_next(1, Answer::Failed(StoreErrorKind::TimedOut));
 ///
-/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
 ///
-/// assert_eq!(send().await?.outcome(), Outcome::Refused);
-/// assert_eq!(send().await?.outcome(), Outcome::Refused);
+/// assert_eq!(send().await?.outcome(), Outcome::Rejected);
+/// assert_eq!(send().await?.outcome(), Outcome::Rejected);
 /// assert_eq!(send().await.unwrap_err().kind(), StoreErrorKind::TimedOut);
 /// assert_eq!(send().await?.outcome(), Outcome::Allowed);
 /// assert_eq!(store.calls(), 4);
@@ -201,12 +201,12 @@ impl ScriptedStore {
     /// [`Settlement`] that changes nothing does not count.
     ///
     /// ```
-    /// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope, Store};
     /// use tower_quota::{Settlement, test_util::ScriptedStore};
     ///
     /// # tokio_test::block_on(async {
     /// let store = ScriptedStore::new();
-    /// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// # let plan = || Plan::new(policies.clone(), alice, 2);
     /// let (first, second) = (store.acquire(plan()).await?, store.acquire(plan()).await?);
@@ -246,7 +246,7 @@ impl ScriptedStore {
         match always {
             Answer::Failed(kind) => failed(kind),
             Answer::Hanging => hanging(),
-            Answer::Allowed | Answer::Counted | Answer::Refused => action(&self.0.counting),
+            Answer::Allowed | Answer::Counted | Answer::Rejected => action(&self.0.counting),
         }
     }
 }
@@ -265,7 +265,7 @@ impl Store for ScriptedStore {
             Answer::Counted => self.0.counting.acquire(plan),
             Answer::Failed(kind) => failed(kind),
             Answer::Hanging => hanging(),
-            Answer::Refused => self.decided(plan, used_up),
+            Answer::Rejected => self.decided(plan, used_up),
         }
     }
 

@@ -23,7 +23,7 @@ use crate::{
     clock::{Clock, Timestamp},
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     policy::ResolvedTier,
-    telemetry::TierLog,
+    telemetry::TierTelemetry,
 };
 
 /// What a [`TierLayer`](crate::TierLayer) knows of users. Clones are of the same cache.
@@ -99,7 +99,7 @@ pub(super) struct Shared {
     settings: Settings,
     places: Arc<Semaphore>,
     clock: Clock,
-    log: TierLog,
+    log: TierTelemetry,
 }
 
 impl TierCache {
@@ -114,7 +114,7 @@ impl TierCache {
             settings,
             places: Arc::new(Semaphore::new(settings.max_look_ups)),
             clock,
-            log: TierLog::default(),
+            log: TierTelemetry::default(),
         }))
     }
 

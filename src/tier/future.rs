@@ -14,7 +14,7 @@ use tower_service::Service;
 use crate::policy::ResolvedTier;
 
 pin_project! {
-    /// The future of [`TierService`](crate::TierService).
+    /// The future of [`ResolveTier`](crate::ResolveTier).
     ///
     /// When it is dropped before the tier is known, the inner service has not been called; the look-up goes on, and
     /// what it finds is remembered.

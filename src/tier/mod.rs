@@ -14,7 +14,7 @@ use http::request::Parts;
 use tower_layer::Layer;
 
 use self::source::{ByExtension, ByFunction, Source};
-pub use self::{builder::TierLayerBuilder, cache::TierCache, future::TierFuture, service::TierService};
+pub use self::{builder::TierLayerBuilder, cache::TierCache, future::TierFuture, service::ResolveTier};
 use crate::partition::ToPartitionKey;
 
 /// Looks up the tier of each request's user in a slow source, a database most often, and leaves it in the request as a
@@ -89,7 +89,7 @@ use crate::partition::ToPartitionKey;
 /// # What happens on failure
 ///
 /// A request waits at most for the [deadline](TierLayerBuilder::deadline) of 50 ms; once a look-up has missed it, no
-/// other request waits for that look-up. A resolver that fails, panics or hangs refuses no request: it goes on with the
+/// other request waits for that look-up. A resolver that fails, panics or hangs rejects no request: it goes on with the
 /// last answer, as long as that is [not too old](TierLayerBuilder::stale_for), and else without a tier, which is the
 /// first one of [`Tiers`](crate::Tiers). The user is then left alone for a [pause](TierLayerBuilder::failure_pause)
 /// before the next look-up. A `tracing` event tells of failures, at most every ten seconds.
@@ -187,10 +187,10 @@ impl TierLayer {
 }
 
 impl<S> Layer<S> for TierLayer {
-    type Service = TierService<S>;
+    type Service = ResolveTier<S>;
 
-    fn layer(&self, inner: S) -> TierService<S> {
-        TierService::new(inner, self.clone())
+    fn layer(&self, inner: S) -> ResolveTier<S> {
+        ResolveTier::new(inner, self.clone())
     }
 }
 

@@ -12,7 +12,7 @@ use super::{TierFuture, TierLayer, cache::Found, future::pass_on};
 
 /// The service that [`TierLayer`](crate::TierLayer) makes: passes each request on to `S` with the tier of its user.
 ///
-/// It is ready when `S` is, refuses nothing, and leaves bodies, responses and errors as they are. Clones share what is
+/// It is ready when `S` is, rejects nothing, and leaves bodies, responses and errors as they are. Clones share what is
 /// known of users.
 ///
 /// ```
@@ -43,12 +43,12 @@ use super::{TierFuture, TierLayer, cache::Found, future::pass_on};
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct TierService<S> {
+pub struct ResolveTier<S> {
     inner: S,
     layer: TierLayer,
 }
 
-impl<S> TierService<S> {
+impl<S> ResolveTier<S> {
     pub(super) fn new(inner: S, layer: TierLayer) -> Self {
         Self { inner, layer }
     }
@@ -69,7 +69,7 @@ impl<S> TierService<S> {
     }
 }
 
-impl<S, B> Service<Request<B>> for TierService<S>
+impl<S, B> Service<Request<B>> for ResolveTier<S>
 where
     S: Service<Request<B>> + Clone,
 {
@@ -97,9 +97,9 @@ where
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for TierService<S> {
+impl<S: fmt::Debug> fmt::Debug for ResolveTier<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TierService")
+        f.debug_struct("ResolveTier")
             .field("inner", &self.inner)
             .field("layer", &self.layer)
             .finish()

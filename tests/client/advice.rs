@@ -151,7 +151,7 @@ fn retry_after_counts_where_it_is_about_the_server() {
     for status in [403, 413, 429, 500, 503] {
         assert_eq!(wait(status, &["retry-after: 9"]), Some(seconds(9)), "{status}");
     }
-    // gRPC tells in a field of its own that a call was refused.
+    // gRPC tells in a field of its own that a call was rejected.
     for (grpc_status, expected) in [("0", None), ("8", Some(seconds(9))), ("14", Some(seconds(9)))] {
         let status = format!("grpc-status: {grpc_status}");
         assert_eq!(wait(200, &[&status, "retry-after: 9"]), expected);
@@ -231,7 +231,7 @@ fn items_with_one_name_for_several_partitions_are_all_kept() {
 }
 
 #[test]
-fn caps_out_of_their_range_are_refused() {
+fn caps_out_of_their_range_are_rejected() {
     let error = |wait, units| Caps::new(wait, units).unwrap_err().to_string();
     assert_eq!(
         error(seconds(86_401), 1),

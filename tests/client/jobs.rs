@@ -38,20 +38,20 @@ fn limits(policies: &[QuotaPolicy]) -> RateLimitLayer {
 /// What came of a job.
 #[derive(Default)]
 struct Report {
-    /// When each request was sent that was refused.
-    refused: Vec<Instant>,
+    /// When each request was sent that was rejected.
+    rejected: Vec<Instant>,
     first_answer: Option<Instant>,
     done: usize,
 }
 
 impl Report {
-    fn refused_after_the_first_answer(&self) -> usize {
+    fn rejected_after_the_first_answer(&self) -> usize {
         let first = self.first_answer.unwrap();
-        self.refused.iter().filter(|sent| **sent >= first).count()
+        self.rejected.iter().filter(|sent| **sent >= first).count()
     }
 }
 
-/// Tasks that do the parts of a job until all of them are done; a part that is refused is done again.
+/// Tasks that do the parts of a job until all of them are done; a part that is rejected is done again.
 async fn run<S, F>(tasks: usize, parts: usize, service: S, request: F) -> Report
 where
     S: Service<Request<Body>, Response = Response<axum::body::Body>> + Clone,
@@ -73,7 +73,7 @@ where
             match response.status() {
                 StatusCode::OK => report.done += 1,
                 StatusCode::TOO_MANY_REQUESTS => {
-                    report.refused.push(sent);
+                    report.rejected.push(sent);
                     *todo.lock().unwrap() += 1;
                 }
                 other => panic!("{other}"),
@@ -109,7 +109,7 @@ fn far_away(
     })
 }
 
-/// Fifty tasks, five hundred requests, and none refused that was sent after the first answer.
+/// Fifty tasks, five hundred requests, and none rejected that was sent after the first answer.
 async fn job(name: &str, policies: &[QuotaPolicy], strategy: Strategy, at_most: u64) {
     let layer = builder().strategy(strategy).patience(seconds(3_600)).build().unwrap();
     let service = layer.layer(far_away(limits(policies)));
@@ -119,7 +119,7 @@ async fn job(name: &str, policies: &[QuotaPolicy], strategy: Strategy, at_most: 
     })
     .await;
     assert_eq!(report.done, 500);
-    assert_eq!(report.refused_after_the_first_answer(), 0, "{name}");
+    assert_eq!(report.rejected_after_the_first_answer(), 0, "{name}");
     assert!(start.elapsed() <= seconds(at_most), "{name}: {:?}", start.elapsed());
 }
 
@@ -156,14 +156,14 @@ async fn a_job_under_several_limits_obeys_them_all() {
 
 /// F14
 #[tokio::test(start_paused = true)]
-async fn a_job_that_paces_itself_is_not_refused_either() {
+async fn a_job_that_paces_itself_is_not_rejected_either() {
     let policy = QuotaPolicy::new("ten seconds", 60, seconds(10)).with_algorithm(Algorithm::FixedWindow);
     job("paced", &[policy], Strategy::pace(), 150).await;
 }
 
 /// What the test above would see if nobody held anything back.
 #[tokio::test(start_paused = true)]
-async fn without_waiting_the_same_job_is_refused_over_and_over() {
+async fn without_waiting_the_same_job_is_rejected_over_and_over() {
     let policy = QuotaPolicy::new("ten seconds", 60, seconds(10));
     let service = builder()
         .strategy(Strategy::Observe)
@@ -174,7 +174,7 @@ async fn without_waiting_the_same_job_is_refused_over_and_over() {
         Request::get("http://a.example/").body(Body::empty()).unwrap()
     })
     .await;
-    assert!(report.refused_after_the_first_answer() > 500);
+    assert!(report.rejected_after_the_first_answer() > 500);
 }
 
 /// A server on a port of its own.
@@ -211,7 +211,7 @@ fn impatient() -> ClientLayer {
 const DAY: QuotaPolicy = QuotaPolicy::per_day("day", 2);
 
 #[tokio::test]
-async fn a_hyper_client_does_not_send_what_would_be_refused() {
+async fn a_hyper_client_does_not_send_what_would_be_rejected() {
     let address = serve(&limits(&[DAY])).await;
     let client = impatient().layer(HyperClient::builder(TokioExecutor::new()).build_http());
     let request = || {
@@ -227,7 +227,7 @@ async fn a_hyper_client_does_not_send_what_would_be_refused() {
 }
 
 #[tokio::test]
-async fn a_reqwest_client_does_not_send_what_would_be_refused() {
+async fn a_reqwest_client_does_not_send_what_would_be_rejected() {
     let address = serve(&limits(&[DAY])).await;
     let reqwest = reqwest::Client::new();
     let client = impatient().layer(service_fn(move |request: Request<reqwest::Body>| {
@@ -243,7 +243,7 @@ async fn a_reqwest_client_does_not_send_what_would_be_refused() {
 }
 
 #[tokio::test]
-async fn a_tonic_client_does_not_send_what_would_be_refused() {
+async fn a_tonic_client_does_not_send_what_would_be_rejected() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (_, health) = tonic_health::server::health_reporter();
@@ -267,7 +267,7 @@ async fn a_tonic_client_does_not_send_what_would_be_refused() {
 
 /// Fifty tasks over real connections; the server's quota comes back in less than a second.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_over_real_connections_is_not_refused_after_the_first_answers() {
+async fn a_job_over_real_connections_is_not_rejected_after_the_first_answers() {
     let address = serve(&limits(&[QuotaPolicy::per_second("second", 100)])).await;
     let hyper = HyperClient::builder(TokioExecutor::new()).build_http();
     let service = builder().build().unwrap().layer(hyper);
@@ -276,5 +276,5 @@ async fn a_job_over_real_connections_is_not_refused_after_the_first_answers() {
         Request::get(format!("http://{address}/")).body(Body::empty()).unwrap()
     })
     .await;
-    assert_eq!((report.done, report.refused_after_the_first_answer()), (150, 0));
+    assert_eq!((report.done, report.rejected_after_the_first_answer()), (150, 0));
 }

@@ -265,7 +265,7 @@ async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_f
     };
     let item = |user: &str, remaining| {
         let item = LimitItem::new("day", remaining).unwrap();
-        item.with_reset(seconds(60)).with_partition_key(key_of(user.as_bytes()))
+        item.with_reset(seconds(60)).show_partition_key(key_of(user.as_bytes()))
     };
     let field = RateLimit::new([item("alice", 0), item("bob", 3)]).unwrap();
     let line: &str = format!("ratelimit: {field}").leak();
@@ -465,7 +465,7 @@ async fn an_error_of_the_inner_service_is_passed_on() {
 }
 
 #[test]
-fn settings_out_of_their_range_are_refused() {
+fn settings_out_of_their_range_are_rejected() {
     let error = |builder: ClientLayerBuilder| builder.build().unwrap_err().to_string();
     assert_eq!(
         error(builder().wait_cap(Duration::ZERO)),

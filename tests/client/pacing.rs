@@ -131,7 +131,7 @@ fn a_limit_that_is_said_twice_counts_once() {
     assert_eq!(scene.left(0), [4]);
 }
 
-/// F3, F6, J21: one unit left, and refused all the same.
+/// F3, F6, J21: one unit left, and rejected all the same.
 #[test]
 fn units_that_are_left_are_no_promise() {
     let mut scene = waiting();
@@ -216,7 +216,7 @@ fn retry_after_wins_over_the_window() {
 
 /// Without any fields, a crowd that has waited must not return at one moment.
 #[test]
-fn after_a_refusal_one_request_at_a_time_tries_until_one_is_none() {
+fn after_a_rejection_one_request_at_a_time_tries_until_one_is_none() {
     let mut scene = waiting();
     let late = scene.send(0);
     scene.exchange(0, &["retry-after: 20"]);
@@ -236,7 +236,7 @@ fn after_a_refusal_one_request_at_a_time_tries_until_one_is_none() {
 }
 
 #[test]
-fn the_longest_of_several_refusals_holds() {
+fn the_longest_of_several_rejections_holds() {
     let mut scene = waiting();
     let (first, second) = (scene.send(0), scene.send(0));
     scene.answer(0, first, &["retry-after: 20"]);
@@ -443,7 +443,7 @@ fn what_is_missing_never_fails() {
 #[test]
 fn only_the_partition_of_these_requests_holds_them_back() {
     let both = [r#"ratelimit: "u";r=0;t=9;pk=:YQ==:, "u";r=9;t=9;pk=:Yg==:"#];
-    let of = |key: &str| Scene(Pacing::new(Strategy::Wait, Caps::default()).with_partition_key(key));
+    let of = |key: &str| Scene(Pacing::new(Strategy::Wait, Caps::default()).show_partition_key(key));
     let mut scene = of("a");
     scene.exchange(0, &both);
     assert_eq!(scene.wait(0).until(), at(9));
@@ -459,7 +459,7 @@ fn only_the_partition_of_these_requests_holds_them_back() {
 
 #[test]
 fn the_partition_key_is_not_shown() {
-    let pacing = Pacing::new(Strategy::Wait, Caps::default()).with_partition_key("a secret");
+    let pacing = Pacing::new(Strategy::Wait, Caps::default()).show_partition_key("a secret");
     let secret = format!("{:?}", b"a secret");
     assert!(!format!("{pacing:?}").contains(&secret));
 }
@@ -489,7 +489,7 @@ fn a_request_that_was_not_sent_gives_its_unit_back() {
 }
 
 #[test]
-fn what_is_remembered_of_a_server_is_bounded() {
+fn what_is_cached_of_a_server_is_bounded() {
     let mut scene = Scene::new(Strategy::Observe);
     for round in 0..10 {
         let items: Vec<_> = (0..200).map(|item| format!(r#""{round}-{item}";r=5;t=600"#)).collect();

@@ -85,7 +85,7 @@ fn what_is_no_such_problem_gives_nothing() {
 
 /// C13, C2
 #[tokio::test]
-async fn a_refusal_of_the_layer_is_read_as_what_it_is() {
+async fn a_rejection_of_the_layer_is_read_as_what_it_is() {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("problems")
         .key(key::header("x-user-id"))
@@ -97,9 +97,9 @@ async fn a_refusal_of_the_layer_is_read_as_what_it_is() {
     }));
     let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
     service.clone().oneshot(request()).await.unwrap();
-    let refused = service.oneshot(request()).await.unwrap();
-    assert_eq!(refused.headers()["content-type"], Problem::MEDIA_TYPE);
-    let content = refused.into_body().collect().await.unwrap().to_bytes();
+    let rejected = service.oneshot(request()).await.unwrap();
+    assert_eq!(rejected.headers()["content-type"], Problem::MEDIA_TYPE);
+    let content = rejected.into_body().collect().await.unwrap().to_bytes();
     let problem = Problem::parse(&content).unwrap();
     assert_eq!(problem.kind(), ProblemKind::QuotaExceeded);
     assert_eq!(problem.violated_policies(), ["daily"]);

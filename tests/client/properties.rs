@@ -214,8 +214,8 @@ proptest! {
         let caps = Caps::new(seconds(cap), 10).unwrap();
         let mut pacing = Pacing::new(pace, caps).with_jitter(100);
         let mut now = START;
-        for (r, t, refused) in steps {
-            let fields = match refused {
+        for (r, t, rejected) in steps {
+            let fields = match rejected {
                 true => headers(&[&format!("retry-after: {t}")]),
                 false => headers(&[&format!(r#"ratelimit: "a";r={};t={}"#, r % 3, t >> 15)]),
             };
@@ -235,10 +235,10 @@ proptest! {
         }
     }
 
-    /// Alone with a server that tells the truth, a client is never refused after the first answer: requests take
+    /// Alone with a server that tells the truth, a client is never rejected after the first answer: requests take
     /// different times to get there, and so do answers.
     #[test]
-    fn a_truthful_server_never_refuses(
+    fn a_truthful_server_never_rejects(
         quota in 1..20_u64,
         window in 1..5_u64,
         tasks in 1..8_usize,
@@ -259,7 +259,7 @@ proptest! {
             let there: Vec<Call> = there;
             for call in there {
                 let (passed, left, reset) = call.answer.unwrap();
-                prop_assert!(passed || call.number <= sent_blindly, "request {} is refused", call.number);
+                prop_assert!(passed || call.number <= sent_blindly, "request {} is rejected", call.number);
                 let field = format!(r#"ratelimit: "a";r={left};t={reset}"#);
                 pacing.answered(call.dispatch, &advice_of(if passed { 200 } else { 429 }, &[&field]), now);
                 answered += 1;

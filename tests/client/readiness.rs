@@ -169,7 +169,7 @@ async fn a_request_that_is_given_up_after_it_was_sent_stays_counted() {
 
 /// F8: also for a request whose turn had come, but not its service.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_that_comes_while_the_service_is_not_ready_keeps_the_request() {
+async fn a_rejection_that_comes_while_the_service_is_not_ready_keeps_the_request() {
     let (client, mut handle) = after(builder().build().unwrap(), &[r#"ratelimit: "a";r=0;t=10"#]).await;
     let mut trial = task::spawn(client.clone().oneshot(get(URI)));
     let mut other = task::spawn(client.clone().oneshot(get(URI)));
@@ -185,9 +185,9 @@ async fn a_refusal_that_comes_while_the_service_is_not_ready_keeps_the_request()
     assert_pending!(other.poll());
     assert_eq!(known(&client).1, 2);
 
-    let mut refusal = response(&["retry-after: 20"]);
-    *refusal.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    respond.send_response(refusal);
+    let mut rejection = response(&["retry-after: 20"]);
+    *rejection.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    respond.send_response(rejection);
     assert_ready_ok!(trial.poll());
     handle.allow(1);
     assert_pending!(other.poll());
@@ -227,9 +227,9 @@ async fn a_request_that_is_sent_back_into_the_line_lets_its_ready_service_go() {
     assert_pending!(trial.poll());
     let respond = next(&mut handle).await;
 
-    let mut refusal = response(&["retry-after: 20"]);
-    *refusal.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    respond.send_response(refusal);
+    let mut rejection = response(&["retry-after: 20"]);
+    *rejection.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    respond.send_response(rejection);
     assert_ready_ok!(trial.poll());
     occupation.send_response(response(&[]));
     assert_ready_ok!(busy.poll());

@@ -23,7 +23,7 @@ fn post(content: &str) -> Request<String> {
 
 /// F8
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_is_sent_again_when_its_time_has_come() {
+async fn a_rejected_request_is_sent_again_when_its_time_has_come() {
     let script = Script::new([
         (429, vec!["retry-after: 20"]),
         (429, vec!["retry-after: 7"]),
@@ -41,7 +41,7 @@ async fn a_refused_request_is_sent_again_when_its_time_has_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_so_many_retries_the_refusal_is_the_response() {
+async fn after_so_many_retries_the_rejection_is_the_response() {
     let script = Script::new([(429, vec!["retry-after: 1"])]);
     let client = builder()
         .retries(2, content_of)
@@ -57,7 +57,7 @@ async fn after_so_many_retries_the_refusal_is_the_response() {
     assert_eq!(script.times(), [0, 1, 2]);
 }
 
-/// A limiter has not processed what it refuses with 429; of 503 nobody knows.
+/// A limiter has not processed what it rejects with 429; of 503 nobody knows.
 #[tokio::test(start_paused = true)]
 async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {
     let times = async |method: &str, status, lines: &[&'static str]| {
@@ -146,9 +146,9 @@ async fn content_that_cannot_be_cloned_can_be_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_crowd_that_is_refused_returns_one_by_one_until_one_passes() {
-    let refused = (429, vec!["retry-after: 5"]);
-    let mut answers = vec![refused; 11];
+async fn a_crowd_that_is_rejected_returns_one_by_one_until_one_passes() {
+    let rejected = (429, vec!["retry-after: 5"]);
+    let mut answers = vec![rejected; 11];
     answers.push((200, vec![]));
     let script = Script::new(answers).taking(seconds(1));
     let client = builder()

@@ -294,7 +294,7 @@ fn a_client_that_knows_the_rule_finds_its_own_limit_by_the_partition_key() {
     let key_of = |user| Scope::new("api").partition(&PartitionKey::new("user", user)).to_bytes();
     let limit = |user, remaining| {
         let item = LimitItem::new("peruser", remaining).unwrap();
-        item.with_reset(seconds(60)).with_partition_key(key_of(user))
+        item.with_reset(seconds(60)).show_partition_key(key_of(user))
     };
     let field = RateLimit::new([limit("alice", 0), limit("bob", 9)]).unwrap();
     let hints = hints(&[("ratelimit", &field.to_string())]);

@@ -229,7 +229,7 @@ fn malformed_fields_and_those_of_other_dialects_are_neither_changed_nor_merged()
     assert_eq!(headers["ratelimit-limit"], "7");
 }
 
-/// G2: a list that readers would refuse to read would take the inner items with it.
+/// G2: a list that readers would reject to read would take the inner items with it.
 #[test]
 fn a_list_that_would_get_too_long_stays_as_it_is() {
     let inner = vec![r#""a";r=1"#; MAX_ITEMS].join(", ");

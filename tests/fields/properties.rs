@@ -67,7 +67,7 @@ prop_compose! {
             item = item.with_window(window).unwrap();
         }
         if let Some(key) = key {
-            item = item.with_partition_key(key);
+            item = item.show_partition_key(key);
         }
         extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
     }
@@ -83,7 +83,7 @@ prop_compose! {
             item = item.with_reset(Duration::from_secs(reset));
         }
         if let Some(key) = key {
-            item = item.with_partition_key(key);
+            item = item.show_partition_key(key);
         }
         extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
     }
@@ -99,7 +99,7 @@ prop_compose! {
             item = item.with_window(window).unwrap();
         }
         if let Some(key) = key {
-            item = item.with_partition_key(key);
+            item = item.show_partition_key(key);
         }
         extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
     }
@@ -118,7 +118,7 @@ prop_compose! {
             item = item.with_reset(Duration::from_secs(reset));
         }
         if let Some(key) = key {
-            item = item.with_partition_key(key);
+            item = item.show_partition_key(key);
         }
         extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
     }
@@ -294,7 +294,7 @@ proptest! {
     fn fields_of_draft_06_are_read_as_they_were_written(
         policies in vec(draft06_policy(), 1..5), limit in number(), remaining in number(), reset in number(),
     ) {
-        // Equal quotas are refused.
+        // Equal quotas are rejected.
         if let Ok(field) = draft06::RateLimitPolicy::new(policies) {
             prop_assert_eq!(draft06::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
         }
@@ -322,7 +322,7 @@ proptest! {
 
     /// F1, F2, F12: no text makes a function panic, and what is read can be written.
     #[test]
-    fn any_text_is_read_or_refused(lines in vec(line(), 0..4)) {
+    fn any_text_is_read_or_rejected(lines in vec(line(), 0..4)) {
         if let Ok(field) = draft11::RateLimit::parse(&lines) {
             prop_assert_eq!(draft11::RateLimit::parse([field.to_header_value()]), Ok(field));
         }

@@ -26,7 +26,7 @@ pub fn measure(runtime: &Runtime, table: &mut Table) {
             let text = format!(
                 "{:.2} s; {} decided, {} not, {} not asked",
                 suffered.held_after.as_secs_f64(),
-                counts.allowed + counts.refused,
+                counts.allowed + counts.rejected,
                 counts.undecided,
                 counts.unasked
             );

@@ -32,7 +32,7 @@ pub fn starved(runtime: &Runtime, table: &mut Table) {
         }
         let counts = scene.record.take_totals().counts;
         let (missed, unasked) = (counts.undecided, counts.unasked);
-        let all = counts.allowed + counts.refused + missed + unasked;
+        let all = counts.allowed + counts.rejected + missed + unasked;
         scene.until_limits_hold(None).await;
         let text = format!(
             "{:.2} % of {all} requests missed the deadline, {unasked} passed with the circuit open",

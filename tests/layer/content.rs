@@ -9,11 +9,11 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{Content, RequestContentLayer};
+use tower_quota::{Direction, RequestContentLayer};
 
 use super::*;
 
-fn scene(content: Content, quota: u64) -> Scene {
+fn scene(content: Direction, quota: u64) -> Scene {
     Scene::new([QuotaPolicy::new("bytes", quota, Duration::from_secs(3_600)).with_content_bytes(content)])
 }
 
@@ -32,7 +32,7 @@ where
 /// A10, A12
 #[tokio::test]
 async fn a_response_of_known_length_is_charged_before_it_is_sent() {
-    let scene = scene(Content::Response, 1_000);
+    let scene = scene(Direction::Response, 1_000);
     let response = respond_with(&scene, TextBody::from("x".repeat(300))).await;
     assert_eq!(ratelimit(&response), r#""bytes";r=700;t=2520"#);
     assert_eq!(
@@ -45,7 +45,7 @@ async fn a_response_of_known_length_is_charged_before_it_is_sent() {
 
 #[tokio::test]
 async fn a_request_for_the_head_alone_counts_for_a_byte_whatever_length_it_is_told() {
-    let scene = scene(Content::Response, 1_000);
+    let scene = scene(Direction::Response, 1_000);
     let mut request = request();
     *request.method_mut() = http::Method::HEAD;
     let service = service_fn(|_: Request<TextBody>| ready(Ok::<_, Infallible>(Response::new(Announced::of(300)))));
@@ -57,7 +57,7 @@ async fn a_request_for_the_head_alone_counts_for_a_byte_whatever_length_it_is_to
 
 #[tokio::test]
 async fn a_stream_is_charged_for_what_was_read_of_it_and_not_held_up() {
-    let scene = scene(Content::Response, 10_000);
+    let scene = scene(Direction::Response, 10_000);
     let mut body = respond_with(&scene, Stream::of(5)).await.into_body();
     assert_eq!(scene.left().await, [9_999]);
     for _ in 0..3 {
@@ -76,7 +76,7 @@ async fn a_stream_is_charged_for_what_was_read_of_it_and_not_held_up() {
 
 #[tokio::test]
 async fn a_stream_that_never_ends_is_charged_in_instalments_up_to_the_bound() {
-    let scene = scene(Content::Response, 2_000_000);
+    let scene = scene(Direction::Response, 2_000_000);
     let mut body = respond_with(&scene, Stream::endless()).await.into_body();
     for _ in 0..1_100 {
         body.frame().await.unwrap().unwrap();
@@ -95,12 +95,12 @@ async fn a_stream_that_never_ends_is_charged_in_instalments_up_to_the_bound() {
 
 #[tokio::test]
 async fn an_overdrawn_caller_waits_until_the_debt_is_paid_off() {
-    let scene = scene(Content::Response, 1_000);
+    let scene = scene(Direction::Response, 1_000);
     drop(respond_with(&scene, Stream::of(2)).await.into_body().collect().await);
-    let refused = respond_with(&scene, Stream::of(1)).await;
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    let rejected = respond_with(&scene, Stream::of(1)).await;
+    assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(
-        refused.headers()["retry-after"],
+        rejected.headers()["retry-after"],
         "3604",
         "a thousand bytes of debt and one more"
     );
@@ -114,15 +114,15 @@ fn with_length(length: &str) -> Request<TextBody> {
 }
 
 #[tokio::test]
-async fn the_length_that_a_request_announces_is_charged_and_refused_if_it_never_fits() {
-    let scene = scene(Content::Request, 1_000);
+async fn the_length_that_a_request_announces_is_charged_and_rejected_if_it_never_fits() {
+    let scene = scene(Direction::Request, 1_000);
     let layer = scene.layer();
     let call = |length| layer.layer(service_fn(hello)).oneshot(with_length(length));
     assert_eq!(ratelimit(&call("300").await.unwrap()), r#""bytes";r=700;t=2520"#);
     for length in ["1001", "18446744073709551615"] {
-        let refused = call(length).await.unwrap();
-        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert!(!refused.headers().contains_key("retry-after"));
+        let rejected = call(length).await.unwrap();
+        assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert!(!rejected.headers().contains_key("retry-after"));
     }
     // Lengths that are none count as unknown.
     for length in ["-1", "1e3", "99999999999999999999", "300, 300"] {
@@ -152,25 +152,25 @@ async fn read(scene: &Scene, request: Request<TextBody>, is_read: bool) -> Statu
 #[tokio::test]
 async fn bytes_that_were_read_count_whatever_was_announced() {
     for announced in ["8", "1", "900"] {
-        let scene = scene(Content::Request, 1_000);
+        let scene = scene(Direction::Request, 1_000);
         assert_eq!(read(&scene, with_length(announced), true).await, StatusCode::OK);
         assert_eq!(scene.left().await, [992], "announced {announced}");
     }
-    let scene = scene(Content::Request, 1_000);
+    let scene = scene(Direction::Request, 1_000);
     read(&scene, request(), true).await;
     assert_eq!(scene.left().await, [992]);
 }
 
 #[tokio::test]
 async fn a_body_that_is_not_read_counts_for_a_byte() {
-    let scene = scene(Content::Request, 1_000);
+    let scene = scene(Direction::Request, 1_000);
     read(&scene, with_length("900"), false).await;
     assert_eq!(scene.left().await, [999]);
 }
 
 #[tokio::test]
 async fn both_directions_count_together() {
-    let scene = scene(Content::Both, 1_000);
+    let scene = scene(Direction::Both, 1_000);
     read(&scene, request(), true).await;
     assert_eq!(
         scene.left().await,
@@ -184,7 +184,7 @@ where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
 {
     let scene = Scene::new([
-        QuotaPolicy::per_hour("bytes", 10_000).with_content_bytes(Content::Request),
+        QuotaPolicy::per_hour("bytes", 10_000).with_content_bytes(Direction::Request),
         QuotaPolicy::concurrent("slots", 1),
     ]);
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -216,7 +216,7 @@ async fn a_request_body_is_over_with_its_last_frame_its_end_or_its_failure_howev
 /// A background task reads on after the response was sent.
 #[tokio::test]
 async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {
-    let scene = scene(Content::Request, 1_000);
+    let scene = scene(Direction::Request, 1_000);
     let (sender, receiver) = std::sync::mpsc::channel();
     let service = service_fn(move |request: Request<tower_quota::RequestContentBody<TextBody>>| {
         sender.send(request.into_body()).unwrap();
@@ -235,7 +235,7 @@ async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {
 #[tokio::test]
 async fn a_response_that_is_given_up_counts_for_what_was_read_or_was_charged_ahead() {
     const MIB: u64 = 1 << 20;
-    let scene = scene(Content::Response, 1_000_000_000);
+    let scene = scene(Direction::Response, 1_000_000_000);
     let mut used = 1_000_000_000;
     for (size, frames, counts) in [
         (300, 0, 300),
@@ -258,7 +258,7 @@ async fn a_response_that_is_given_up_counts_for_what_was_read_or_was_charged_ahe
 #[tokio::test]
 async fn nobody_reads_more_than_the_debt_allows_by_going_away_before_the_end() {
     for (at_once, size, frames) in [(1, 100_000, 15), (3, 100_000, 9), (30, 9_000, 8), (1, u64::MAX, 1)] {
-        let scene = scene(Content::Response, 10_000);
+        let scene = scene(Direction::Response, 10_000);
         let mut passed = 0;
         for _ in 0..20 {
             let mut bodies = Vec::new();
@@ -285,7 +285,7 @@ async fn nobody_reads_more_than_the_debt_allows_by_going_away_before_the_end() {
 #[tokio::test]
 async fn an_upload_is_charged_in_instalments_while_it_is_read() {
     const MIB: u64 = 1 << 20;
-    let scene = scene(Content::Request, 10_000_000);
+    let scene = scene(Direction::Request, 10_000_000);
     let (sender, receiver) = std::sync::mpsc::channel();
     let service = service_fn(move |request: Request<tower_quota::RequestContentBody<Stream>>| {
         sender.send(request.into_body()).unwrap();
@@ -309,7 +309,7 @@ async fn an_upload_is_charged_in_instalments_while_it_is_read() {
 /// A layer in between has read the body before anybody could count it: what was announced stays charged.
 #[tokio::test]
 async fn a_body_that_was_over_before_the_layer_saw_its_request_counts_as_announced() {
-    let scene = scene(Content::Request, 1_000);
+    let scene = scene(Direction::Request, 1_000);
     let limited = scene.layer().layer(service_fn(hello));
     let buffer = service_fn(move |request: Request<tower_quota::RequestContentBody<TextBody>>| {
         let limited = limited.clone();

@@ -30,7 +30,7 @@ async fn each_request_costs_what_the_layer_says() {
 /// A11
 #[tokio::test]
 async fn a_request_that_costs_nothing_shows_what_is_left_and_takes_nothing_in_any_unit() {
-    let bytes = QuotaPolicy::per_hour("bytes", 100).with_content_bytes(tower_quota::Content::Both);
+    let bytes = QuotaPolicy::per_hour("bytes", 100).with_content_bytes(tower_quota::Direction::Both);
     let scene = Scene::new([HOUR, bytes, QuotaPolicy::concurrent("slots", 2)]);
     let layer = scene.builder().cost(0).build().unwrap();
     let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_request_that_costs_nothing_shows_what_is_left_and_takes_nothing_in_an
 }
 
 #[tokio::test]
-async fn a_cost_above_the_capacity_is_refused_for_good_however_large_it_is() {
+async fn a_cost_above_the_capacity_is_rejected_for_good_however_large_it_is() {
     for cost in [101, u64::MAX] {
         let scene = Scene::new([HOUR]);
         let layer = scene.builder().cost_by(move |_| cost).build().unwrap();
@@ -92,10 +92,10 @@ async fn a_handler_says_what_its_work_has_cost_and_later_requests_pay_it_off() {
         (response.status(), ratelimit(&response)),
         (StatusCode::OK, r#""hour";r=0;t=1836"#)
     );
-    let refused = costs(1).oneshot(request()).await.unwrap();
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    let rejected = costs(1).oneshot(request()).await.unwrap();
+    assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
     // Fifty units of debt and the one that is asked for, at 36 seconds each.
-    assert_eq!(refused.headers()["retry-after"], "1836");
+    assert_eq!(rejected.headers()["retry-after"], "1836");
 
     // However much it was: a capacity of debt is the most that is kept.
     scene.clock.advance(Duration::from_secs(1_836));
@@ -128,7 +128,7 @@ async fn what_a_client_is_told_of_an_enormous_cost_is_what_the_store_says_afterw
         let numbers = |decision: &Decision| {
             let numbers = decision
                 .allowances()
-                .map(|allowance| (allowance.remaining(), allowance.reset()));
+                .map(|allowance| (allowance.remaining(), allowance.effective_window()));
             numbers.collect::<Vec<_>>()
         };
         assert_eq!(numbers(told), numbers(&kept), "{algorithm:?}, {cost}");
@@ -143,9 +143,9 @@ async fn a_cost_of_nothing_may_become_one_afterwards() {
     assert_eq!(scene.left().await, [96]);
 }
 
-/// Charges of several layers: the inner one refuses, so that nothing was done.
+/// Charges of several layers: the inner one rejects, so that nothing was done.
 #[tokio::test]
-async fn what_an_inner_layer_refuses_costs_nothing_in_the_outer_one() {
+async fn what_an_inner_layer_rejects_costs_nothing_in_the_outer_one() {
     let outer = Scene::new([HOUR, QuotaPolicy::concurrent("slots", 2)]);
     let inner = Scene::new([QuotaPolicy::per_hour("inner", 1)]);
     let mut service = ServiceBuilder::new()
@@ -155,13 +155,13 @@ async fn what_an_inner_layer_refuses_costs_nothing_in_the_outer_one() {
     service.ready().await.unwrap().call(request()).await.unwrap();
     assert_eq!(outer.left().await, [99, 2]);
     for _ in 0..5 {
-        let refused = service.ready().await.unwrap().call(request()).await.unwrap();
-        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+        let rejected = service.ready().await.unwrap().call(request()).await.unwrap();
+        assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(
-            refused.extensions().get::<Decision>().unwrap().outcome(),
-            Outcome::Refused
+            rejected.extensions().get::<Decision>().unwrap().outcome(),
+            Outcome::Rejected
         );
-        drop(refused);
+        drop(rejected);
         assert_eq!(outer.left().await, [99, 2]);
     }
 }

@@ -19,7 +19,7 @@ use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::Full;
 use tower_quota::{
-    CheckedPolicies, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Store,
+    MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -77,7 +77,7 @@ async fn left(store: &dyn Store, policies: &[QuotaPolicy]) -> Vec<u64> {
 }
 
 fn plan(policies: &[QuotaPolicy], cost: u64) -> Plan {
-    let policies = CheckedPolicies::new(policies.iter().cloned()).unwrap();
+    let policies = PolicySet::new(policies.iter().cloned()).unwrap();
     Plan::new(policies, Scope::new("layer").partition(&everybody()), cost)
 }
 

@@ -64,7 +64,7 @@ async fn requests_leave_at_a_constant_rate_and_find_no_place_when_the_queue_is_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_meter_refuses_what_comes_too_early_instead_of_keeping_it() {
+async fn a_meter_rejects_what_comes_too_early_instead_of_keeping_it() {
     let meter = QuotaPolicy::per_second("meter", 2).with_algorithm(Algorithm::LeakyBucketMeter);
     let scene = Scene::new([meter]);
     let layer = scene.layer();

@@ -42,10 +42,10 @@ async fn only_so_many_requests_are_in_progress_at_a_time() {
         second.headers()["ratelimit-policy"],
         r#""slots";q=2;qu="concurrent-requests", "hour";q=100;w=3600"#
     );
-    let refused = respond(&scene).await;
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(refused.headers()["retry-after"], "1");
-    assert_eq!(scene.left().await, [0, 98], "a refusal takes from no policy");
+    let rejected = respond(&scene).await;
+    assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(rejected.headers()["retry-after"], "1");
+    assert_eq!(scene.left().await, [0, 98], "a rejection takes from no policy");
     drop(first);
     assert_eq!(respond(&scene).await.status(), StatusCode::OK);
 }
@@ -180,8 +180,8 @@ async fn a_request_holds_its_slot_while_it_waits_for_its_turn() {
     let mut waiting = task::spawn(layer.layer(service_fn(streamed)).oneshot(request()));
     assert_pending!(waiting.poll());
     assert_eq!(scene.left().await[0], 0);
-    let refused = layer.layer(service_fn(streamed)).oneshot(request()).await.unwrap();
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    let rejected = layer.layer(service_fn(streamed)).oneshot(request()).await.unwrap();
+    assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
     drop(first);
     let second = waiting.await.unwrap();
     assert_eq!(scene.left().await[0], 1);

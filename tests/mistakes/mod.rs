@@ -97,12 +97,12 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
         r#""concurrent_requests""#,
         r#"policy "a": concurrent requests have no `window_seconds`"#,
     ),
-    ("unit_block", "0", r#"policy "a": unit block 0 is outside 1..=10"#),
-    ("unit_block", "11", r#"policy "a": unit block 11 is outside 1..=10"#),
+    ("prefetch", "0", r#"policy "a": prefetch 0 is outside 1..=10"#),
+    ("prefetch", "11", r#"policy "a": prefetch 11 is outside 1..=10"#),
     (
-        "unit_block",
+        "prefetch",
         "-3",
-        "unit_block: invalid value: integer `-3`, expected a whole number in 1..=",
+        "prefetch: invalid value: integer `-3`, expected a whole number in 1..=",
     ),
     (
         "key",

@@ -1,6 +1,6 @@
 //! What requests cost, and which policies doubles can count.
 
-use tower_quota::{Algorithm, Content, QuotaPolicy, QuotaUnit};
+use tower_quota::{Algorithm, Direction, QuotaPolicy, QuotaUnit};
 
 /// A request as plans know it.
 #[derive(Clone, Copy, Debug)]
@@ -26,9 +26,9 @@ impl Request {
             _ if self.cost == 0 => 0,
             QuotaUnit::Requests => self.cost.into(),
             QuotaUnit::ConcurrentRequests => 1,
-            QuotaUnit::ContentBytes(Content::Request) => request.max(1),
-            QuotaUnit::ContentBytes(Content::Response) => response.max(1),
-            QuotaUnit::ContentBytes(Content::Both) => (request + response).clamp(1, most),
+            QuotaUnit::ContentBytes(Direction::Request) => request.max(1),
+            QuotaUnit::ContentBytes(Direction::Response) => response.max(1),
+            QuotaUnit::ContentBytes(Direction::Both) => (request + response).clamp(1, most),
             other => panic!("{other:?} has no model"),
         }
     }

@@ -39,7 +39,7 @@ pub struct Receipt {
     request: Request,
     charges: Vec<Charge>,
     life: u64,
-    /// What a shadow would have refused, it has not charged.
+    /// What a shadow would have rejected, it has not charged.
     is_taken: Vec<bool>,
 }
 

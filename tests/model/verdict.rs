@@ -34,7 +34,7 @@ impl Verdict {
             cost: allowance.cost().into(),
             is_violated: allowance.is_violated(),
             remaining: allowance.remaining().into(),
-            reset: allowance.reset().map(micros),
+            reset: allowance.effective_window().map(micros),
             retry_after: allowance.retry_after().map(micros),
         });
         Self {

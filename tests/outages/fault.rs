@@ -46,7 +46,7 @@ pub enum Fault {
     CutInsideReplies,
     Reset,
     /// Connections are lost and new ones are closed at once.
-    Refused,
+    Rejected,
     Swallowed,
     RepliesSwallowed,
     RequestsSwallowed,
@@ -92,7 +92,7 @@ impl Fault {
         Self::Cut,
         Self::CutInsideReplies,
         Self::Reset,
-        Self::Refused,
+        Self::Rejected,
         Self::Swallowed,
         Self::RepliesSwallowed,
         Self::RequestsSwallowed,
@@ -146,7 +146,7 @@ impl Fault {
             // The latter by itself, as often as so many bytes have come.
             Self::ClientsKilled | Self::CutInsideReplies => STEADY + 2 * KILLS as usize,
             // Five failures in a row open the circuit, with two attempts each.
-            Self::KilledAndEmpty | Self::Refused | Self::OneInstanceAlone | Self::WrongPassword | Self::Full => {
+            Self::KilledAndEmpty | Self::Rejected | Self::OneInstanceAlone | Self::WrongPassword | Self::Full => {
                 STEADY + 10
             }
             Self::BytesLost => STEADY + 2 * LOSSES.len(),

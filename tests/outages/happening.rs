@@ -64,8 +64,8 @@ impl Fault {
             Self::RepliesSwallowed => passing(scene, Mode::SwallowReplies).await,
             Self::RequestsSwallowed => passing(scene, Mode::SwallowRequests).await,
             Self::BytesLost => lose_bytes(scene).await,
-            Self::Refused => {
-                scene.set_mode(Mode::Refuse);
+            Self::Rejected => {
+                scene.set_mode(Mode::Reject);
                 scene.cut().await;
                 sleep(2 * FOR).await;
                 scene.set_mode(Mode::Forward);
@@ -234,7 +234,7 @@ async fn loading(scene: &Scene) {
 
 /// Others have all the connections that the server allows.
 async fn full(scene: &Scene) {
-    scene.set_mode(Mode::Refuse);
+    scene.set_mode(Mode::Reject);
     scene.cut().await;
     scene.command("CONFIG SET maxclients 30");
     let others = scene.server(connections_to_the_last);

@@ -211,7 +211,7 @@ impl Scene {
             last = (used, seen);
             // A unit comes back every half minute.
             let least = if losses > 0 { 0 } else { seen.allowed.saturating_sub(2) };
-            seen.refused == 0 && (least..=seen.allowed + seen.undecided).contains(&used)
+            seen.rejected == 0 && (least..=seen.allowed + seen.undecided).contains(&used)
         };
         if timeout(HANG / 10, until(is_right)).await.is_err() {
             panic!("{} charged: {:?}", last.0, last.1);

@@ -203,7 +203,7 @@ impl Client {
         let mut counts = Counts::default();
         match (outcome, response.status(), is_limited) {
             (Outcome::Allowed, StatusCode::OK, true) => counts.allowed = 1,
-            (Outcome::Refused, StatusCode::TOO_MANY_REQUESTS, true) => counts.refused = 1,
+            (Outcome::Rejected, StatusCode::TOO_MANY_REQUESTS, true) => counts.rejected = 1,
             (Outcome::FailedOpen, StatusCode::OK, false) if store_was_asked => {
                 counts.undecided = 1;
                 counts.missed = u64::from(!CALL.with(|call| call.store_has_failed.get()));
@@ -215,7 +215,7 @@ impl Client {
             }
             other => panic!("{caller:?} was answered {other:?}"),
         }
-        assert_eq!(passed.is_some(), outcome != Outcome::Refused, "{caller:?} {outcome:?}");
+        assert_eq!(passed.is_some(), outcome != Outcome::Rejected, "{caller:?} {outcome:?}");
         let waited = passed.map_or_else(|| asked.elapsed(), |(_, waited)| waited);
         if caller.user.is_multiple_of(2) {
             response.into_body().collect().await.unwrap();
@@ -233,7 +233,7 @@ fn remaining(caller: Caller, decision: &Decision) -> Vec<u64> {
     let limits: Vec<_> = allowances()
         .map(|it| (it.policy().name(), it.policy().quota()))
         .collect();
-    let is_cached = decision.is_remembered() && !limits.is_empty();
+    let is_cached = decision.is_cached() && !limits.is_empty();
     assert!(
         limits == caller.limits() || is_cached,
         "{caller:?} was told of {limits:?}"

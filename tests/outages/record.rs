@@ -19,7 +19,7 @@ use super::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub allowed: u64,
-    pub refused: u64,
+    pub rejected: u64,
     /// The store was asked and gave no decision.
     pub undecided: u64,
     /// Of these, those that waited for the whole deadline.
@@ -33,7 +33,7 @@ impl Counts {
     pub fn fate(self) -> Fate {
         match self {
             Self { allowed: 1, .. } => Fate::Allowed,
-            Self { refused: 1, .. } => Fate::Rejected,
+            Self { rejected: 1, .. } => Fate::Rejected,
             Self { undecided: 1, .. } => Fate::Undecided,
             _ => Fate::Unasked,
         }
@@ -43,7 +43,7 @@ impl Counts {
 impl AddAssign for Counts {
     fn add_assign(&mut self, other: Self) {
         self.allowed += other.allowed;
-        self.refused += other.refused;
+        self.rejected += other.rejected;
         self.undecided += other.undecided;
         self.missed += other.missed;
         self.unasked += other.unasked;

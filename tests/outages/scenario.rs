@@ -80,7 +80,7 @@ fn assert_effect(effect: Effect, during: &Totals) {
         Effect::CircuitOpens => unasked > undecided,
         Effect::StaysClosed => unasked == 0 && only(&[]),
         Effect::LosesReplies => only(&[StoreErrorKind::Unreachable, StoreErrorKind::Unavailable]),
-        Effect::Rejects => undecided > 0 && stays_closed && only(&[StoreErrorKind::Rejected]),
+        Effect::Rejects => undecided > 0 && stays_closed && only(&[StoreErrorKind::Failed]),
     };
     assert!(is_as_expected, "{effect:?}");
 }

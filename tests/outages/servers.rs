@@ -65,7 +65,7 @@ async fn a_server_that_is_not_there_yet_when_the_service_starts() {
     let load = Load::start(&scene.clients);
     sleep(Duration::from_millis(500)).await;
     let during = scene.record.take_totals();
-    assert_eq!((during.counts.allowed, during.counts.refused), (0, 0));
+    assert_eq!((during.counts.allowed, during.counts.rejected), (0, 0));
     assert!(during.counts.unasked > during.counts.undecided, "{during:?}");
     scene.restart();
     scene.until_limits_hold(Some(Stopwatch::start())).await;

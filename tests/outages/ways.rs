@@ -49,8 +49,8 @@ async fn connections_that_are_reset_again_and_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_are_cut_and_refused() {
-    run(Fault::Refused).await;
+async fn connections_that_are_cut_and_rejected() {
+    run(Fault::Rejected).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,7 +31,7 @@ fn hourly() -> QuotaPolicy {
 
 /// C6, C7, C9, D12, D14, D19
 #[tokio::test]
-async fn reduced_capacity_lowers_quotas_shows_them_and_refuses_with_503() {
+async fn reduced_capacity_lowers_quotas_shows_them_and_rejects_with_503() {
     let scene = Scene::new();
     let (load, builder) = loaded(&scene, [hourly()]);
     let layer = builder.build().unwrap();
@@ -41,10 +41,10 @@ async fn reduced_capacity_lowers_quotas_shows_them_and_refuses_with_503() {
     assert_eq!(allowed.field("ratelimit"), r#""hourly";r=0;t=3600"#);
     assert_eq!(allowed.field("ratelimit-policy"), r#""hourly";q=20;w=3600"#);
     assert!(allowed.decision.unwrap().is_capacity_reduced());
-    let refused = take(&layer, 1).await;
-    assert_eq!(refused.status, 503);
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.status, 503);
     assert_eq!(
-        refused.problem(),
+        rejected.problem(),
         json!({
             "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
             "title": "Request cannot be satisfied due to temporary server capacity constraints",
@@ -52,9 +52,9 @@ async fn reduced_capacity_lowers_quotas_shows_them_and_refuses_with_503() {
             "violated-policies": ["hourly"],
         })
     );
-    assert_eq!(refused.field("retry-after"), "3600");
-    assert_eq!(refused.field("ratelimit-policy"), r#""hourly";q=20;w=3600"#);
-    assert_eq!(refused.field("ratelimit"), r#""hourly";r=0;t=3600"#);
+    assert_eq!(rejected.field("retry-after"), "3600");
+    assert_eq!(rejected.field("ratelimit-policy"), r#""hourly";q=20;w=3600"#);
+    assert_eq!(rejected.field("ratelimit"), r#""hourly";r=0;t=3600"#);
     load.set(Capacity::Full);
     let later = take(&layer, 1).await;
     assert_eq!(
@@ -87,7 +87,7 @@ async fn a_reduced_policy_keeps_a_unit_and_takes_odd_percentages() {
 
 /// C6, D15, D19
 #[tokio::test]
-async fn exhausted_capacity_refuses_although_quota_is_left_and_takes_none() {
+async fn exhausted_capacity_rejects_although_quota_is_left_and_takes_none() {
     let scene = Scene::new();
     let (load, builder) = loaded(&scene, [hourly()]);
     let layer = builder.build().unwrap();
@@ -95,11 +95,11 @@ async fn exhausted_capacity_refuses_although_quota_is_left_and_takes_none() {
     load.set(Capacity::Exhausted {
         retry_after: Duration::from_millis(2_100),
     });
-    let refused = take(&layer, 1).await;
-    assert_eq!(refused.status, 503);
-    assert_eq!(refused.field("retry-after"), "3");
-    assert_eq!(refused.problem()["violated-policies"], json!([]));
-    assert_eq!(refused.decision.unwrap().outcome(), Outcome::Overloaded);
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.status, 503);
+    assert_eq!(rejected.field("retry-after"), "3");
+    assert_eq!(rejected.problem()["violated-policies"], json!([]));
+    assert_eq!(rejected.decision.unwrap().outcome(), Outcome::Overloaded);
     load.set(Capacity::Full);
     assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""hourly";r=49;t=3600"#);
 }
@@ -115,20 +115,20 @@ async fn the_usual_policies_can_be_shown_beside_the_wait() {
         .unwrap();
     load.set(Capacity::Reduced { percent: 1 });
     take(&layer, 1).await;
-    let refused = take(&layer, 1).await;
-    assert_eq!(refused.field("ratelimit"), r#""hourly";r=0;t=3600"#);
-    assert_eq!(refused.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.field("ratelimit"), r#""hourly";r=0;t=3600"#);
+    assert_eq!(rejected.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
     load.set(Capacity::Exhausted {
         retry_after: Duration::from_secs(20),
     });
-    let refused = take(&layer, 1).await;
-    assert_eq!(refused.fields(["ratelimit", "retry-after"]), ["", "20"]);
-    assert_eq!(refused.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.fields(["ratelimit", "retry-after"]), ["", "20"]);
+    assert_eq!(rejected.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
 }
 
 /// C8, C9
 #[tokio::test]
-async fn abnormal_usage_is_refused_with_a_type_of_its_own_and_takes_no_quota() {
+async fn abnormal_usage_is_rejected_with_a_type_of_its_own_and_takes_no_quota() {
     let scene = Scene::new();
     let layer = scene
         .builder([hourly()])
@@ -143,10 +143,10 @@ async fn abnormal_usage_is_refused_with_a_type_of_its_own_and_takes_no_quota() {
         .build()
         .unwrap();
     let to = |path| Request::get(path).header("x-user-id", "alice").body(()).unwrap();
-    let refused = send(&layer, to("/probe"), ok()).await;
-    assert_eq!(refused.status, 429);
+    let rejected = send(&layer, to("/probe"), ok()).await;
+    assert_eq!(rejected.status, 429);
     assert_eq!(
-        refused.problem(),
+        rejected.problem(),
         json!({
             "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
             "title": "Request not satisfied due to detection of abnormal request pattern",
@@ -155,10 +155,10 @@ async fn abnormal_usage_is_refused_with_a_type_of_its_own_and_takes_no_quota() {
         })
     );
     assert_eq!(
-        refused.fields(["ratelimit", "ratelimit-policy", "retry-after"]),
+        rejected.fields(["ratelimit", "ratelimit-policy", "retry-after"]),
         ["", "", ""]
     );
-    assert_eq!(refused.decision.unwrap().outcome(), Outcome::Abnormal);
+    assert_eq!(rejected.decision.unwrap().outcome(), Outcome::Abnormal);
     assert_eq!(send(&layer, to("/flood"), ok()).await.field("retry-after"), "600");
     assert_eq!(
         send(&layer, to("/"), ok()).await.field("ratelimit"),

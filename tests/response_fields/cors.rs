@@ -40,7 +40,7 @@ async fn preflight_requests_are_counted_unless_the_layer_is_told_to_skip_them() 
     assert_eq!(take(&skipping, 1).await.field("ratelimit"), r#""minute";r=2;t=60"#);
 }
 
-/// Behind a CORS layer that exposes them, scripts can read all that any setting writes, on refusals too.
+/// Behind a CORS layer that exposes them, scripts can read all that any setting writes, on rejections too.
 #[tokio::test]
 async fn every_field_that_is_written_is_among_those_to_expose() {
     let scene = Scene::new();

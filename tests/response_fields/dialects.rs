@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use futures_util::{FutureExt, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use tower_quota::{Content, LegacyReset, ShownWhen, fields::Hints};
+use tower_quota::{Direction, LegacyReset, ShownWhen, fields::Hints};
 
 use super::*;
 
@@ -105,7 +105,7 @@ async fn the_numbers_of_draft_06_have_no_parameters() {
         minute(10)
             .with_extension("acme-burst", 7)
             .with_unprefixed_extension("comment", true)
-            .with_partition_key()
+            .show_partition_key()
     };
     for fields in [
         ResponseFields::draft06(),
@@ -125,17 +125,17 @@ async fn the_numbers_of_draft_06_have_no_parameters() {
 
 /// J12, X7: a request that costs five does not fit into either, and waits longest for the one that has more left.
 #[tokio::test]
-async fn a_refusal_in_draft_06_resets_when_the_client_may_come_back() {
+async fn a_rejection_in_draft_06_resets_when_the_client_may_come_back() {
     let scene = Scene::new();
     let layer = scene.layer(
         ResponseFields::draft06(),
         [minute(5), fixed(QuotaPolicy::per_hour("hour", 7))],
     );
     take(&layer, 4).await;
-    let refused = take(&layer, 5).await;
-    assert_eq!(refused.status, 429);
-    assert_eq!(refused.fields(DRAFT06), ["5", "1", "3600"]);
-    assert_eq!(refused.field("retry-after"), "3600");
+    let rejected = take(&layer, 5).await;
+    assert_eq!(rejected.status, 429);
+    assert_eq!(rejected.fields(DRAFT06), ["5", "1", "3600"]);
+    assert_eq!(rejected.field("retry-after"), "3600");
 }
 
 /// J6, J29: there is no word for another unit, and a limit without a window has no place.
@@ -146,7 +146,7 @@ async fn draft_06_shows_policies_that_count_requests_only() {
         ResponseFields::draft06(),
         [
             QuotaPolicy::concurrent("slots", 2),
-            QuotaPolicy::per_minute("bytes", 1).with_content_bytes(Content::Request),
+            QuotaPolicy::per_minute("bytes", 1).with_content_bytes(Direction::Request),
             minute(9),
         ],
     );
@@ -165,7 +165,7 @@ async fn draft_06_shows_policies_that_count_requests_only() {
 
 /// J7
 #[test]
-fn draft_06_refuses_two_policies_with_the_same_quota() {
+fn draft_06_rejects_two_policies_with_the_same_quota() {
     let scene = Scene::new();
     let build = |fields, policies| scene.builder(policies).response_fields(fields).build();
     let policies = || [minute(10), QuotaPolicy::per_hour("hour", 10)];
@@ -183,7 +183,7 @@ fn draft_06_refuses_two_policies_with_the_same_quota() {
 #[tokio::test]
 async fn the_dialect_in_between_writes_tokens() {
     let scene = Scene::new();
-    let bytes = QuotaPolicy::per_hour("peruser", 65_535).with_content_bytes(Content::Request);
+    let bytes = QuotaPolicy::per_hour("peruser", 65_535).with_content_bytes(Direction::Request);
     let layer = scene.layer(
         ResponseFields::in_between(),
         [minute(100).with_extension("acme-burst", 7), fixed(bytes)],
@@ -198,7 +198,7 @@ async fn the_dialect_in_between_writes_tokens() {
 
 /// K15
 #[test]
-fn the_dialect_in_between_refuses_names_that_are_no_tokens() {
+fn the_dialect_in_between_rejects_names_that_are_no_tokens() {
     let scene = Scene::new();
     for name in ["1st", "a b"] {
         let policy = QuotaPolicy::per_minute(name, 1);
@@ -213,13 +213,13 @@ fn the_dialect_in_between_refuses_names_that_are_no_tokens() {
 
 /// K9: the time of a violated policy is that of `Retry-After`.
 #[tokio::test]
-async fn a_refusal_in_the_dialect_in_between_names_one_moment() {
+async fn a_rejection_in_the_dialect_in_between_names_one_moment() {
     let scene = Scene::new();
     let layer = scene.layer(ResponseFields::in_between(), [minute(1)]);
     take(&layer, 1).await;
-    let refused = take(&layer, 1).await;
-    assert_eq!(refused.field("ratelimit"), "minute;r=0;t=60");
-    assert_eq!(refused.field("retry-after"), "60");
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.field("ratelimit"), "minute;r=0;t=60");
+    assert_eq!(rejected.field("retry-after"), "60");
 }
 
 /// K12: whatever is left, and also with a rejection.
@@ -297,7 +297,7 @@ fn left_and_reset(answer: &Answer) -> (u64, u64) {
 
 /// J12, K9, X7
 #[tokio::test]
-async fn a_refusal_by_a_hidden_policy_names_one_moment() {
+async fn a_rejection_by_a_hidden_policy_names_one_moment() {
     for fields in naming_one_moment() {
         // Later than what is shown.
         let layer = Scene::new().layer(
@@ -305,9 +305,9 @@ async fn a_refusal_by_a_hidden_policy_names_one_moment() {
             [minute(5), fixed(QuotaPolicy::per_hour("secret", 1)).hidden()],
         );
         take(&layer, 1).await;
-        let refused = take(&layer, 1).await;
-        assert_eq!(refused.field("retry-after"), "3600");
-        assert_eq!(left_and_reset(&refused), (4, 3600), "{fields:?}");
+        let rejected = take(&layer, 1).await;
+        assert_eq!(rejected.field("retry-after"), "3600");
+        assert_eq!(left_and_reset(&rejected), (4, 3600), "{fields:?}");
 
         // Earlier: four units in a second would look like more than four in a minute.
         let layer = Scene::new().layer(
@@ -315,27 +315,27 @@ async fn a_refusal_by_a_hidden_policy_names_one_moment() {
             [minute(5), fixed(QuotaPolicy::per_second("secret", 1)).hidden()],
         );
         take(&layer, 1).await;
-        let refused = take(&layer, 1).await;
-        assert_eq!(refused.field("retry-after"), "1");
-        assert_eq!(left_and_reset(&refused), (0, 1), "{fields:?}");
+        let rejected = take(&layer, 1).await;
+        assert_eq!(rejected.field("retry-after"), "1");
+        assert_eq!(left_and_reset(&rejected), (0, 1), "{fields:?}");
     }
 }
 
 /// J12, K9, X7
 #[tokio::test]
-async fn a_refusal_by_slots_names_one_moment() {
+async fn a_rejection_by_slots_names_one_moment() {
     for fields in naming_one_moment() {
         let layer = Scene::new().layer(fields.clone(), [minute(5), QuotaPolicy::concurrent("slots", 1)]);
         let never = |_: Request<()>| std::future::pending::<Result<TextResponse, Infallible>>();
         let mut holding = Box::pin(layer.layer(service_fn(never)).oneshot(request(1)));
         assert!(holding.as_mut().now_or_never().is_none());
-        let refused = take(&layer, 1).await;
-        assert_eq!((refused.status.as_u16(), refused.field("retry-after")), (429, "1"));
-        assert_eq!(left_and_reset(&refused), (0, 1), "{fields:?}");
+        let rejected = take(&layer, 1).await;
+        assert_eq!((rejected.status.as_u16(), rejected.field("retry-after")), (429, "1"));
+        assert_eq!(left_and_reset(&rejected), (0, 1), "{fields:?}");
     }
 }
 
-/// J12, K9, X7: of a service behind the layer, whatever its status, or of the application that has made a refusal.
+/// J12, K9, X7: of a service behind the layer, whatever its status, or of the application that has made a rejection.
 #[tokio::test]
 async fn beside_a_retry_after_of_somebody_else_the_reset_names_its_moment() {
     for fields in naming_one_moment() {
@@ -358,13 +358,13 @@ async fn beside_a_retry_after_of_somebody_else_the_reset_names_its_moment() {
             .build()
             .unwrap();
         take(&layer, 1).await;
-        let refused = take(&layer, 1).await;
-        assert_eq!(refused.field("retry-after"), "600");
-        assert_eq!(left_and_reset(&refused), (0, 600), "{fields:?}");
+        let rejected = take(&layer, 1).await;
+        assert_eq!(rejected.field("retry-after"), "600");
+        assert_eq!(left_and_reset(&rejected), (0, 600), "{fields:?}");
     }
 }
 
-/// K9: the longest wait of those that refuse is that of each; others keep their time.
+/// K9: the longest wait of those that reject is that of each; others keep their time.
 #[tokio::test]
 async fn in_the_dialect_in_between_all_violated_policies_name_the_moment_and_no_other() {
     let layer = Scene::new().layer(
@@ -376,12 +376,12 @@ async fn in_the_dialect_in_between_all_violated_policies_name_the_moment_and_no_
         ],
     );
     take(&layer, 1).await;
-    let refused = take(&layer, 1).await;
+    let rejected = take(&layer, 1).await;
     assert_eq!(
-        refused.field("ratelimit"),
+        rejected.field("ratelimit"),
         "minute;r=0;t=3600, hour;r=0;t=3600, day;r=8;t=86400"
     );
-    assert_eq!(refused.field("retry-after"), "3600");
+    assert_eq!(rejected.field("retry-after"), "3600");
 }
 
 /// K17
@@ -427,14 +427,14 @@ async fn legacy_fields_show_the_closest_limit_and_reset_in_seconds_or_at_a_unix_
 }
 
 #[tokio::test]
-async fn without_fields_a_refusal_still_says_when_to_come_back() {
+async fn without_fields_a_rejection_still_says_when_to_come_back() {
     let scene = Scene::new();
     let layer = scene.layer(ResponseFields::none(), [minute(1)]);
     let names = |answer: &Answer| answer.headers.keys().map(|name| name.to_string()).collect::<Vec<_>>();
     assert!(names(&take(&layer, 1).await).is_empty());
-    let refused = take(&layer, 1).await;
-    assert_eq!(names(&refused), ["content-type", "retry-after"]);
-    assert_eq!(refused.field("retry-after"), "60");
+    let rejected = take(&layer, 1).await;
+    assert_eq!(names(&rejected), ["content-type", "retry-after"]);
+    assert_eq!(rejected.field("retry-after"), "60");
 }
 
 /// A20, B9, J13, K10: fields in a trailer section of the inner service are not read, and none of ours is put there.

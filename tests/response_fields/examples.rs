@@ -72,14 +72,17 @@ async fn draft_06_shows_a_lowered_limit_beside_the_usual_policy() {
 async fn draft_06_shows_another_policy_and_a_limit_of_the_application() {
     let scene = Scene::new();
     let of_application = draft06().with_extra_fields(|decision, headers| {
-        if decision.outcome() == Outcome::Refused {
+        if decision.outcome() == Outcome::Rejected {
             headers.insert("ratelimit-limit", 0.into());
         }
     });
     let layer = scene.layer(of_application, [minute(100)]);
     assert_eq!(take(&layer, 91).await.fields(DRAFT06), ["100", "9", "60"]);
     let smaller = QuotaPolicy::new("minute", 15, Duration::from_secs(20));
-    layer.rules().replace(Rules::new().policy(fixed(smaller))).unwrap();
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(fixed(smaller)))
+        .unwrap();
     take(&layer, 15).await;
     let rejected = take(&layer, 1).await;
     assert_eq!(rejected.status, 429);
@@ -123,7 +126,10 @@ async fn a_policy_that_is_replaced_is_shown_by_the_next_response() {
     let first = take(&layer, 91).await;
     assert_eq!(first.field("ratelimit-policy"), r#""dynamic";q=100;w=60"#);
     assert_eq!(first.field("ratelimit"), r#""dynamic";r=9;t=50"#);
-    layer.rules().replace(Rules::new().policy(dynamic(15, 20))).unwrap();
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(dynamic(15, 20)))
+        .unwrap();
     scene.wait(10);
     take(&layer, 15).await;
     let rejected = take(&layer, 1).await;

@@ -70,7 +70,7 @@ async fn an_item_of_an_unknown_unit_is_never_altered() {
 #[tokio::test]
 async fn a_limit_of_bytes_is_not_joined_with_one_of_requests_although_policies_are_hidden() {
     let scene = Scene::new();
-    let policy = default(5).with_content_bytes(tower_quota::Content::Request);
+    let policy = default(5).with_content_bytes(tower_quota::Direction::Request);
     let layer = scene.layer(ResponseFields::draft11().without_policies(), [policy]);
     let inner = with_fields([("ratelimit", r#""default";r=50;t=30"#)]);
     let answer = send(&layer, request(1), inner.clone()).await;
@@ -78,8 +78,8 @@ async fn a_limit_of_bytes_is_not_joined_with_one_of_requests_although_policies_a
     assert_eq!(answer.field("ratelimit-policy"), "");
     // Nor where another policy shows whose quota it is.
     let policies = [
-        default(5).with_content_bytes(tower_quota::Content::Request),
-        minute(9).with_partition_key(),
+        default(5).with_content_bytes(tower_quota::Direction::Request),
+        minute(9).show_partition_key(),
     ];
     let layer = scene.layer(ResponseFields::draft11().without_policies(), policies);
     let answer = send(&layer, request(1), inner).await;
@@ -179,7 +179,7 @@ async fn a_gateway_of_the_service_itself_can_replace_what_it_says() {
 #[tokio::test]
 async fn what_is_replaced_is_hidden_also_where_the_layer_says_nothing_itself() {
     let scene = Scene::new();
-    let quiet = ResponseFields::draft11().shown_when(ShownWhen::Refused);
+    let quiet = ResponseFields::draft11().shown_when(ShownWhen::Rejected);
     for fields in [quiet.replacing(), ResponseFields::none().replacing()] {
         let layer = scene.layer(fields, [default(5)]);
         let inner = with_fields([("ratelimit", r#""internal";r=50;t=30"#), ("x-ratelimit-limit", "1")]);

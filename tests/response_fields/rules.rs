@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::UNIX_EPOCH};
 
 use http::Uri;
 use tower_quota::{
-    Content, Outcome, PartitionKey, Scope, ShownWhen,
+    Direction, Outcome, PartitionKey, Scope, ShownWhen,
     fields::{Hints, LimitHint, PolicyHint},
 };
 
@@ -25,8 +25,8 @@ async fn the_closest_policy_alone_is_shown_of_each_unit() {
         [
             minute(100),
             fixed(QuotaPolicy::per_day("day", 5_000)),
-            QuotaPolicy::per_minute("bytes", 10).with_content_bytes(Content::Both),
-            QuotaPolicy::per_minute("more bytes", 11).with_content_bytes(Content::Request),
+            QuotaPolicy::per_minute("bytes", 10).with_content_bytes(Direction::Both),
+            QuotaPolicy::per_minute("more bytes", 11).with_content_bytes(Direction::Request),
             QuotaPolicy::concurrent("slots", 3),
         ],
     );
@@ -58,9 +58,9 @@ async fn fields_near_exhaustion_begin_at_the_threshold() {
 
 /// D8
 #[tokio::test]
-async fn fields_on_refusals_only_are_on_refusals_only() {
+async fn fields_on_rejections_only_are_on_rejections_only() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11().shown_when(ShownWhen::Refused), [minute(1)]);
+    let layer = scene.layer(ResponseFields::draft11().shown_when(ShownWhen::Rejected), [minute(1)]);
     assert!(!told(&take(&layer, 1).await));
     assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""minute";r=0;t=60"#);
 }
@@ -88,13 +88,13 @@ async fn a_hidden_policy_is_enforced_and_in_no_field_and_no_body() {
         let layer = scene.layer(fields, policies());
         scene.wait(60);
         take(&layer, 1).await;
-        let refused = take(&layer, 1).await;
-        assert_eq!(refused.status, 429);
-        assert_eq!(refused.field("retry-after"), "60");
-        assert_eq!(refused.problem()["violated-policies"], serde_json::json!([]));
-        let everything = format!("{:?} {:?}", refused.headers, refused.body);
+        let rejected = take(&layer, 1).await;
+        assert_eq!(rejected.status, 429);
+        assert_eq!(rejected.field("retry-after"), "60");
+        assert_eq!(rejected.problem()["violated-policies"], serde_json::json!([]));
+        let everything = format!("{:?} {:?}", rejected.headers, rejected.body);
         assert!(!everything.contains("minute"), "{everything}");
-        let decision = refused.decision.unwrap();
+        let decision = rejected.decision.unwrap();
         assert_eq!(decision.violated().next().unwrap().policy().name(), "minute");
     }
     let all_hidden = scene.layer(ResponseFields::draft11(), [minute(9).hidden()]);
@@ -142,12 +142,15 @@ async fn the_ratio_cap_lengthens_the_time_and_leaves_the_units() {
     assert_eq!(take(&default, 0).await.field("ratelimit"), r#""long";r=10000;t=500"#);
     let capped = scene.layer(ResponseFields::draft11().with_ratio_cap(1), [policy()]);
     assert_eq!(take(&capped, 0).await.field("ratelimit"), r#""long";r=10000;t=1000"#);
-    // A refusal that has to wait for nine seconds only.
-    let refused = take(&capped, 10_000).await;
-    assert_eq!(refused.status, 200);
+    // A rejection that has to wait for nine seconds only.
+    let rejected = take(&capped, 10_000).await;
+    assert_eq!(rejected.status, 200);
     scene.wait(1);
-    let refused = take(&capped, 1).await;
-    assert_eq!(refused.fields(["ratelimit", "retry-after"]), [r#""long";r=0;t=9"#, "9"]);
+    let rejected = take(&capped, 1).await;
+    assert_eq!(
+        rejected.fields(["ratelimit", "retry-after"]),
+        [r#""long";r=0;t=9"#, "9"]
+    );
 }
 
 /// D4, D6, X7: a request that costs more than is left of the window passes when the window ends, whatever the cap.
@@ -190,18 +193,18 @@ async fn jitter_adds_the_same_seconds_to_all_times_of_a_response_and_other_ones_
     take(&layer, 1).await;
     let mut seen = HashSet::new();
     for _ in 0..300 {
-        let refused = take(&layer, 1).await;
-        let seconds: u64 = refused.field("retry-after").parse().unwrap();
+        let rejected = take(&layer, 1).await;
+        let seconds: u64 = rejected.field("retry-after").parse().unwrap();
         assert!((60..=80).contains(&seconds), "{seconds}");
-        assert_eq!(refused.field("ratelimit"), format!(r#""minute";r=0;t={seconds}"#));
-        assert_eq!(refused.field("ratelimit-reset"), seconds.to_string());
+        assert_eq!(rejected.field("ratelimit"), format!(r#""minute";r=0;t={seconds}"#));
+        assert_eq!(rejected.field("ratelimit-reset"), seconds.to_string());
         seen.insert(seconds);
     }
     assert!(seen.len() > 10, "{seen:?}");
 }
 
 #[test]
-fn settings_out_of_their_range_are_refused_and_named() {
+fn settings_out_of_their_range_are_rejected_and_named() {
     let scene = Scene::new();
     let message = |fields| {
         let error = scene.builder([minute(1)]).response_fields(fields).build().unwrap_err();
@@ -228,15 +231,15 @@ fn settings_out_of_their_range_are_refused_and_named() {
     );
 }
 
-/// D18: a refused client that is not told a number is told a date, which is not too early.
+/// D18: a rejected client that is not told a number is told a date, which is not too early.
 #[tokio::test]
 async fn retry_after_can_be_a_date() {
     let scene = Scene::new();
     let layer = scene.layer(ResponseFields::draft11().with_retry_after_as_date(), [minute(1)]);
     take(&layer, 1).await;
     let before = Duration::from_micros(Clock::system().now().as_micros());
-    let refused = take(&layer, 1).await;
-    let date = httpdate::parse_http_date(refused.field("retry-after")).unwrap();
+    let rejected = take(&layer, 1).await;
+    let date = httpdate::parse_http_date(rejected.field("retry-after")).unwrap();
     let wait = date.duration_since(UNIX_EPOCH + before).unwrap();
     assert!((60..3_600).contains(&wait.as_secs()), "{wait:?}");
 }
@@ -245,14 +248,14 @@ async fn retry_after_can_be_a_date() {
 #[tokio::test]
 async fn a_partition_key_is_shown_where_it_is_asked_for_and_can_be_computed_in_advance() {
     let scene = Scene::new();
-    let policies = || [minute(9).with_partition_key(), QuotaPolicy::per_day("day", 90)];
+    let policies = || [minute(9).show_partition_key(), QuotaPolicy::per_day("day", 90)];
     let layer = scene.layer(ResponseFields::draft11(), policies());
     let answer = take(&layer, 1).await;
     let partition = Scope::new("fields").partition(&PartitionKey::new("x-user-id", "alice"));
     let key = tower_quota::fields::draft11::LimitItem::new("minute", 8).unwrap();
     let key = key
         .with_reset(Duration::from_secs(60))
-        .with_partition_key(partition.shown_key());
+        .show_partition_key(partition.shown_key());
     let item = tower_quota::fields::draft11::RateLimit::new([key]).unwrap().to_string();
     assert_eq!(answer.field("ratelimit"), format!(r#"{item}, "day";r=89;t=85440"#));
     let (_, pk) = item.split_once(";pk=").unwrap();
@@ -276,7 +279,7 @@ async fn a_partition_key_is_shown_where_it_is_asked_for_and_can_be_computed_in_a
 #[tokio::test]
 async fn a_shown_partition_key_does_not_hold_the_name_and_with_a_digest_key_confirms_no_guess() {
     let scene = Scene::new();
-    let policy = || [minute(9).with_partition_key()];
+    let policy = || [minute(9).show_partition_key()];
     let open = scene.layer(ResponseFields::draft11(), policy());
     let keyed = scene.builder(policy()).digest_key([7; 32]).build().unwrap();
     let guess = PartitionKey::new("x-user-id", "alice");
@@ -303,10 +306,10 @@ async fn policies_of_several_partitions_show_each_its_own_key() {
     let scene = Scene::new();
     for fields in [ResponseFields::draft11(), ResponseFields::in_between()] {
         let policies = [
-            minute(9).with_partition_key(),
+            minute(9).show_partition_key(),
             QuotaPolicy::per_minute("route", 90)
                 .counted_by("route")
-                .with_partition_key(),
+                .show_partition_key(),
             QuotaPolicy::per_day("day", 900).counted_by("route"),
         ];
         let layer = scene
@@ -335,7 +338,7 @@ async fn policies_of_several_partitions_show_each_its_own_key() {
 
 /// A19, J14, J18
 #[tokio::test]
-async fn vendor_parameters_are_written_and_bare_names_refused() {
+async fn vendor_parameters_are_written_and_bare_names_rejected() {
     let scene = Scene::new();
     let policy = || QuotaPolicy::per_minute("minute", 100).with_burst_capacity(120);
     let extended = || policy().with_extension("acme-burst", 20);
@@ -380,7 +383,7 @@ async fn the_application_adds_fields_of_its_own() {
 #[tokio::test]
 async fn fields_of_a_request_have_no_effect_and_none_of_its_text_is_shown() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11(), [minute(2).with_partition_key()]);
+    let layer = scene.layer(ResponseFields::draft11(), [minute(2).show_partition_key()]);
     let request = || {
         Request::get(Uri::from_static("/%0d%0aratelimit:evil"))
             .header("x-user-id", "evil\t\"; r=9")
@@ -406,25 +409,25 @@ async fn fields_of_a_request_have_no_effect_and_none_of_its_text_is_shown() {
 
 /// C11, C12, C5
 #[tokio::test]
-async fn the_status_of_refusals_can_be_another_one() {
+async fn the_status_of_rejections_can_be_another_one() {
     let scene = Scene::new();
     let builder = || scene.builder([minute(1)]);
-    let layer = builder().refusal_status(StatusCode::FORBIDDEN).build().unwrap();
+    let layer = builder().rejection_status(StatusCode::FORBIDDEN).build().unwrap();
     take(&layer, 1).await;
-    let refused = take(&layer, 1).await;
-    assert_eq!(refused.status, 403);
-    assert_eq!(refused.problem()["status"], 403);
+    let rejected = take(&layer, 1).await;
+    assert_eq!(rejected.status, 403);
+    assert_eq!(rejected.problem()["status"], 403);
     assert_eq!(
-        refused.fields(["ratelimit", "retry-after"]),
+        rejected.fields(["ratelimit", "retry-after"]),
         [r#""minute";r=0;t=60"#, "60"]
     );
-    let error = builder().refusal_status(StatusCode::OK).build().unwrap_err();
-    assert_eq!(error.to_string(), "refusal status 200 is outside 400..=599");
+    let error = builder().rejection_status(StatusCode::OK).build().unwrap_err();
+    assert_eq!(error.to_string(), "rejection status 200 is outside 400..=599");
 }
 
 /// RFC 9110, section 15.1: what caches may store by themselves would be given to clients that are not rejected.
 #[tokio::test]
-async fn a_refusal_that_a_cache_could_store_says_not_to() {
+async fn a_rejection_that_a_cache_could_store_says_not_to() {
     let rejected = async |status: u16, own: Option<&'static str>, grpc: Option<&str>| {
         let builder = Scene::new().builder([minute(1)]);
         let layer = builder
@@ -460,7 +463,9 @@ async fn a_refusal_that_a_cache_could_store_says_not_to() {
     assert_eq!(rejected(200, None, Some("GET")).await, "no-store");
     assert_eq!(rejected(200, None, Some("POST")).await, "");
 
-    let layer = Scene::new().builder([minute(1)]).refusal_status(StatusCode::NOT_FOUND);
+    let layer = Scene::new()
+        .builder([minute(1)])
+        .rejection_status(StatusCode::NOT_FOUND);
     let layer = layer.build().unwrap();
     assert_eq!(
         take(&layer, 1).await.field("cache-control"),

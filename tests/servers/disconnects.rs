@@ -17,7 +17,7 @@ use tokio::{
 };
 use tower::ServiceBuilder;
 use tower_quota::{
-    Algorithm, Content, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RequestContentBody,
+    Algorithm, Direction, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RequestContentBody,
     RequestContentLayer, Store, key,
 };
 
@@ -104,7 +104,7 @@ impl Scene {
 
 #[tokio::test]
 async fn who_announces_more_than_comes_is_charged_for_what_came_and_keeps_no_slot() {
-    for scene in Scene::both(QuotaPolicy::per_day("bytes", 10_000).with_content_bytes(Content::Request)).await {
+    for scene in Scene::both(QuotaPolicy::per_day("bytes", 10_000).with_content_bytes(Direction::Request)).await {
         let client = scene
             .connect("POST / HTTP/1.1\ncontent-length: 9000\n\nten bytes.")
             .await;
@@ -118,7 +118,7 @@ async fn who_announces_more_than_comes_is_charged_for_what_came_and_keeps_no_slo
 
 #[tokio::test]
 async fn an_upload_that_never_ends_is_charged_while_it_goes_on_and_keeps_no_slot_afterwards() {
-    for scene in Scene::both(QuotaPolicy::per_day("bytes", 100_000).with_content_bytes(Content::Request)).await {
+    for scene in Scene::both(QuotaPolicy::per_day("bytes", 100_000).with_content_bytes(Direction::Request)).await {
         let mut client = scene.connect("POST / HTTP/1.1\ntransfer-encoding: chunked\n\n").await;
         let chunk = format!("3e8\r\n{}\r\n", "x".repeat(1_000));
         for _ in 0..2_000 {
@@ -134,7 +134,8 @@ async fn an_upload_that_never_ends_is_charged_while_it_goes_on_and_keeps_no_slot
 
 #[tokio::test]
 async fn who_goes_away_while_a_response_is_sent_is_charged_for_what_was_sent_and_keeps_no_slot() {
-    for scene in Scene::both(QuotaPolicy::per_day("bytes", 1_000_000_000).with_content_bytes(Content::Response)).await {
+    for scene in Scene::both(QuotaPolicy::per_day("bytes", 1_000_000_000).with_content_bytes(Direction::Response)).await
+    {
         let mut client = scene.connect("GET /endless HTTP/1.1\n\n").await;
         let mut bytes = vec![0; 3_000_000];
         client.read_exact(&mut bytes).await.unwrap();

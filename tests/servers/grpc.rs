@@ -64,15 +64,15 @@ fn with_clock(policies: impl IntoIterator<Item = QuotaPolicy>) -> (Clock, RateLi
     (clock, limits.build().unwrap())
 }
 
-/// L32: the key is the address that tonic shows, or the layer would refuse every call.
+/// L32: the key is the address that tonic shows, or the layer would reject every call.
 #[tokio::test]
 async fn a_grpc_client_is_served_up_to_its_limit() {
     for limits in limits_of_both_kinds(2) {
         let mut client = health_behind(limits).await;
         check(&mut client, "192.0.2.1").await.unwrap();
         check(&mut client, "192.0.2.2").await.unwrap();
-        let refused = check(&mut client, "192.0.2.3").await.unwrap_err();
-        assert_eq!(refused.code(), Code::ResourceExhausted);
+        let rejected = check(&mut client, "192.0.2.3").await.unwrap_err();
+        assert_eq!(rejected.code(), Code::ResourceExhausted);
     }
 }
 
@@ -84,8 +84,8 @@ async fn the_peer_address_is_that_of_tcp_connect_info() {
     let mut client = health_behind(limits).await;
     check(&mut client, "192.0.2.1").await.unwrap();
     check(&mut client, "192.0.2.2").await.unwrap();
-    let refused = check(&mut client, "192.0.2.1").await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let rejected = check(&mut client, "192.0.2.1").await.unwrap_err();
+    assert_eq!(rejected.code(), Code::ResourceExhausted);
 }
 
 /// A call that is served is told what is left, too.
@@ -105,7 +105,7 @@ async fn the_fields_are_metadata_of_an_answer() {
 
 /// The details are exact where the fields are rounded up.
 #[tokio::test]
-async fn a_refusal_is_a_status_with_message_details_and_fields() {
+async fn a_rejection_is_a_status_with_message_details_and_fields() {
     let (clock, limits) = with_clock([
         QuotaPolicy::per_minute(r#"50 % of "it""#, 1),
         QuotaPolicy::per_hour("hour", 9),
@@ -115,12 +115,12 @@ async fn a_refusal_is_a_status_with_message_details_and_fields() {
     check_as(&mut client, "alice").await.unwrap();
     clock.advance(Duration::from_millis(250));
 
-    let refused = check_as(&mut client, "alice").await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert_eq!(refused.message(), r#"quota exceeded: "50 % of \"it\"", "other, of 1""#);
-    let wait = refused.get_details_retry_info().unwrap().retry_delay;
+    let rejected = check_as(&mut client, "alice").await.unwrap_err();
+    assert_eq!(rejected.code(), Code::ResourceExhausted);
+    assert_eq!(rejected.message(), r#"quota exceeded: "50 % of \"it\"", "other, of 1""#);
+    let wait = rejected.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(wait, Some(Duration::from_millis(59_750)));
-    let violations = refused.get_details_quota_failure().unwrap().violations;
+    let violations = rejected.get_details_quota_failure().unwrap().violations;
     let violations: Vec<_> = violations.iter().map(|it| (&*it.subject, &*it.description)).collect();
     let description = "the quota of this policy is exceeded";
     assert_eq!(
@@ -128,13 +128,13 @@ async fn a_refusal_is_a_status_with_message_details_and_fields() {
         [(r#"50 % of "it""#, description), ("other, of 1", description)]
     );
 
-    assert_eq!(metadata(&refused, "retry-after"), Some("60"));
+    assert_eq!(metadata(&rejected, "retry-after"), Some("60"));
     assert_eq!(
-        metadata(&refused, "ratelimit"),
+        metadata(&rejected, "ratelimit"),
         Some(r#""50 % of \"it\"";r=0;t=60, "hour";r=8;t=3200, "other, of 1";r=0;t=60"#)
     );
     assert_eq!(
-        metadata(&refused, "ratelimit-policy"),
+        metadata(&rejected, "ratelimit-policy"),
         Some(r#""50 % of \"it\"";q=1;w=60, "hour";q=9;w=3600, "other, of 1";q=1;w=60"#)
     );
 }
@@ -143,12 +143,12 @@ async fn a_refusal_is_a_status_with_message_details_and_fields() {
 async fn a_call_that_never_passes_is_told_no_wait() {
     let limits = limits_by(key::client_ip(), MemoryStore::new(), "api", 1).cost(2);
     let mut client = health_behind(limits.build().unwrap()).await;
-    let refused = check_as(&mut client, "alice").await.unwrap_err();
-    assert_eq!(refused.code(), Code::ResourceExhausted);
-    assert!(refused.get_details_retry_info().is_none());
-    assert_eq!(metadata(&refused, "retry-after"), None);
+    let rejected = check_as(&mut client, "alice").await.unwrap_err();
+    assert_eq!(rejected.code(), Code::ResourceExhausted);
+    assert!(rejected.get_details_retry_info().is_none());
+    assert_eq!(metadata(&rejected, "retry-after"), None);
     assert_eq!(
-        refused.get_details_quota_failure().unwrap().violations[0].subject,
+        rejected.get_details_quota_failure().unwrap().violations[0].subject,
         "day"
     );
 }
@@ -175,26 +175,26 @@ impl Store for NoStore {
 async fn without_a_decision_a_closed_layer_is_unavailable() {
     let closed = limits_by(key::client_ip(), NoStore, "api", 1).failure_mode(FailureMode::Closed);
     let mut client = health_behind(closed.build().unwrap()).await;
-    let refused = check_as(&mut client, "alice").await.unwrap_err();
+    let rejected = check_as(&mut client, "alice").await.unwrap_err();
     assert_eq!(
-        (refused.code(), refused.message()),
+        (rejected.code(), rejected.message()),
         (Code::Unavailable, "capacity is temporarily reduced")
     );
-    let wait = refused.get_details_retry_info().unwrap().retry_delay;
+    let wait = rejected.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(wait, Some(Duration::from_secs(1)));
-    assert!(refused.get_details_quota_failure().is_none());
-    assert_eq!(metadata(&refused, "retry-after"), Some("1"));
-    assert_eq!(metadata(&refused, "ratelimit"), None);
+    assert!(rejected.get_details_quota_failure().is_none());
+    assert_eq!(metadata(&rejected, "retry-after"), Some("1"));
+    assert_eq!(metadata(&rejected, "ratelimit"), None);
 }
 
 #[tokio::test]
 async fn a_caller_without_a_name_is_denied() {
-    let by_user = limits_by(key::header("x-user-id"), MemoryStore::new(), "api", 1).no_key(NoKey::Refuse);
+    let by_user = limits_by(key::header("x-user-id"), MemoryStore::new(), "api", 1).no_key(NoKey::Reject);
     let mut client = health_behind(by_user.build().unwrap()).await;
-    let refused = check(&mut client, "192.0.2.1").await.unwrap_err();
-    assert_eq!(refused.code(), Code::PermissionDenied);
-    assert!(refused.details().is_empty());
-    assert_eq!(metadata(&refused, "ratelimit"), None);
+    let rejected = check(&mut client, "192.0.2.1").await.unwrap_err();
+    assert_eq!(rejected.code(), Code::PermissionDenied);
+    assert!(rejected.details().is_empty());
+    assert_eq!(metadata(&rejected, "ratelimit"), None);
 }
 
 /// The router of tonic with a route of axum beside it, under one layer.
@@ -220,7 +220,7 @@ async fn calls_and_requests_share_one_budget() {
     assert_eq!((response.status(), remaining(&response)), (StatusCode::OK, 1));
     check_as(&mut client, "alice").await.unwrap();
 
-    // Each is refused in its own words.
+    // Each is rejected in its own words.
     let call = check_as(&mut client, "alice").await.unwrap_err();
     assert_eq!(call.code(), Code::ResourceExhausted);
     let response = server.get_as("alice", "/hello").await;
@@ -246,13 +246,13 @@ async fn grpc_web_is_answered_in_its_own_type() {
         ("application/grpc-web-text", "application/grpc-web-text"),
         ("application/grpc; charset=utf-8", "application/grpc"),
     ] {
-        let refused = grpc_web(&server, content_type).await;
-        assert_eq!(refused.status(), StatusCode::OK, "{content_type}");
-        assert_eq!(refused.headers()["content-type"], answer);
-        assert_eq!(refused.headers()["grpc-status"], "8");
-        assert_eq!(refused.headers()["grpc-message"], r#"quota exceeded: "day""#);
-        assert_eq!(refused.headers()["ratelimit"], r#""day";r=0;t=86400"#);
-        assert_eq!(refused.headers()["retry-after"], "86400");
-        assert!(refused.body().is_empty());
+        let rejected = grpc_web(&server, content_type).await;
+        assert_eq!(rejected.status(), StatusCode::OK, "{content_type}");
+        assert_eq!(rejected.headers()["content-type"], answer);
+        assert_eq!(rejected.headers()["grpc-status"], "8");
+        assert_eq!(rejected.headers()["grpc-message"], r#"quota exceeded: "day""#);
+        assert_eq!(rejected.headers()["ratelimit"], r#""day";r=0;t=86400"#);
+        assert_eq!(rejected.headers()["retry-after"], "86400");
+        assert!(rejected.body().is_empty());
     }
 }

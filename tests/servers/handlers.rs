@@ -1,4 +1,4 @@
-//! What handlers get to know of the layer: the decision, in axum, hyper and tonic; the layer in an app's state; refusals
+//! What handlers get to know of the layer: the decision, in axum, hyper and tonic; the layer in an app's state; rejections
 //! and keys that axum knows how to make.
 
 use std::{convert::Infallible, sync::Arc};
@@ -194,7 +194,7 @@ async fn a_route_is_one_key_whatever_its_parameters_are() {
 }
 
 /// A server whose only unit is used up, and what it answers.
-async fn refused<R: IntoResponse>(respond: impl Fn(&Rejection<'_>) -> R + Send + Sync + 'static) -> Response<Bytes> {
+async fn rejected<R: IntoResponse>(respond: impl Fn(&Rejection<'_>) -> R + Send + Sync + 'static) -> Response<Bytes> {
     let limits = limits_by(key::client_ip(), MemoryStore::new(), "api", 1).respond_with_axum(respond);
     let app = Router::new().route("/", get(async || "ok"));
     let server = Server::axum(app.layer(limits.build().unwrap())).await;
@@ -203,8 +203,8 @@ async fn refused<R: IntoResponse>(respond: impl Fn(&Rejection<'_>) -> R + Send +
 }
 
 #[tokio::test]
-async fn a_refusal_is_whatever_axum_can_make_a_response_of() {
-    let page = refused(|rejection| {
+async fn a_rejection_is_whatever_axum_can_make_a_response_of() {
+    let page = rejected(|rejection| {
         let mut headers = HeaderMap::new();
         headers.insert("x-reason", "quota".parse().unwrap());
         (rejection.status(), headers, Html("<p>Later."))
@@ -220,32 +220,32 @@ async fn a_refusal_is_whatever_axum_can_make_a_response_of() {
     assert_eq!(page.headers()["retry-after"], "86400");
     assert_eq!(page.headers()["ratelimit-policy"], r#""day";q=1;w=86400"#);
 
-    let json = refused(|_| (StatusCode::CONFLICT, Json(json!({"error": "later"})))).await;
+    let json = rejected(|_| (StatusCode::CONFLICT, Json(json!({"error": "later"})))).await;
     assert_eq!(json.status(), StatusCode::CONFLICT);
     assert_eq!(
         serde_json::from_slice::<Value>(json.body()).unwrap(),
         json!({"error": "later"})
     );
 
-    let nothing = refused(|rejection| rejection.status()).await;
+    let nothing = rejected(|rejection| rejection.status()).await;
     assert_eq!((nothing.status().as_u16(), nothing.body().len()), (429, 0));
 }
 
-/// A closure that refuses cannot wait.
+/// A closure that rejects cannot wait.
 #[tokio::test]
-async fn a_refusal_that_would_be_a_stream_is_the_usual_one() {
-    let usual = |refused: &Response<Bytes>| {
-        assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(refused.headers()["content-type"], "application/problem+json");
-        assert_eq!(refused.headers()["retry-after"], "86400");
-        assert!(refused.body().starts_with(b"{"));
+async fn a_rejection_that_would_be_a_stream_is_the_usual_one() {
+    let usual = |rejected: &Response<Bytes>| {
+        assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(rejected.headers()["content-type"], "application/problem+json");
+        assert_eq!(rejected.headers()["retry-after"], "86400");
+        assert!(rejected.body().starts_with(b"{"));
     };
     let never = || Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
-    usual(&refused(move |_| never()).await);
+    usual(&rejected(move |_| never()).await);
     let endless = || Body::from_stream(stream::repeat(Ok::<_, Infallible>(Bytes::from_static(b"more"))));
-    usual(&refused(move |_| endless()).await);
+    usual(&rejected(move |_| endless()).await);
     let broken = || Body::from_stream(stream::iter([Err::<Bytes, _>(std::io::Error::other("broken"))]));
-    usual(&refused(move |_| broken()).await);
+    usual(&rejected(move |_| broken()).await);
 }
 
 /// What an app keeps.
@@ -302,8 +302,8 @@ async fn layers_and_access_lists_can_be_kept_in_the_state_of_an_app() {
     assert_eq!(server.get_as("mallory", "/").await.body(), "hello");
     let blocking = Request::post("/admin/block/mallory").body(String::new()).unwrap();
     assert_eq!(server.send(blocking).await.status(), StatusCode::NO_CONTENT);
-    let refused = server.get_as("mallory", "/").await;
-    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    let rejected = server.get_as("mallory", "/").await;
+    assert_eq!(rejected.status(), StatusCode::FORBIDDEN);
     assert_eq!((upload("mallory").await, upload("bob").await), (403, 200));
     assert_eq!(server.get_as("alice", "/").await.body(), "hello");
 }

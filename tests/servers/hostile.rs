@@ -162,7 +162,7 @@ async fn forwarded_fields_of_an_unknown_machine_count_for_nothing() {
     assert_eq!(server.get("/").await.status(), StatusCode::TOO_MANY_REQUESTS);
 }
 
-/// I9: neither when they pass nor when they are refused.
+/// I9: neither when they pass nor when they are rejected.
 #[tokio::test]
 async fn requests_put_nothing_of_theirs_into_responses() {
     let server = server_by_user(1).await;

@@ -60,6 +60,6 @@ async fn a_client_has_one_limit_over_all_versions_of_http() {
     assert_eq!(remaining(&server.get("/").await), 2);
     assert_eq!(remaining(&client.send_request(request()).await.unwrap()), 1);
     assert_eq!(remaining(&server.get("/").await), 0);
-    let refusal = client.send_request(request()).await.unwrap();
-    assert_eq!(refusal.status(), StatusCode::TOO_MANY_REQUESTS);
+    let rejection = client.send_request(request()).await.unwrap();
+    assert_eq!(rejection.status(), StatusCode::TOO_MANY_REQUESTS);
 }

@@ -53,7 +53,7 @@ fn limits_by(key: impl KeyExtractor, store: impl Store, scope: &str, quota: u64)
     RateLimitLayer::builder(store)
         .scope(scope)
         .key(key)
-        .no_key(NoKey::Refuse)
+        .no_key(NoKey::Reject)
         .policy(QuotaPolicy::per_day("day", quota))
         // A machine that is busy with other tests must not make requests pass uncounted.
         .deadline(Duration::from_secs(60))

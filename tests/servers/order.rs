@@ -127,7 +127,7 @@ async fn a_limit_before_authentication_counts_addresses_whatever_name_is_claimed
     ] {
         assert_eq!(attacker.send(claimed, "wrong").await.status(), status, "{claimed}");
     }
-    assert_eq!(passwords.checked(), 3, "what is refused is not even looked at");
+    assert_eq!(passwords.checked(), 3, "what is rejected is not even looked at");
     assert_eq!(attacker.statuses("alice", "right").await, [429]);
     assert_eq!(remaining(&bob.send("bob", "right").await), 2);
 }
@@ -168,7 +168,7 @@ async fn around_authentication_and_inside_of_it_each_request_is_charged_where_it
     let (attacker, bob) = callers(&server);
 
     assert_eq!(attacker.statuses("bob", "wrong").await, [401, 401, 401, 401, 429]);
-    // The third one is refused for bob, and costs the address nothing.
+    // The third one is rejected for bob, and costs the address nothing.
     assert_eq!(bob.statuses("bob", "right").await, [200, 200, 429]);
     assert_eq!(bob.statuses("alice", "right").await, [200, 200, 429]);
     assert_eq!(bob.statuses("carol", "right").await, [429]);
@@ -213,8 +213,8 @@ async fn of_many_guesses_at_the_same_moment_no_more_than_the_limit_are_looked_at
         let (passwords, server) = failed_logins(limits).await;
         let (attacker, _) = callers(&server);
         let guesses = join_all((0..60).map(|_| attacker.send("bob", "wrong"))).await;
-        let refused = guesses.iter().filter(|guess| guess.status() == 429).count();
-        assert_eq!((refused, passwords.checked()), (55, 5));
+        let rejected = guesses.iter().filter(|guess| guess.status() == 429).count();
+        assert_eq!((rejected, passwords.checked()), (55, 5));
     }
 }
 
@@ -245,7 +245,7 @@ async fn nothing_that_a_request_says_charges_somebody_else() {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("users")
         .key(key::extension::<User>().or_else(by_address()))
-        .policy(QuotaPolicy::per_day("day", 9).with_partition_key())
+        .policy(QuotaPolicy::per_day("day", 9).show_partition_key())
         .build()
         .unwrap();
     let app = Router::new()

@@ -120,19 +120,19 @@ async fn of_a_hundred_parallel_requests_as_many_as_the_limit_reach_the_handler()
 
 /// L3, L4, C1, C2, C3, C5
 #[tokio::test]
-async fn a_refusal_says_why_and_for_how_long() {
+async fn a_rejection_says_why_and_for_how_long() {
     let app = Router::new()
         .route("/", get(ok))
         .layer(limits(MemoryStore::new(), "api", 1));
     let server = Server::axum(app).await;
     assert_eq!(server.get("/").await.body(), "ok");
 
-    let refusal = server.get("/").await;
-    assert_eq!(refusal.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(refusal.headers()["content-type"], "application/problem+json");
-    assert_eq!(refusal.headers()["retry-after"], "86400");
-    assert_eq!(refusal.headers()["ratelimit-policy"], r#""day";q=1;w=86400"#);
-    let problem: Value = serde_json::from_slice(refusal.body()).unwrap();
+    let rejection = server.get("/").await;
+    assert_eq!(rejection.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(rejection.headers()["content-type"], "application/problem+json");
+    assert_eq!(rejection.headers()["retry-after"], "86400");
+    assert_eq!(rejection.headers()["ratelimit-policy"], r#""day";q=1;w=86400"#);
+    let problem: Value = serde_json::from_slice(rejection.body()).unwrap();
     assert_eq!(
         (&problem["status"], &problem["violated-policies"]),
         (&json!(429), &json!(["day"]))
@@ -192,7 +192,7 @@ async fn the_peer_address_is_that_of_connect_info() {
     }
 }
 
-/// L1: `NoKey::Refuse`.
+/// L1: `NoKey::Reject`.
 #[tokio::test]
 async fn a_server_that_does_not_show_the_peer_needs_a_user_id() {
     let app = Router::new()

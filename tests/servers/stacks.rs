@@ -129,9 +129,9 @@ async fn the_error_of_the_inner_service_stays_what_it_is() {
             .service_fn(async |_: Request<String>| Err::<Response<String>, _>(Broken));
         let error: Broken = service.clone().oneshot(get_as("alice")).await.unwrap_err();
         assert_eq!(error, Broken);
-        // A refusal is a response.
-        let refusal = service.oneshot(get_as("alice")).await.unwrap();
-        assert_eq!(refusal.status(), StatusCode::TOO_MANY_REQUESTS);
+        // A rejection is a response.
+        let rejection = service.oneshot(get_as("alice")).await.unwrap();
+        assert_eq!(rejection.status(), StatusCode::TOO_MANY_REQUESTS);
     }
 }
 
@@ -142,7 +142,7 @@ async fn an_outer_layer_finds_the_decision_in_the_response() {
             .map_response(|response: Response<_>| response.extensions().get::<Decision>().cloned())
             .layer(limits)
             .service_fn(ok);
-        for outcome in [Outcome::Allowed, Outcome::Refused] {
+        for outcome in [Outcome::Allowed, Outcome::Rejected] {
             let decision = service.clone().oneshot(get_as("alice")).await.unwrap().unwrap();
             assert_eq!(decision.outcome(), outcome);
             assert_eq!(decision.allowances().next().unwrap().policy().name(), "day");
@@ -191,9 +191,9 @@ async fn a_request_that_an_outer_layer_sheds_uses_no_quota() {
     }
 }
 
-/// L32: readiness of the inner service is given back with a refusal.
+/// L32: readiness of the inner service is given back with a rejection.
 #[tokio::test]
-async fn a_refused_request_frees_its_place_in_an_inner_concurrency_limit() {
+async fn a_rejected_request_frees_its_place_in_an_inner_concurrency_limit() {
     for limits in limits_of_both_kinds(1) {
         let service = ServiceBuilder::new().layer(limits).concurrency_limit(1).service_fn(ok);
         let (mut one, mut other) = (service.clone(), service);

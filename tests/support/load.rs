@@ -38,7 +38,7 @@ pub async fn ask(layer: &RateLimitLayer, user: &str) -> Decision {
     let decision = response.extensions().get::<Decision>().unwrap().clone();
     let expected = match decision.outcome() {
         Outcome::Allowed | Outcome::FailedOpen | Outcome::Unlimited => StatusCode::OK,
-        Outcome::Refused => StatusCode::TOO_MANY_REQUESTS,
+        Outcome::Rejected => StatusCode::TOO_MANY_REQUESTS,
         outcome => panic!("{outcome:?}"),
     };
     assert_eq!(response.status(), expected);
@@ -73,7 +73,7 @@ pub async fn assert_limit_holds(layer: &RateLimitLayer, user: &str, limit: usize
     let outcomes = join_all((0..20).map(|_| outcome(layer, user))).await;
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
     assert_eq!(
-        (count(Outcome::Allowed), count(Outcome::Refused)),
+        (count(Outcome::Allowed), count(Outcome::Rejected)),
         (limit, 20 - limit),
         "{user}"
     );
@@ -83,7 +83,7 @@ pub async fn assert_limit_holds(layer: &RateLimitLayer, user: &str, limit: usize
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub allowed: usize,
-    pub refused: usize,
+    pub rejected: usize,
     pub failed_open: usize,
 }
 
@@ -113,7 +113,7 @@ impl Load {
                             tallies[user].allowed += 1;
                             allowed.fetch_add(1, Ordering::Relaxed);
                         }
-                        Outcome::Refused => tallies[user].refused += 1,
+                        Outcome::Rejected => tallies[user].rejected += 1,
                         _ => tallies[user].failed_open += 1,
                     }
                     // Faster requests would only take the machine from the servers.
@@ -144,7 +144,7 @@ impl Load {
         let sum = |mut sum: Vec<Tally>, tallies: Vec<Tally>| {
             for (sum, tally) in sum.iter_mut().zip(tallies) {
                 sum.allowed += tally.allowed;
-                sum.refused += tally.refused;
+                sum.rejected += tally.rejected;
                 sum.failed_open += tally.failed_open;
             }
             sum

@@ -37,7 +37,7 @@ pub enum Mode {
     /// A connection is closed as soon as this many bytes of replies have been passed on, most often inside of one.
     CutAfter(usize),
     /// New connections are closed as soon as they are accepted. Those that are open are forwarded.
-    Refuse,
+    Reject,
     /// The same, with a reset in place of an orderly end.
     Reset,
 }
@@ -143,7 +143,7 @@ impl Proxy {
         self.ends_with_reset.store(false, Ordering::SeqCst);
     }
 
-    /// How many connections were accepted so far, refused ones included.
+    /// How many connections were accepted so far, rejected ones included.
     pub fn connections(&self) -> usize {
         self.accepted().len()
     }
@@ -177,7 +177,7 @@ impl Serving {
                 Ok((client, _)) = listener.accept() => {
                     self.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
                     match *self.mode.borrow() {
-                        Mode::Refuse => {}
+                        Mode::Reject => {}
                         Mode::Reset => client.set_zero_linger().unwrap(),
                         _ => _ = connections.spawn(self.clone().relay(client)),
                     }

@@ -108,7 +108,7 @@ impl RedisServer {
         self.process().as_ref().expect("the server was killed").pid
     }
 
-    /// Kills the server: connections break and new ones are refused.
+    /// Kills the server: connections break and new ones are rejected.
     pub fn kill(&self) {
         let mut process = self.process();
         if let Some(process) = &*process {

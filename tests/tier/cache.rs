@@ -22,7 +22,7 @@ async fn an_answer_is_used_for_its_time_to_live_without_asking_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn that_a_user_has_no_tier_is_remembered_too() {
+async fn that_a_user_has_no_tier_is_cached_too() {
     let scene = Scene::new();
     for _ in 0..10 {
         assert_eq!(scene.request(1).await, None);

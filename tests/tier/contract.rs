@@ -7,14 +7,14 @@ use http::Request;
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::limit::ConcurrencyLimit;
 use tower_layer::Layer;
-use tower_quota::{ResolvedTier, TierFuture, TierService};
+use tower_quota::{ResolveTier, ResolvedTier, TierFuture};
 use tower_test::mock;
 
 use crate::support::{MILLISECOND, Mood, Scene, UserId, settle};
 
 type Mock = mock::Mock<Request<&'static str>, &'static str>;
 type Handle = mock::Handle<Request<&'static str>, &'static str>;
-type Service = mock::Spawn<TierService<Mock>>;
+type Service = mock::Spawn<ResolveTier<Mock>>;
 type Call = task::Spawn<TierFuture<Mock, &'static str>>;
 
 /// With a source that answers while the request waits for it, and a user who is known already.
@@ -176,6 +176,6 @@ fn layer_service_and_future_can_be_sent_and_named() {
     fn movable<T: Send>() {}
     sendable::<tower_quota::TierLayer>();
     sendable::<tower_quota::TierCache>();
-    sendable::<TierService<Mock>>();
+    sendable::<ResolveTier<Mock>>();
     movable::<TierFuture<Mock, &'static str>>();
 }

@@ -11,7 +11,7 @@ use crate::support::{MILLISECOND, Mood, SECOND, Scene, UserId, request, settle};
 const FAILURES: [Mood; 3] = [Mood::Fails, Mood::Hangs, Mood::Panics];
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_source_holds_up_requests_until_the_deadline_and_its_answer_is_remembered() {
+async fn a_slow_source_holds_up_requests_until_the_deadline_and_its_answer_is_cached() {
     let scene = Scene::new();
     scene.source.set(1, "premium");
     scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));

@@ -17,7 +17,7 @@ fn mistake(builder: TierLayerBuilder) -> String {
 }
 
 #[test]
-fn a_time_out_of_its_range_is_refused_with_its_name_the_value_and_the_bounds() {
+fn a_time_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() {
     let (zero, micro) = (Duration::ZERO, Duration::from_micros(1));
     let week = 7 * 24 * 3_600 * SECOND;
     for (builder, message) in [
@@ -61,7 +61,7 @@ fn a_time_out_of_its_range_is_refused_with_its_name_the_value_and_the_bounds() {
 }
 
 #[test]
-fn a_number_out_of_its_range_is_refused_with_its_name_the_value_and_the_bounds() {
+fn a_number_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() {
     for (builder, message) in [
         (builder().max_look_ups(0), "max_look_ups 0 is outside 1..=65536"),
         (

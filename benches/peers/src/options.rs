@@ -9,9 +9,9 @@ Options:
   --users N      users that are counted (100000)
   --rate N       requests a second of the open loop (5000)
   --only NAME    only limiters with this in their names, beside the bare script and tower-quota
-  --part NAME    only this part: allowed, refused, open, size, outage, memory, http; may be given several times";
+  --part NAME    only this part: allowed, rejected, open, size, outage, memory, http; may be given several times";
 
-const PARTS: [&str; 7] = ["allowed", "refused", "open", "size", "outage", "memory", "http"];
+const PARTS: [&str; 7] = ["allowed", "rejected", "open", "size", "outage", "memory", "http"];
 
 #[derive(Clone, Debug)]
 pub struct Options {

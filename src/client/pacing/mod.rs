@@ -96,8 +96,8 @@ impl Strategy {
 /// - After an answer that leaves `r` units for `t` seconds, no more than `r` requests are sent within `t`, until the
 ///   answer to a request that was sent later says more. That holds for each limit by itself.
 /// - After `t`, nothing is taken for granted: what was left may still be used, and then one request at a time tries,
-///   until an answer says what is left. After a [refusal](Advice::retry_after) it is the same, until an answer is no
-///   refusal.
+///   until an answer says what is left. After a [rejection](Advice::retry_after) it is the same, until an answer is no
+///   rejection.
 /// - [`Retry-After`](Advice::retry_after) ends all windows.
 /// - A limit of which nothing more is heard is forgotten after its window and as long again, at least ten seconds and
 ///   at most a minute.
@@ -151,8 +151,8 @@ pub struct Pacing {
     /// How many of them since the last request.
     finished_since: u64,
     trial: Option<Trial>,
-    /// The last request when a refusal came.
-    refused_at: Option<u64>,
+    /// The last request when a rejection came.
+    rejected_at: Option<u64>,
 }
 
 /// A request that finds out what is left.
@@ -184,7 +184,7 @@ struct Trial {
 ///             }
 ///         }
 ///     };
-///     // … the request is sent, and refused
+///     // … the request is sent, and rejected
 ///     let headers = HeaderMap::from_iter([("retry-after".parse()?, "10".parse()?)]);
 ///     let exchange = Exchange { sent: now, received: now };
 ///     let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers, exchange, &Caps::default());
@@ -306,7 +306,7 @@ impl Pacing {
             finished: 0,
             finished_since: 0,
             trial: None,
-            refused_at: None,
+            rejected_at: None,
         }
     }
 
@@ -359,11 +359,11 @@ impl Pacing {
     /// };
     /// let pacing = || Pacing::new(Strategy::Wait, Caps::default());
     /// assert!(!goes(pacing()));
-    /// assert!(!goes(pacing().with_partition_key("alice")));
-    /// assert!(goes(pacing().with_partition_key("bob")));
+    /// assert!(!goes(pacing().show_partition_key("alice")));
+    /// assert!(goes(pacing().show_partition_key("bob")));
     /// ```
     #[must_use]
-    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
         self
     }
@@ -383,10 +383,13 @@ impl Pacing {
         self.finish(&dispatch);
         let wait = advice.retry_after().map(|wait| self.jittered(wait));
         if let Some(wait) = wait {
-            self.refused_at = Some(self.last);
+            self.rejected_at = Some(self.last);
             self.blocked_until = self.blocked_until.max(now.saturating_add(wait));
-        } else if self.refused_at.is_some_and(|refused_at| dispatch.number > refused_at) {
-            self.refused_at = None;
+        } else if self
+            .rejected_at
+            .is_some_and(|rejected_at| dispatch.number > rejected_at)
+        {
+            self.rejected_at = None;
         }
         self.hear(&dispatch, advice, now);
         if wait.is_some() {
@@ -479,7 +482,7 @@ impl Pacing {
 
     /// Whether a request that is sent now finds out what is left.
     fn is_trial(&self, now: Timestamp) -> bool {
-        self.refused_at.is_some() || self.in_force(now).any(|item| item.is_used_up() && item.is_over(now))
+        self.rejected_at.is_some() || self.in_force(now).any(|item| item.is_used_up() && item.is_over(now))
     }
 
     /// The limits that hold requests back.

@@ -25,7 +25,7 @@ const RULES: Rules = Rules {
 list_field! {
     /// The field `RateLimit`: what is left to a client.
     ///
-    /// It promises nothing: a request may be refused although units are left, and served although none is.
+    /// It promises nothing: a request may be rejected although units are left, and served although none is.
     ///
     /// ```
     /// use std::time::Duration;
@@ -63,7 +63,7 @@ list_field! {
 /// assert_eq!(RateLimit::new([limit])?.to_string(), r#""default";r=3;t=1"#);
 ///
 /// let limit = LimitItem::new("default", 3)?
-///     .with_partition_key(*b"alice")
+///     .show_partition_key(*b"alice")
 ///     .with_extension("acme-tier", ExtensionValue::token("free")?)?
 ///     .with_unprefixed_extension("burst", 20)?;
 /// assert_eq!(limit.extension("burst").and_then(ExtensionValue::as_integer), Some(20));
@@ -107,7 +107,7 @@ impl LimitItem {
 
     /// The key of the partition that the quota is for. Everybody can read it: it should not say who somebody is.
     #[must_use]
-    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
         self
     }

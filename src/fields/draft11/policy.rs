@@ -62,7 +62,7 @@ list_field! {
 /// let policy = PolicyItem::new("peruser", 65_535)?
 ///     .with_unit(Unit::ContentBytes)
 ///     .with_window(Duration::from_secs(10))?
-///     .with_partition_key(*b"App-999")
+///     .show_partition_key(*b"App-999")
 ///     .with_extension("acme-burst", 20)?;
 /// let field = RateLimitPolicy::new([policy])?;
 /// assert_eq!(field.to_string(), r#""peruser";q=65535;qu="content-bytes";w=10;pk=:QXBwLTk5OQ==:;acme-burst=20"#);
@@ -120,7 +120,7 @@ impl PolicyItem {
 
     /// The key of the partition that the quota is for. Everybody can read it: it should not say who somebody is.
     #[must_use]
-    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
         self
     }

@@ -55,7 +55,7 @@ list_field! {
 /// use tower_quota::fields::in_between::{LimitItem, RateLimit};
 ///
 /// // A key is a Token where it fits, else a Byte Sequence.
-/// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.with_partition_key(key)]);
+/// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.show_partition_key(key)]);
 /// assert_eq!(keyed(b"App-999")?.to_string(), "a;r=1;pk=App-999");
 /// assert_eq!(keyed(b"999")?.to_string(), "a;r=1;pk=:OTk5:");
 ///
@@ -101,7 +101,7 @@ impl LimitItem {
 
     /// The key of the partition that the quota is for. Everybody can read it: it should not say who somebody is.
     #[must_use]
-    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
         self
     }

@@ -59,7 +59,7 @@ list_field! {
 ///
 /// let policy = PolicyItem::new("peruser", 65_535)?
 ///     .with_window(Duration::from_secs(10))?
-///     .with_partition_key(*b"user123")
+///     .show_partition_key(*b"user123")
 ///     .with_unit(Unit::ContentBytes)
 ///     .with_extension("acme-burst", 20)?
 ///     .with_unprefixed_extension("burst", 20)?;
@@ -107,7 +107,7 @@ impl PolicyItem {
 
     /// The key of the partition that the quota is for. Everybody can read it: it should not say who somebody is.
     #[must_use]
-    pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
         self
     }

@@ -7,23 +7,23 @@ use crate::{
     breaker::jittered,
     clock::{Clock, Timestamp},
     plan::Charge,
-    quota::{Algorithm, CheckedPolicies, CheckedPolicy},
+    quota::{Algorithm, Policy, PolicySet},
 };
 
 /// Nothing is remembered for longer: so late, at most, is seen what other instances have given back.
 pub(super) const LIFE: Duration = Duration::from_secs(1);
 
-/// For so long a charge that was refused is refused without a question, and for so long one that was sent is taken for
+/// For so long a charge that was rejected is rejected without a question, and for so long one that was sent is taken for
 /// made.
 const HOLD: Duration = Duration::from_millis(20);
 
 /// From this age on, one request at a time asks what is new, so that not all of them do at the end.
 const STALE: Duration = Duration::from_millis(850);
 
-/// A policy that has refused a charge, or would refuse the next one.
+/// A policy that has rejected a charge, or would reject the next one.
 #[derive(Debug)]
 pub(super) struct Record {
-    policies: CheckedPolicies,
+    policies: PolicySet,
     /// Which of them.
     index: usize,
     /// What the store has read, the charge that it has made included.
@@ -60,29 +60,29 @@ struct Expected {
 /// What a record says about a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// It is refused.
-    Denied(Denial),
-    /// It is refused, and one request may ask whether that is still so.
+    /// It is rejected.
+    Rejected(Denial),
+    /// It is rejected, and one request may ask whether that is still so.
     Stale(Denial),
     /// It may pass.
     Open,
 }
 
-/// A policy whose refusals are worth remembering: it refuses, its units come back with time, and nobody waits in it.
-pub(super) fn is_remembered(policy: &CheckedPolicy) -> bool {
+/// A policy whose rejections are worth remembering: it rejects, its units come back with time, and nobody waits in it.
+pub(super) fn is_cached(policy: &Policy) -> bool {
     let (policy, rule) = (policy.policy(), policy.rule());
     let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
     !policy.is_shadow() && !is_queue && !matches!(rule, Rule::Concurrency(_))
 }
 
-/// The hold after a refusal: never longer than half of the time in which the quota comes back, of which nothing may be
+/// The hold after a rejection: never longer than half of the time in which the quota comes back, of which nothing may be
 /// lost.
 fn hold(rule: &Rule) -> Duration {
     jittered(HOLD.min(Duration::from_micros(rule.fill_micros() / 2)))
 }
 
 impl Record {
-    /// What an answer says about the next charge of the same weight, if that would be refused.
+    /// What an answer says about the next charge of the same weight, if that would be rejected.
     pub(super) fn of(answer: &Answer<'_>) -> Option<Self> {
         let rule = answer.rule();
         let asked = answer.charge.weight();
@@ -118,7 +118,7 @@ impl Record {
     /// Whether it is about this policy, one of these. Every number counts, and all else that makes up a policy: with
     /// other rules, nothing of it holds.
     #[inline]
-    pub(super) fn is_about(&self, policies: &CheckedPolicies, index: usize, policy: &CheckedPolicy) -> bool {
+    pub(super) fn is_about(&self, policies: &PolicySet, index: usize, policy: &Policy) -> bool {
         if self.policies.is_same(policies) {
             return self.index == index;
         }
@@ -126,7 +126,7 @@ impl Record {
     }
 
     #[inline]
-    pub(super) fn policy(&self) -> &CheckedPolicy {
+    pub(super) fn policy(&self) -> &Policy {
         &self.policies.iter().as_slice()[self.index]
     }
 
@@ -164,7 +164,7 @@ impl Record {
         }
         if let Some(denial) = self.known_denial(weight, now) {
             return if now < self.asks_at {
-                Standing::Denied(denial)
+                Standing::Rejected(denial)
             } else {
                 Standing::Stale(denial)
             };
@@ -179,9 +179,9 @@ impl Record {
             .and_then(|expected| self.denial(&expected.reading, expected.at, weight, now));
         match (held, expected) {
             (0, None) => Standing::Open,
-            (held, None) => Standing::Denied(Denial::For(held)),
-            (held, Some(Denial::For(wait))) => Standing::Denied(Denial::For(wait.max(held))),
-            (_, Some(Denial::Never)) => Standing::Denied(Denial::Never),
+            (held, None) => Standing::Rejected(Denial::For(held)),
+            (held, Some(Denial::For(wait))) => Standing::Rejected(Denial::For(wait.max(held))),
+            (_, Some(Denial::Never)) => Standing::Rejected(Denial::Never),
         }
     }
 
@@ -231,7 +231,7 @@ impl Record {
         is_soon.then(|| Readings::from_slice(&[log.limit, 0, hold, sequence]))
     }
 
-    /// How long the charge is refused for certain.
+    /// How long the charge is rejected for certain.
     #[inline]
     fn known_denial(&self, weight: u64, now: Timestamp) -> Option<Denial> {
         self.denial(&self.known, self.goes_on_at, weight, now)
@@ -263,7 +263,7 @@ impl Record {
 /// What a store has said about one charge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer<'a> {
-    pub(super) policies: &'a CheckedPolicies,
+    pub(super) policies: &'a PolicySet,
     pub(super) index: usize,
     pub(super) charge: Charge<'a>,
     /// Before the charge.

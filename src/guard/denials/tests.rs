@@ -20,7 +20,7 @@ use crate::{
     MemoryStore, Outcome, StoreError,
     guard::{Deciding, Guard, Terms, Waiting},
     partition::{PartitionKey, Scope},
-    quota::{Algorithm, CheckedPolicies, QuotaPolicy},
+    quota::{Algorithm, PolicySet, QuotaPolicy},
     settlement::Settlement,
     store::{AcquireFuture, Store, StoreFuture},
 };
@@ -160,8 +160,8 @@ fn alice() -> PartitionId {
     Scope::new("world").partition(&PartitionKey::new("user", "alice"))
 }
 
-fn checked(policies: impl IntoIterator<Item = QuotaPolicy>) -> CheckedPolicies {
-    CheckedPolicies::new(policies).unwrap()
+fn checked(policies: impl IntoIterator<Item = QuotaPolicy>) -> PolicySet {
+    PolicySet::new(policies).unwrap()
 }
 
 /// What an attack on one key has led to.
@@ -192,7 +192,7 @@ fn attack(policy: &QuotaPolicy, instances: usize, one_way: Duration, seconds: u6
         }
         let index = (number % instances as u64) as usize;
         if let Some(decision) = world.instances[index].decide(plan.clone()) {
-            assert!(decision.is_remembered());
+            assert!(decision.is_cached());
         }
         if (number + 1) % OFFERED == 0 {
             for ((instance, admitted), before) in world.instances.iter().zip(&admitted).zip(&mut before) {
@@ -284,7 +284,7 @@ fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
 }
 
 #[test]
-fn without_the_cache_every_refusal_is_a_call() {
+fn without_the_cache_every_rejection_is_a_call() {
     let policy = QuotaPolicy::per_minute("minute", 100);
     let attack = attack(&policy, 2, Duration::from_micros(500), 2, 0);
     assert_eq!(attack.calls, [OFFERED as usize / 2; 4]);
@@ -368,7 +368,7 @@ fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
     assert_eq!(instance.calls() - calls, 10_000, "only those of the flood");
 }
 
-/// A memory of refusals, and who may be asked about them, at one moment.
+/// A memory of rejections, and who may be asked about them, at one moment.
 struct Memory {
     clock: Clock,
     store: MemoryStore,
@@ -391,15 +391,15 @@ impl Memory {
         self.store.acquire(plan.clone()).now_or_never().unwrap().unwrap()
     }
 
-    /// Has the store refuse a plan, which is remembered.
-    fn refuse(&self, plan: &Plan) {
+    /// Has the store reject a plan, which is remembered.
+    fn reject(&self, plan: &Plan) {
         while self.ask(plan).outcome() == Outcome::Allowed {}
         self.denials.learn(&self.ask(plan), self.clock.now(), &self.clock);
         assert!(self.remembers(plan));
     }
 
     fn remembers(&self, plan: &Plan) -> bool {
-        self.denials.refuse(plan, &self.clock).is_some()
+        self.denials.reject(plan, &self.clock).is_some()
     }
 }
 
@@ -413,7 +413,7 @@ fn an_answer_that_was_overtaken_takes_nothing_from_what_is_known() {
     let plan = Plan::new(checked([QuotaPolicy::per_day("day", 5)]), alice(), 1);
     let (asked_at, overtaken) = (memory.clock.now(), memory.ask(&plan));
     memory.clock.advance(Duration::from_micros(1));
-    memory.refuse(&plan);
+    memory.reject(&plan);
     memory.denials.learn(&overtaken, asked_at, &memory.clock);
     assert!(memory.remembers(&plan));
 }
@@ -422,13 +422,13 @@ fn an_answer_that_was_overtaken_takes_nothing_from_what_is_known() {
 fn what_was_asked_up_to_the_moment_of_a_refund_is_not_remembered() {
     let memory = Memory::new();
     let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
-    memory.refuse(&plan);
+    memory.reject(&plan);
     memory.denials.forget(alice(), &memory.clock);
-    let refused = memory.ask(&plan);
-    memory.denials.learn(&refused, memory.clock.now(), &memory.clock);
+    let rejected = memory.ask(&plan);
+    memory.denials.learn(&rejected, memory.clock.now(), &memory.clock);
     assert!(!memory.remembers(&plan));
     memory.clock.advance(Duration::from_micros(1));
-    memory.denials.learn(&refused, memory.clock.now(), &memory.clock);
+    memory.denials.learn(&rejected, memory.clock.now(), &memory.clock);
     assert!(memory.remembers(&plan));
 }
 
@@ -439,7 +439,7 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
     let both = Plan::new(policies.clone(), alice(), 1).and(policies.clone(), user("bob"));
     let charged = memory.ask(&both);
     let own = [alice(), user("bob")].map(|user| Plan::new(policies.clone(), user, 1));
-    own.iter().for_each(|plan| memory.refuse(plan));
+    own.iter().for_each(|plan| memory.reject(plan));
     let settling = Settling::new(
         Arc::new(memory.store.clone()),
         Arc::clone(&memory.denials),
@@ -451,7 +451,7 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
 
 /// Rules that change all the time, for a caller in many tiers, say.
 #[test]
-fn of_one_partition_no_more_is_remembered_than_a_layer_has_policies() {
+fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
     let memory = Memory::new();
     for number in 1..=40 {
         let plan = Plan::new(checked([QuotaPolicy::per_day("day", number)]), alice(), 41);
@@ -466,22 +466,22 @@ fn of_one_partition_no_more_is_remembered_than_a_layer_has_policies() {
     assert_eq!(remembered(&memory), MAX_POLICIES);
     // What is over makes room.
     memory.clock.advance(record::LIFE);
-    memory.refuse(&Plan::new(checked([QuotaPolicy::per_day("other", 1)]), alice(), 1));
+    memory.reject(&Plan::new(checked([QuotaPolicy::per_day("other", 1)]), alice(), 1));
     assert_eq!(remembered(&memory), 1);
 }
 
 #[test]
-fn after_a_clock_was_set_back_nothing_is_remembered_from_the_time_to_come() {
+fn after_a_clock_was_set_back_nothing_is_cached_from_the_time_to_come() {
     let memory = Memory::new();
     let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
-    memory.refuse(&plan);
+    memory.reject(&plan);
     memory.clock.set(Timestamp::from_micros(World::START.as_micros() - 1));
     assert!(!memory.remembers(&plan));
 }
 
 /// The store's clock has stepped back, and the time of the partition stands still until it is there again.
 #[test]
-fn a_remembered_refusal_waits_as_long_as_the_store_does_after_a_step_back() {
+fn a_remembered_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
     for (back, algorithm) in [0, 1, 700_000, 2_000_000, 5_000_000].into_iter().flat_map(|back| {
         [
             Algorithm::TokenBucket,
@@ -497,9 +497,9 @@ fn a_remembered_refusal_waits_as_long_as_the_store_does_after_a_step_back() {
         while memory.ask(&plan).outcome() == Outcome::Allowed {}
         let moved = memory.clock.now().as_micros() - back;
         memory.clock.set(Timestamp::from_micros(moved));
-        memory.refuse(&plan);
+        memory.reject(&plan);
         for _ in 0..8 {
-            let (store, remembered) = (memory.ask(&plan), memory.denials.refuse(&plan, &memory.clock));
+            let (store, remembered) = (memory.ask(&plan), memory.denials.reject(&plan, &memory.clock));
             let remembered = remembered.expect("it is not a second old");
             assert_eq!(remembered.retry_after(), store.retry_after(), "{algorithm:?}, {back}");
             assert_eq!(remembered.now(), store.now());
@@ -510,7 +510,7 @@ fn a_remembered_refusal_waits_as_long_as_the_store_does_after_a_step_back() {
 
 /// L15
 #[test]
-fn when_a_refusal_is_nearly_a_second_old_one_request_asks_and_the_others_do_not_wait_for_it() {
+fn when_a_rejection_is_nearly_a_second_old_one_request_asks_and_the_others_do_not_wait_for_it() {
     let mut world = World::new(1, Duration::from_micros(500), 64);
     let _context = world.runtime.enter();
     let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
@@ -569,7 +569,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..120)
 }
 
-fn policies() -> impl Strategy<Value = CheckedPolicies> {
+fn policies() -> impl Strategy<Value = PolicySet> {
     let algorithm = prop_oneof![
         Just(Algorithm::TokenBucket),
         Just(Algorithm::StrictTokenBucket),
@@ -593,15 +593,15 @@ fn policies() -> impl Strategy<Value = CheckedPolicies> {
     prop::collection::vec(numbers, 1..4)
         .prop_map(move |numbers| ["a", "b", "c"].into_iter().zip(numbers).map(build).collect::<Vec<_>>())
         .prop_filter_map("a strict bucket above its quota", |policies| {
-            CheckedPolicies::new(policies).ok()
+            PolicySet::new(policies).ok()
         })
 }
 
-/// What the test knows of an instance, to tell which refusals are excused.
+/// What the test knows of an instance, to tell which rejections are excused.
 #[derive(Default)]
 struct Watched {
     last_sent: Option<Timestamp>,
-    last_refusal: Option<Timestamp>,
+    last_rejection: Option<Timestamp>,
     /// When the other one has given something back.
     last_loss: Option<Timestamp>,
     open: VecDeque<Decision>,
@@ -610,7 +610,7 @@ struct Watched {
 impl Watched {
     fn note(&mut self, decision: Decision, now: Timestamp) {
         match decision.outcome() {
-            Outcome::Refused => self.last_refusal = Some(now),
+            Outcome::Rejected => self.last_rejection = Some(now),
             _ => self.open.push_back(decision),
         }
     }
@@ -620,7 +620,7 @@ fn within(moment: Option<Timestamp>, now: Timestamp, millis: u64) -> bool {
     moment.is_some_and(|moment| now.micros_since(moment) < millis * 1_000)
 }
 
-/// Compares a refusal from memory with what the store says at this moment.
+/// Compares a rejection from memory with what the store says at this moment.
 fn compare(world: &World, watched: &Watched, plan: &Plan, remembered: &Decision) {
     let now = world.clock.now();
     let is_eligible = |policy: &QuotaPolicy| {
@@ -642,19 +642,19 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, remembered: &Decision)
 
     let truth = world.store.peek(plan.clone()).now_or_never().unwrap().unwrap();
     let left = |name: &str| truth.allowances().find(|left| left.policy().name() == name).unwrap();
-    let would_refuse = |own: &crate::Allowance<'_>| left(own.policy().name()).remaining() < own.cost();
-    let is_held = within(watched.last_sent, now, 20) || within(watched.last_refusal, now, 20);
-    if remembered.violated().any(|own| !would_refuse(&own)) {
+    let would_reject = |own: &crate::Allowance<'_>| left(own.policy().name()).remaining() < own.cost();
+    let is_held = within(watched.last_sent, now, 20) || within(watched.last_rejection, now, 20);
+    if remembered.violated().any(|own| !would_reject(&own)) {
         assert!(
             is_held || within(watched.last_loss, now, 1_000),
-            "refused what the store would allow: {remembered:?} {truth:?}"
+            "rejected what the store would allow: {remembered:?} {truth:?}"
         );
         return;
     }
-    // The store refuses it as well, so that asking changes nothing.
-    let refused = world.store.acquire(plan.clone()).now_or_never().unwrap().unwrap();
+    // The store rejects it as well, so that asking changes nothing.
+    let rejected = world.store.acquire(plan.clone()).now_or_never().unwrap().unwrap();
     for own in remembered.violated() {
-        let said = refused
+        let said = rejected
             .violated()
             .find(|said| said.policy().name() == own.policy().name())
             .unwrap();
@@ -666,7 +666,7 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, remembered: &Decision)
     }
 }
 
-fn live(policies: &CheckedPolicies, steps: Vec<Step>, one_way: Duration) {
+fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration) {
     let mut world = World::new(2, one_way, 8);
     let handle = world.runtime.handle().clone();
     let _context = handle.enter();
@@ -711,7 +711,7 @@ proptest! {
 
     /// But for the hold, and for a second after another instance has given something back.
     #[test]
-    fn what_is_refused_from_memory_would_be_refused_by_the_store(
+    fn what_is_rejected_from_memory_would_be_rejected_by_the_store(
         policies in policies(),
         steps in steps(),
         one_way in prop_oneof![Just(0_u64), 1_u64..3_000],

@@ -18,13 +18,13 @@ use crate::{
     partition::PartitionKey,
 };
 
-/// Who passes uncounted and who is refused, by rules that can be changed while the service runs.
+/// Who passes uncounted and who is rejected, by rules that can be changed while the service runs.
 ///
 /// Give it to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone, which is cheap and shares its
 /// rules, to change them: from an administrator's route, a watched file, or whatever finds out who attacks. Several
 /// layers may have the same list.
 ///
-/// A refused request has the status 403 or, as
+/// A rejected request has the status 403 or, as
 /// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) says, 429, and the outcome
 /// [`Outcome::Blocked`](crate::Outcome::Blocked); for one that passes uncounted it is
 /// [`Outcome::Unlimited`](crate::Outcome::Unlimited). No store is asked about either, neither carries `RateLimit` fields,
@@ -94,7 +94,7 @@ struct Shared {
 pub enum Access {
     /// It passes uncounted.
     Allow,
-    /// It is refused, and nothing is counted.
+    /// It is rejected, and nothing is counted.
     Block,
     /// It is counted as if there were no rule, which is the default: for a network within one that is allowed or
     /// blocked.

@@ -20,7 +20,7 @@ use crate::{
 /// Give it to [`exempt`](crate::RateLimitLayerBuilder::exempt). No store is asked about such a request, its response
 /// carries no `RateLimit` fields, and its outcome is [`Outcome::Unlimited`](crate::Outcome::Unlimited). The hooks for
 /// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and [capacity](crate::RateLimitLayerBuilder::capacity)
-/// are not called for it. It is refused all the same if an [`AccessList`](crate::AccessList) blocks its client.
+/// are not called for it. It is rejected all the same if an [`AccessList`](crate::AccessList) blocks its client.
 ///
 /// An exemption is fixed when the layer is built. What has to change while the service runs is an
 /// [`AccessList`](crate::AccessList).

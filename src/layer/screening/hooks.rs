@@ -52,7 +52,7 @@ use http::request::Parts;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Capacity {
-    /// None: the request is refused with status 503 and the problem type `temporary-reduced-capacity`, and no store is
+    /// None: the request is rejected with status 503 and the problem type `temporary-reduced-capacity`, and no store is
     /// asked.
     Exhausted {
         /// How long the client should wait; at least a second is told.
@@ -64,7 +64,7 @@ pub enum Capacity {
     /// A part of it: all quotas, burst capacities and queues are so many percent of what they usually are, but at least
     /// one unit.
     ///
-    /// What callers have used stays used. The lowered policies are what clients see, and refusals have status 503 and
+    /// What callers have used stays used. The lowered policies are what clients see, and rejections have status 503 and
     /// the problem type `temporary-reduced-capacity`.
     Reduced {
         /// From 1 to 99; 0 is taken for 1, and more than 99 for [`Full`](Self::Full).
@@ -75,7 +75,7 @@ pub enum Capacity {
 /// A request is a part of a pattern that the application does not want: what a
 /// [detection hook](crate::RateLimitLayerBuilder::abnormal_usage) says.
 ///
-/// It is refused with status 429 and the problem type `abnormal-usage-detected`, and takes no quota.
+/// It is rejected with status 429 and the problem type `abnormal-usage-detected`, and takes no quota.
 ///
 /// ```
 /// # use http::{Request, Response};
@@ -100,11 +100,11 @@ pub enum Capacity {
 ///     })
 ///     .build()?;
 ///
-/// let refused = send(&layer, Request::get("/.env")).await;
-/// assert_eq!(refused.status(), 429);
-/// assert_eq!(refused.headers()["retry-after"], "3600");
-/// let refused = send(&layer, Request::get("/wp-login.php")).await;
-/// assert!(!refused.headers().contains_key("retry-after"));
+/// let rejected = send(&layer, Request::get("/.env")).await;
+/// assert_eq!(rejected.status(), 429);
+/// assert_eq!(rejected.headers()["retry-after"], "3600");
+/// let rejected = send(&layer, Request::get("/wp-login.php")).await;
+/// assert!(!rejected.headers().contains_key("retry-after"));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```

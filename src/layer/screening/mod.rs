@@ -37,7 +37,7 @@ pub(super) struct Screening {
 pub(super) enum Screened {
     /// It is counted with so many percent of the quotas.
     Counted(u8),
-    /// It passes or is refused without any policy, and may be told how long to wait.
+    /// It passes or is rejected without any policy, and may be told how long to wait.
     Decided(Outcome, Option<Duration>),
 }
 
@@ -57,7 +57,7 @@ impl Screening {
             return Ok(());
         }
         let message = format!("blocked status {} is neither 403 nor 429", self.blocked_status.as_u16());
-        Err(ConfigError::new(ConfigErrorKind::RefusalStatus, message))
+        Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
     }
 
     /// access list → exemptions → abnormal usage → capacity
@@ -85,8 +85,8 @@ impl Screening {
             || self.exemptions.iter().any(|exemption| exemption.matches(caller))
     }
 
-    /// The status of a refusal, where `usual` is that of one because a quota is used up.
-    pub(super) fn refusal_status(&self, outcome: Outcome, usual: StatusCode) -> StatusCode {
+    /// The status of a rejection, where `usual` is that of one because a quota is used up.
+    pub(super) fn rejection_status(&self, outcome: Outcome, usual: StatusCode) -> StatusCode {
         match outcome {
             Outcome::Blocked => self.blocked_status,
             _ => usual,

@@ -16,9 +16,9 @@ fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// What a request of one unit and then one of two are told by a policy of each of these names, with one unit.
-fn refused(names: &[&'static str]) -> Decision {
+fn rejected(names: &[&'static str]) -> Decision {
     let policies = names.iter().map(|name| QuotaPolicy::per_minute(name, 1));
-    let policies = crate::CheckedPolicies::new(policies).unwrap();
+    let policies = crate::PolicySet::new(policies).unwrap();
     let store = MemoryStore::builder()
         .clock(Clock::manual(crate::clock::Timestamp::from_micros(
             1_700_000_000_000_000,
@@ -35,7 +35,7 @@ fn refused(names: &[&'static str]) -> Decision {
 fn a_request_is_of_grpc_by_its_media_type() {
     let told = |content_type| {
         let parts = request(content_type);
-        let decision = Decision::unmeasured(Outcome::Refused);
+        let decision = Decision::unmeasured(Outcome::Rejected);
         let media_type = media_type(&parts.headers);
         assert_eq!(
             Rejection::new(&decision, &parts, StatusCode::TOO_MANY_REQUESTS, decision.retry_after()).is_grpc(),
@@ -101,9 +101,9 @@ fn a_message_is_percent_encoded() {
 fn each_outcome_has_a_status() {
     let printable = r#"50 % of "it", #1?"#;
     for (decision, code, message) in [
-        (refused(&["minute"]), "8", r#"quota exceeded: "minute""#),
+        (rejected(&["minute"]), "8", r#"quota exceeded: "minute""#),
         (
-            refused(&[printable, "other"]),
+            rejected(&[printable, "other"]),
             "8",
             r#"quota exceeded: "50 %25 of \"it\", #1?", "other""#,
         ),
@@ -138,7 +138,7 @@ fn each_outcome_has_a_status() {
 
 #[test]
 fn other_requests_are_told_nothing_of_grpc() {
-    let decision = refused(&["minute"]);
+    let decision = rejected(&["minute"]);
     let response = Rejection::new(
         &decision,
         &request("application/json"),

@@ -51,23 +51,23 @@ use crate::{
 /// store has decided only once may be evicted by any flood, with that one request.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 ///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::builder().max_partitions(1_000).build()?;
-/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 2)])?;
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 2)])?;
 /// let send = async |user: &str| {
 ///     let user = Scope::new("mails").partition(&PartitionKey::new("user", user));
 ///     store.acquire(Plan::new(policies.clone(), user, 1)).await.map(|decision| decision.outcome())
 /// };
 ///
-/// for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Refused] {
+/// for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Rejected] {
 ///     assert_eq!(send("mallory").await?, expected);
 /// }
 /// for number in 0..5_000 {
 ///     send(&format!("made-up-{number}")).await?;
 /// }
-/// assert_eq!(send("mallory").await?, Outcome::Refused);
+/// assert_eq!(send("mallory").await?, Outcome::Rejected);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
@@ -79,11 +79,11 @@ use crate::{
 /// It never fails, and never hangs: no [`FailureMode`](crate::FailureMode) and no deadline comes into play.
 ///
 /// ```
-/// use tower_quota::{CheckedPolicies, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 ///
 /// # tokio_test::block_on(async {
 /// let store = MemoryStore::new();
-/// let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 1)])?;
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// let send = async |store: &MemoryStore| store.acquire(Plan::new(policies.clone(), alice, 1)).await;
 ///
@@ -91,7 +91,7 @@ use crate::{
 /// assert_eq!(store.partitions(), 1);
 ///
 /// // A clone shares everything, another store nothing.
-/// assert_eq!(send(&store.clone()).await?.outcome(), Outcome::Refused);
+/// assert_eq!(send(&store.clone()).await?.outcome(), Outcome::Rejected);
 /// assert_eq!(send(&MemoryStore::new()).await?.outcome(), Outcome::Allowed);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -260,10 +260,10 @@ impl fmt::Debug for MemoryStore {
 ///
 /// ```
 /// use tower_quota::MemoryStore;
-/// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 ///
 /// # tokio_test::block_on(async {
-/// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?;
+/// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
 /// # let plan = |user: u32| {
 /// #     let user = Scope::new("mails").partition(&PartitionKey::new("user", user.to_be_bytes()));
 /// #     Plan::new(policies.clone(), user, 1)
@@ -333,7 +333,7 @@ mod tests {
         Outcome,
         clock::Timestamp,
         partition::{PartitionKey, Scope},
-        quota::{CheckedPolicies, QuotaPolicy},
+        quota::{PolicySet, QuotaPolicy},
     };
 
     fn store(max_partitions: usize) -> (Clock, MemoryStore) {
@@ -350,14 +350,14 @@ mod tests {
 
     fn acquire(store: &MemoryStore, policy: QuotaPolicy, user: u64, cost: u64) -> Outcome {
         let id = Scope::new("memory").partition(&PartitionKey::new("user", user.to_be_bytes()));
-        let plan = Plan::new(CheckedPolicies::new([policy]).unwrap(), id, cost);
+        let plan = Plan::new(PolicySet::new([policy]).unwrap(), id, cost);
         store.acquire(plan).into_ready().unwrap().unwrap().outcome()
     }
 
     const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 60);
 
     #[test]
-    fn a_cap_of_zero_is_refused() {
+    fn a_cap_of_zero_is_rejected() {
         let error = MemoryStore::builder().max_partitions(0).build().unwrap_err();
         assert_eq!(error.to_string(), "memory store: max_partitions 0 is below 1");
     }
@@ -403,12 +403,12 @@ mod tests {
             acquire(&store, MINUTE, user, 1);
         }
         for user in 0..5 {
-            assert_eq!(acquire(&store, MINUTE, user, 1), Outcome::Refused, "user {user}");
+            assert_eq!(acquire(&store, MINUTE, user, 1), Outcome::Rejected, "user {user}");
         }
     }
 
     #[test]
-    fn requests_that_take_nothing_or_are_refused_keep_nothing() {
+    fn requests_that_take_nothing_or_are_rejected_keep_nothing() {
         let (_, store) = store(100);
         acquire(&store, MINUTE, 1, 0);
         acquire(&store, MINUTE, 2, 61);

@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     lease::LeaseId,
     plan::PartPlan,
-    quota::{CheckedPolicies, CheckedPolicy},
+    quota::{Policy, PolicySet},
     settlement::PartSettlement,
 };
 
@@ -20,7 +20,7 @@ pub(super) struct PartitionState {
     /// Of what is counted with a few numbers; see [`Moment::birth`].
     birth: u32,
     /// The policies of the last charge, and the state of each of them.
-    policies: Arc<[CheckedPolicy]>,
+    policies: Arc<[Policy]>,
     states: SmallVec<[State; 3]>,
     /// What is left of policies that the last charge did not have.
     others: Option<Box<Others>>,
@@ -68,7 +68,7 @@ impl Others {
 
 impl PartitionState {
     /// A partition never seen, for a plan like this one.
-    pub(super) fn new(now: Timestamp, policies: &CheckedPolicies) -> Self {
+    pub(super) fn new(now: Timestamp, policies: &PolicySet) -> Self {
         Self {
             at: now,
             birth: 0,
@@ -80,7 +80,7 @@ impl PartitionState {
 
     /// Whether the last charge had these policies.
     #[inline]
-    fn is_about(&self, policies: &CheckedPolicies) -> bool {
+    fn is_about(&self, policies: &PolicySet) -> bool {
         Arc::ptr_eq(&self.policies, policies.list())
     }
 
@@ -194,7 +194,7 @@ impl PartitionState {
 
     /// Forgets everything but the slots that are held and logs that these policies do not name. Those are kept because
     /// Redis cannot find them: each is a key of its own there, whose name is made from its policy.
-    pub(super) fn reset(&mut self, policies: &CheckedPolicies) {
+    pub(super) fn reset(&mut self, policies: &PolicySet) {
         let is_kept = |id: u32, rule: &Rule| match rule {
             Rule::Concurrency(_) => true,
             Rule::SlidingLog(_) => policies.iter().all(|policy| policy.id() != id),
@@ -211,9 +211,9 @@ impl PartitionState {
     }
 
     /// The same partition seen by other policies, brought forward to now.
-    fn with_policies(&self, now: Timestamp, policies: &CheckedPolicies) -> Self {
+    fn with_policies(&self, now: Timestamp, policies: &PolicySet) -> Self {
         let mut foreign = self.advanced(now);
-        let state_of = |policy: &CheckedPolicy| {
+        let state_of = |policy: &Policy| {
             let own = foreign.iter().position(|foreign| foreign.id == policy.id());
             own.map_or_else(
                 || State::new(policy.rule()),
@@ -264,17 +264,17 @@ impl PartitionState {
     ///
     /// Only what these policies are about counts, as in Redis, where each log is a key of its own.
     #[inline]
-    fn time(&mut self, clock: Timestamp, policies: &CheckedPolicies) -> Timestamp {
+    fn time(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
         if clock >= self.at && !policies.has_logs() {
             return clock;
         }
         self.time_behind(clock, policies)
     }
 
-    fn time_behind(&mut self, clock: Timestamp, policies: &CheckedPolicies) -> Timestamp {
+    fn time_behind(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
         let counted = self.counts_anything().then_some(self.at.as_micros());
         let is_named = |id: u32| policies.iter().any(|policy| policy.id() == id);
-        let own = self.policies.iter().map(CheckedPolicy::id).zip(&mut self.states);
+        let own = self.policies.iter().map(Policy::id).zip(&mut self.states);
         let others = self.others.iter_mut().flat_map(|others| &mut others.states);
         let others = others.map(|foreign| (foreign.id, &mut foreign.state));
         let named = own.chain(others).filter(|(id, _)| is_named(*id));

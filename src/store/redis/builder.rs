@@ -162,14 +162,14 @@ impl RedisStoreBuilder {
     ///     RedisStore, Store, StoreErrorKind,
     ///     redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError},
     /// };
-    /// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope};
+    /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
     ///
     /// async fn fetch_token() -> Result<String, RedisError> {
     ///     Err((ErrorKind::Client, "the token service is away").into())
     /// }
     ///
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-    /// # let plan = Plan::new(CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
+    /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
     /// # tokio_test::block_on(async {
     /// let store = RedisStore::builder("redis://limits.example:6379/")
     ///     .connect_with(|to| async move {
@@ -229,12 +229,12 @@ impl RedisStoreBuilder {
     /// do not look.
     ///
     /// ```no_run
-    /// use tower_quota::{CheckedPolicies, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store};
+    /// use tower_quota::{PolicySet, Outcome, PartitionKey, Plan, QuotaPolicy, RedisStore, Scope, Store};
     ///
     /// # tokio_test::block_on(async {
     /// let envoy = RedisStore::builder("redis://envoy.internal/").one_slot_per_call(true).build()?;
     ///
-    /// let policies = |name| CheckedPolicies::new([QuotaPolicy::per_hour(name, 5)]);
+    /// let policies = |name| PolicySet::new([QuotaPolicy::per_hour(name, 5)]);
     /// let of = |kind, name: &str| Scope::new("mails").partition(&PartitionKey::new(kind, name.as_bytes()));
     /// let plan = Plan::new(policies("user")?, of("user", "alice"), 1).and(policies("address")?, of("ip", "10.9.9.9"));
     /// assert_eq!(envoy.acquire(plan).await?.outcome(), Outcome::Allowed);
@@ -286,16 +286,16 @@ impl RedisStoreBuilder {
     /// ```no_run
     /// use std::time::Duration;
     /// use tower_quota::{Outcome, RedisStore, Store, clock::{Clock, Timestamp}};
-    /// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope};
+    /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
     ///
     /// # tokio_test::block_on(async {
-    /// # let policies = CheckedPolicies::new([QuotaPolicy::per_hour("mails", 1)])?;
+    /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// # let plan = || Plan::new(policies.clone(), alice, 1);
     /// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     /// let store = RedisStore::builder("redis://127.0.0.1/").key_prefix("test 7:").clock(clock.clone()).build()?;
     /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Refused);
+    /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Rejected);
     ///
     /// clock.advance(Duration::from_secs(3_600));
     /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Allowed);

@@ -276,7 +276,7 @@ pub(super) fn store_error(error: RedisError) -> StoreError {
             ),
         ) => StoreErrorKind::Unavailable,
         _ if error.is_unrecoverable_error() => StoreErrorKind::Unreachable,
-        _ => StoreErrorKind::Rejected,
+        _ => StoreErrorKind::Failed,
     };
     StoreError::new(kind, error.to_string()).with_source(error)
 }
@@ -331,11 +331,11 @@ mod tests {
             kind_of("ERR", &inside("-READONLY You can't write")),
             StoreErrorKind::Unavailable
         );
-        assert_eq!(kind_of("ERR", &inside(rejected)), StoreErrorKind::Rejected);
-        assert_eq!(kind_of("ERR", "unknown command"), StoreErrorKind::Rejected);
+        assert_eq!(kind_of("ERR", &inside(rejected)), StoreErrorKind::Failed);
+        assert_eq!(kind_of("ERR", "unknown command"), StoreErrorKind::Failed);
         assert_eq!(
             kind_of("NOPERM", "this user has no permissions"),
-            StoreErrorKind::Rejected
+            StoreErrorKind::Failed
         );
     }
 }

@@ -63,7 +63,7 @@ impl Inner {
         Ok(decision)
     }
 
-    /// One call after the other. What is granted before one refuses, fails or is not waited for any more is given back.
+    /// One call after the other. What is granted before one rejects, fails or is not waited for any more is given back.
     async fn acquire_in_turn(
         &self,
         plan: &Plan,
@@ -79,17 +79,17 @@ impl Inner {
             let group = plan.only(&parts);
             let lease = lease.filter(|_| group.takes_slots());
             let decision = self.acquire_at_once(group, lease).await?;
-            let is_refused = decision.outcome() != Outcome::Allowed;
+            let is_rejected = decision.outcome() != Outcome::Allowed;
             granted.decisions.push((parts, decision));
             // Who only asks wants to know all of it.
-            if is_refused && plan.is_charged() {
+            if is_rejected && plan.is_charged() {
                 break;
             }
         }
         let answers = granted.decisions.iter().cloned();
         let answers = answers.filter_map(|(parts, decision)| Some((parts, decision.into_measured()?)));
         let measured = Measured::joined(plan, answers.collect(), lease);
-        let decision = measured.map_or(Decision::unmeasured(Outcome::Refused), Decision::measured);
+        let decision = measured.map_or(Decision::unmeasured(Outcome::Rejected), Decision::measured);
         if decision.outcome() == Outcome::Allowed {
             granted.decisions.clear();
         }

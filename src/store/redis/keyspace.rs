@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::Rule,
     plan::{PartPlan, Plan},
-    quota::CheckedPolicy,
+    quota::Policy,
 };
 
 /// A key of up to this length, allocator overhead included, fits a 32-byte block in the server.
@@ -75,7 +75,7 @@ impl Keyspace {
     }
 
     /// The key of a policy that has one of its own, because it keeps more than a few numbers.
-    fn policy(&self, part: PartPlan<'_>, policy: &CheckedPolicy) -> Option<Key> {
+    fn policy(&self, part: PartPlan<'_>, policy: &Policy) -> Option<Key> {
         let kind = match policy.rule() {
             Rule::SlidingLog(_) => "log",
             Rule::Concurrency(_) => "slots",

@@ -44,7 +44,7 @@ use crate::{
 /// started while Redis is away, and limits once it is there. Clones share the connections.
 ///
 /// The store learns of the end of a connection when it happens, and opens another one in the background; while the server
-/// refuses, it tries at most a few times a second. An [`acquire`](Store::acquire) goes to another connection if its own has
+/// rejects, it tries at most a few times a second. An [`acquire`](Store::acquire) goes to another connection if its own has
 /// ended before any of its bytes were written. One that was sent and not answered is never repeated, because it may have
 /// been carried out. A reply carries the number of its call: if bytes of replies are lost on the way, the connection ends,
 /// and nobody is answered with the decision of another call. The store itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode)
@@ -58,13 +58,13 @@ use crate::{
 ///
 /// ```
 /// use tower_quota::{RedisStore, Store, StoreErrorKind};
-/// # use tower_quota::{CheckedPolicies, PartitionKey, Plan, QuotaPolicy, Scope};
+/// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
 ///
 /// let error = RedisStore::new("http://127.0.0.1/").unwrap_err();
 /// assert!(error.to_string().starts_with("redis store: the URL is not understood"));
 ///
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// # let plan = Plan::new(CheckedPolicies::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
+/// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
 /// # tokio_test::block_on(async {
 /// // Nothing listens here, which is found out when a decision is asked for.
 /// let store = RedisStore::new("redis://127.0.0.1:1/")?;
@@ -84,17 +84,17 @@ use crate::{
 ///
 /// Everything that is kept about one partition is in one slot, so a decision about one partition is one call, atomic as
 /// on a single server. **Of a plan with several partitions** (per user and per address, say) the partitions of different
-/// slots are asked one after the other, in the plan's order. When one refuses, fails, or is not waited for any more,
+/// slots are asked one after the other, in the plan's order. When one rejects, fails, or is not waited for any more,
 /// what earlier ones have charged is given back, in the background. This is the one exception to "all or nothing":
 ///
-/// - For the time of a call or two, other requests see charges that are then given back, and may be refused for them.
+/// - For the time of a call or two, other requests see charges that are then given back, and may be rejected for them.
 /// - What cannot be given back, because the node is lost meanwhile, stays charged until its window gives it back. Slots
 ///   of concurrent requests become free with their lease.
-/// - A refusal says nothing about partitions that were not asked any more.
+/// - A rejection says nothing about partitions that were not asked any more.
 /// - Units of a [fixed window](crate::Algorithm::FixedWindow) that has ended, and places in a leaky bucket behind which
 ///   others have come, are not given back.
 ///
-/// Put the policy that refuses most often first.
+/// Put the policy that rejects most often first.
 ///
 /// A node that does not answer costs only those whose slots it has: each node has a circuit breaker of its own, which
 /// opens after five failures in a row. Until then each request waits for the node up to its deadline, and afterwards
@@ -111,7 +111,7 @@ use crate::{
 /// partition that does not exist keeps the call waiting until the slot has arrived, and what is not decided by
 /// then passes uncounted (or as the [`FailureMode`](crate::FailureMode) says).
 ///
-/// With `cluster-require-full-coverage yes`, the default of Redis, all nodes refuse to work when one slot is lost; set it to
+/// With `cluster-require-full-coverage yes`, the default of Redis, all nodes reject to work when one slot is lost; set it to
 /// `no`. The clocks of the nodes need not agree. A user of the ACL needs `CLUSTER|SLOTS` and `ASKING`, too.
 ///
 /// # Sentinel
@@ -128,7 +128,7 @@ use crate::{
 /// Redis replicates asynchronously. A new primary does not know what the old one had not sent to it, so that callers may
 /// be admitted again: at most the rate of admissions times the lag of the replica. And an old primary that was cut off or
 /// paused, and comes back, counts on by itself for those whose connections are still open, until it is demoted: by
-/// Sentinel after some ten seconds. `min-replicas-to-write 1` has it refuse to work meanwhile.
+/// Sentinel after some ten seconds. `min-replicas-to-write 1` has it reject to work meanwhile.
 ///
 /// # Proxies
 ///

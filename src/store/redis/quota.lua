@@ -3,7 +3,7 @@
 -- KEYS      the partition, and a key for each log and each limit of concurrent requests, in the policies' order; then the
 --           same for each further partition
 -- ARGV[1]   for each policy: its id, its weight in three bytes, weight, drain, limit, bound, and the charge; the limit is
---           negative for a shadow, which refuses nothing and takes no charge that is above it. After them the eight
+--           negative for a shadow, which rejects nothing and takes no charge that is above it. After them the eight
 --           bytes of the call's number, which is random: what begins with this call takes its own number from it
 -- ARGV[2]   who holds the slots that are taken or given back; empty if none are
 -- ARGV[3]   to settle: the moment of the charge, the birth of what was charged, and for each policy what a refund has to
@@ -14,7 +14,7 @@
 --           through twice then: once to find out whether all charges fit, and once to make them
 -- ARGV[6]   given if the partitions have nothing to do with each other: each is decided for itself, after those before it
 --
--- To settle, a charge is the difference to what was charged before, nothing is refused, and the limit is the age in
+-- To settle, a charge is the difference to what was charged before, nothing is rejected, and the limit is the age in
 -- microseconds from which a charge is not taken back any more.
 --
 -- Returns as doubles the server's time, and of each partition by how much its own time is ahead of that, its birth, and

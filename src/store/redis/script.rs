@@ -22,7 +22,7 @@ use crate::{
     error::{StoreError, StoreErrorKind},
     lease::LeaseId,
     plan::Plan,
-    quota::CheckedPolicy,
+    quota::Policy,
     random,
     settlement::{Adjustment, PartSettlement},
 };
@@ -326,7 +326,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn of(policy: &CheckedPolicy, lease_micros: u64) -> Self {
+    fn of(policy: &Policy, lease_micros: u64) -> Self {
         let (weight, drain, limit, bound) = match *policy.rule() {
             Rule::TokenBucket(bucket) | Rule::LeakyBucket(LeakyBucket { bucket }) => {
                 let TokenBucket {
@@ -473,7 +473,7 @@ impl Numbered<'_> {
 /// The reply is this call's, and what the script has made of a partition's value is nothing to decide by. That is no
 /// fault of the connection, and none of the other partitions.
 fn unreadable() -> StoreError {
-    StoreError::new(StoreErrorKind::Rejected, "the reply of the script is unreadable")
+    StoreError::new(StoreErrorKind::Failed, "the reply of the script is unreadable")
 }
 
 fn exact_integer(bytes: &[u8; 8]) -> Option<u64> {

@@ -35,7 +35,7 @@ use crate::{
     plan::Plan,
     settlement::Settlement,
     store::StoreFuture,
-    telemetry::UnsettledLog,
+    telemetry::UnsettledTelemetry,
 };
 
 /// How many settlements may wait; more are given up.
@@ -76,7 +76,7 @@ struct Shared {
     order: Arc<Order>,
     /// Whether leases are being renewed.
     renewing: watch::Sender<bool>,
-    log: UnsettledLog,
+    log: UnsettledTelemetry,
 }
 
 impl Settlements {
@@ -336,6 +336,6 @@ async fn within_deadline(server: &Server, call: impl Future<Output = Settled>) -
     settled.unwrap_or_else(too_late)
 }
 
-fn report(settled: Settled, log: &UnsettledLog) -> Settled {
+fn report(settled: Settled, log: &UnsettledTelemetry) -> Settled {
     settled.inspect_err(|error| log.record(Clock::system().now(), error))
 }

@@ -374,7 +374,7 @@ impl Caller {
                 }
             }
             Err(error) => {
-                if error.kind() == StoreErrorKind::Rejected && answers.len() > 1 {
+                if error.kind() == StoreErrorKind::Failed && answers.len() > 1 {
                     let until = Clock::system().now().saturating_add(APART);
                     self.apart_until.store(until.as_micros(), Ordering::Relaxed);
                 }
@@ -418,7 +418,7 @@ mod tests {
     use crate::{
         decision::Outcome,
         partition::{PartitionKey, Scope},
-        quota::{CheckedPolicies, QuotaPolicy},
+        quota::{PolicySet, QuotaPolicy},
     };
 
     const DEADLINE: Duration = Duration::from_millis(50);
@@ -481,7 +481,7 @@ mod tests {
     }
 
     fn plan() -> Plan {
-        let policies = CheckedPolicies::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
+        let policies = PolicySet::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
         let alice = Scope::new("shared").partition(&PartitionKey::new("user", "alice"));
         Plan::new(policies, alice, 1)
     }

@@ -23,7 +23,7 @@ const HEAD: [&str; 8] = [
     "÷ tower-quota (range)",
     "Redis µs each",
     "commands each",
-    "refused",
+    "rejected",
     "no decision",
 ];
 
@@ -31,7 +31,7 @@ const HEAD: [&str; 8] = [
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     allowed: u64,
-    refused: u64,
+    rejected: u64,
     /// Uncounted and failed ones. They are not taken for decisions.
     others: u64,
 }
@@ -40,19 +40,19 @@ impl Counts {
     fn add(&mut self, answer: Answer) {
         match answer {
             Answer::Allowed => self.allowed += 1,
-            Answer::Refused => self.refused += 1,
+            Answer::Rejected => self.rejected += 1,
             Answer::Uncounted | Answer::Failed(_) => self.others += 1,
         }
     }
 
     fn decisions(self) -> f64 {
-        (self.allowed + self.refused) as f64
+        (self.allowed + self.rejected) as f64
     }
 
     fn sum(self, other: Self) -> Self {
         Self {
             allowed: self.allowed + other.allowed,
-            refused: self.refused + other.refused,
+            rejected: self.rejected + other.rejected,
             others: self.others + other.others,
         }
     }
@@ -97,7 +97,7 @@ impl Bench<'_> {
                     own.over(&rates[1]).ratio(),
                     format!("{:.1}", cpu.median()),
                     format!("{:.1}", commands.median()),
-                    format!("{:.1} %", 100.0 * counts.refused as f64 / counts.decisions()),
+                    format!("{:.1} %", 100.0 * counts.rejected as f64 / counts.decisions()),
                     counts.others.to_string(),
                 ]
             })

@@ -52,9 +52,9 @@ impl<'a> Bench<'a> {
                 self.closed("All allowed", tasks, self.options.users, WIDE);
             }
         }
-        if self.options.wants("refused") {
-            self.closed("One hot key, refused by the second", 512, 1, SHORT_OF_SECONDS);
-            self.closed("One hot key, refused by the day", 512, 1, SHORT_OF_DAYS);
+        if self.options.wants("rejected") {
+            self.closed("One hot key, rejected by the second", 512, 1, SHORT_OF_SECONDS);
+            self.closed("One hot key, rejected by the day", 512, 1, SHORT_OF_DAYS);
         }
         if self.options.wants("open") {
             self.open();

@@ -191,7 +191,7 @@ impl Report {
         for request in self.meanwhile() {
             let kind = match request.answer {
                 Some(Answer::Allowed) => "200".to_owned(),
-                Some(Answer::Refused) => "429".to_owned(),
+                Some(Answer::Rejected) => "429".to_owned(),
                 Some(Answer::Uncounted) => "200 uncounted".to_owned(),
                 Some(Answer::Failed(status)) => status.to_string(),
                 None => "none".to_owned(),

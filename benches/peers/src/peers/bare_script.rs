@@ -40,7 +40,7 @@ fn connect(url: String, windows: Windows) -> BoxFuture<Connected> {
                 command.arg(&*hash).arg(1).arg(key).arg(&*charges);
                 match command.query_async::<Vec<u8>>(&mut connection).await.as_deref() {
                     Ok([1, ..]) => Answer::Allowed,
-                    Ok(_) => Answer::Refused,
+                    Ok(_) => Answer::Rejected,
                     Err(_) => Answer::Failed(500),
                 }
             }
@@ -50,7 +50,7 @@ fn connect(url: String, windows: Windows) -> BoxFuture<Connected> {
             let user = headers.get(USER).and_then(|value| value.to_str().ok());
             match served(user.unwrap_or_default().to_owned()).await {
                 Answer::Allowed => StatusCode::OK,
-                Answer::Refused => StatusCode::TOO_MANY_REQUESTS,
+                Answer::Rejected => StatusCode::TOO_MANY_REQUESTS,
                 Answer::Uncounted | Answer::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
             }
         };

@@ -158,7 +158,7 @@ pub enum Answer {
     /// Counted and passed on.
     Allowed,
     /// Counted or not, and answered with status 429.
-    Refused,
+    Rejected,
     /// Passed on without having been counted.
     Uncounted,
     /// Any other status.
@@ -167,7 +167,7 @@ pub enum Answer {
 
 impl Answer {
     pub fn is_decision(self) -> bool {
-        matches!(self, Self::Allowed | Self::Refused)
+        matches!(self, Self::Allowed | Self::Rejected)
     }
 
     /// What a status says, where a response of the service behind was counted or not.
@@ -175,7 +175,7 @@ impl Answer {
         match response.status().as_u16() {
             200 if is_counted() => Self::Allowed,
             200 => Self::Uncounted,
-            429 => Self::Refused,
+            429 => Self::Rejected,
             status => Self::Failed(status),
         }
     }
@@ -200,7 +200,7 @@ where
     limited_service(layer.layer(inner()), answer)
 }
 
-/// One layer for each window, that of the shortest outermost: it is the first to refuse and spares the others the call.
+/// One layer for each window, that of the shortest outermost: it is the first to reject and spares the others the call.
 fn limited_thrice<L, A, B, C>([second, minute, day]: [L; 3], answer: fn(&Response<Body>) -> Answer) -> Limiter
 where
     L: Layer<Handler, Service = A> + Layer<A, Service = B> + Layer<B, Service = C>,

@@ -23,7 +23,7 @@ use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::timeout};
 
 pub(super) use self::{node::Ready, slots::slot};
 use self::{
-    node::{Attempt, Node, NodeLog},
+    node::{Attempt, Node, NodeTelemetry},
     redirection::{Redirection, Redirections},
     slots::{Range, SlotMap},
 };
@@ -82,7 +82,7 @@ impl Cluster {
         let cluster = Arc::new(Self {
             settings,
             map: ArcSwapOption::empty(),
-            discovery: Breaker::new(Clock::system(), Arc::new(NodeLog::new("any"))),
+            discovery: Breaker::new(Clock::system(), Arc::new(NodeTelemetry::new("any"))),
             look: Mutex::default(),
             is_looking: AtomicBool::new(false),
             looked: watch::Sender::new(()),

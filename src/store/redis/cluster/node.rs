@@ -14,7 +14,7 @@ use super::super::{
     sentinel::at,
 };
 use crate::{
-    breaker::{Admission, Breaker, CircuitLog},
+    breaker::{Admission, Breaker, CircuitTelemetry},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     telemetry::{self, LostNode},
@@ -31,7 +31,7 @@ impl Node {
     /// `like` says everything but the address.
     pub(super) fn new(like: &ConnectionInfo, host: String, port: u16, opener: &Opener, connections: u32) -> Self {
         let info = like.clone().set_addr(at(like.addr(), host.clone(), port));
-        let log = NodeLog::new(format!("{host}:{port}"));
+        let log = NodeTelemetry::new(format!("{host}:{port}"));
         Self {
             host,
             port,
@@ -105,7 +105,7 @@ impl Attempt {
     /// `None` if the circuit is open.
     pub(super) fn start(breaker: &Breaker) -> Option<Self> {
         match breaker.admit() {
-            Admission::Refused => None,
+            Admission::Rejected => None,
             admission => Some(Self {
                 breaker: breaker.clone(),
                 admission: Some(admission),
@@ -114,7 +114,7 @@ impl Attempt {
         }
     }
 
-    /// Whether it is the one that tries while the others are refused.
+    /// Whether it is the one that tries while the others are rejected.
     pub(super) fn is_trial(&self) -> bool {
         matches!(self.admission, Some(Admission::HalfOpen(_)))
     }
@@ -139,14 +139,14 @@ impl Drop for Attempt {
 
 /// Tells operators about the node of this address.
 #[derive(Debug)]
-pub(super) struct NodeLog {
+pub(super) struct NodeTelemetry {
     address: String,
     /// Kept while the circuit is open. A node that is dropped meanwhile, because the cluster has no use for it any more,
     /// is not lost.
     lost: Mutex<Option<LostNode>>,
 }
 
-impl NodeLog {
+impl NodeTelemetry {
     pub(super) fn new(address: impl Into<String>) -> Self {
         Self {
             address: address.into(),
@@ -159,14 +159,14 @@ impl NodeLog {
     }
 }
 
-impl CircuitLog for NodeLog {
+impl CircuitTelemetry for NodeTelemetry {
     fn opened(&self, error: &StoreError) {
         self.set(Some(telemetry::node_lost(&self.address, error)));
     }
 
-    fn closed(&self, refused: u64) {
+    fn closed(&self, rejected: u64) {
         self.set(None);
-        telemetry::node_back(&self.address, refused);
+        telemetry::node_back(&self.address, rejected);
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_node_that_has_answered_others_meanwhile_is_asked_on() {
-        let breaker = Breaker::new(Clock::system(), Arc::new(NodeLog::new("node")));
+        let breaker = Breaker::new(Clock::system(), Arc::new(NodeTelemetry::new("node")));
         let attempts = || -> Vec<_> { (0..10).filter_map(|_| Attempt::start(&breaker)).collect() };
         let late = attempts();
         Attempt::start(&breaker).unwrap().end(None);

@@ -1,7 +1,7 @@
 //! What blocks of units spare a Redis server, and what they cost: calls for each request to a hot key, and how much of
 //! what an exact limiter admits is admitted.
 //!
-//!     cargo bench --bench unit_leases
+//!     cargo bench --bench prefetch
 //!
 //! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. Four instances, each a layer
 //! with a `RedisStore` of its own, have 40, 30, 20 and 10 percent of the requests of one caller, who may send 10 000 a
@@ -10,7 +10,7 @@
 //! which a task does in real time, comes later than it would. `SECONDS` (3) of that time for each line.
 //!
 //! - *load*: requests, as a part of what the caller may send.
-//! - *calls*: decisions and settlements that Redis was asked for, for each request. A refusal needs a call too.
+//! - *calls*: decisions and settlements that Redis was asked for, for each request. A rejection needs a call too.
 //! - *admitted*: requests, as a part of those that pass with single charges.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
@@ -120,7 +120,7 @@ async fn run(server: &RedisServer, load: f64, block: u64, millis: usize) -> Outc
         })
         .scope("bench")
         .key(key::extension::<String>())
-        .policy(policy.with_unit_block(block))
+        .policy(policy.with_prefetch(block))
         .deadline(Duration::from_secs(30))
         .clock(clock.clone())
         .build()
@@ -154,6 +154,6 @@ async fn is_admitted(layer: &RateLimitLayer) -> bool {
     request.extensions_mut().insert("everybody".to_owned());
     let response = layer.layer(service).oneshot(request).await.expect("it cannot fail");
     let decision = response.extensions().get::<Decision>().expect("it was decided");
-    assert!(matches!(decision.outcome(), Outcome::Allowed | Outcome::Refused));
+    assert!(matches!(decision.outcome(), Outcome::Allowed | Outcome::Rejected));
     decision.outcome() == Outcome::Allowed
 }

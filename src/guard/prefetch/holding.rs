@@ -8,13 +8,13 @@ use crate::{
     decision::{Decision, Outcome},
     error::StoreError,
     plan::Plan,
-    quota::{BlockTerms, CheckedPolicies},
+    quota::{BlockTerms, PolicySet},
 };
 
 /// What an instance holds of one partition.
 #[derive(Debug)]
 pub(super) struct Holding {
-    policies: CheckedPolicies,
+    policies: PolicySet,
     pub(super) block: Option<Box<Block>>,
     pub(super) taking: Option<Taking>,
     /// What the last charge would have been if enough had been left.
@@ -91,7 +91,7 @@ impl Holding {
     /// The part of what is left that one instance takes at most.
     const SHARE: u64 = 4;
 
-    pub(super) fn new(policies: CheckedPolicies) -> Self {
+    pub(super) fn new(policies: PolicySet) -> Self {
         Self {
             policies,
             block: None,
@@ -104,7 +104,7 @@ impl Holding {
     }
 
     /// Whether what it knows is about these policies, and not about older ones.
-    pub(super) fn is_about(&self, policies: &CheckedPolicies) -> bool {
+    pub(super) fn is_about(&self, policies: &PolicySet) -> bool {
         self.policies.is_same(policies)
     }
 
@@ -185,7 +185,7 @@ impl Holding {
     /// The store has said what is left.
     fn learn(&mut self, decision: &Decision) {
         let left = decision.allowances().map(|allowance| allowance.remaining()).min();
-        if left.is_some() && !decision.is_remembered() {
+        if left.is_some() && !decision.is_cached() {
             self.left = left;
         }
     }
@@ -216,7 +216,7 @@ impl Holding {
         let Some(mut block) = block else {
             // A rest that is too small for one request may be enough with what the store has left.
             let is_alone = taking.is_void || taking.is_stale || self.rest() > 0;
-            taking.refuse(decision, is_alone, verdicts);
+            taking.reject(decision, is_alone, verdicts);
             return None;
         };
         block.charged_apart = taking.charged_apart;
@@ -271,11 +271,11 @@ impl Taking {
     }
 
     /// Less is left than was asked for, perhaps enough for a single request.
-    fn refuse(self, decision: &Decision, is_alone: bool, verdicts: &mut Verdicts) {
+    fn reject(self, decision: &Decision, is_alone: bool, verdicts: &mut Verdicts) {
         for Waiting { plan, verdict } in self.waiting {
             let own = decision.of_another(plan, 0, 0).filter(|_| !is_alone);
-            let refused = own.filter(|own| own.outcome() == Outcome::Refused);
-            verdicts.push((verdict, refused.map_or(Verdict::Alone, Verdict::Decided)));
+            let rejected = own.filter(|own| own.outcome() == Outcome::Rejected);
+            verdicts.push((verdict, rejected.map_or(Verdict::Alone, Verdict::Decided)));
         }
     }
 

@@ -27,8 +27,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, ActualCost, Algorithm, CheckedPolicies, ConfigErrorKind, Content, Decision, MemoryStore, Outcome,
-    Plan, QuotaPolicy, RateLimitLayer, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    AcquireFuture, ActualCost, Algorithm, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
     key,
 };
@@ -181,7 +181,7 @@ impl Scene {
 
 fn layer(store: impl Store, clock: Clock, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
     let builder = RateLimitLayer::builder(store)
-        .scope("unit blocks")
+        .scope("prefetchs")
         .key(key::extension::<String>())
         .clock(clock)
         .cost_by(|request| request.extensions.get::<Cost>().map_or(1, |cost| cost.announced));
@@ -257,46 +257,46 @@ fn paused() -> Runtime {
 const fn daily(quota: u64, block: u64) -> QuotaPolicy {
     QuotaPolicy::per_day("daily", quota)
         .with_algorithm(Algorithm::FixedWindow)
-        .with_unit_block(block)
+        .with_prefetch(block)
 }
 
 #[test]
-fn a_block_that_cannot_be_is_refused_with_its_bound() {
-    let error = |policy| CheckedPolicies::new([policy]).unwrap_err();
+fn a_block_that_cannot_be_is_rejected_with_its_bound() {
+    let error = |policy| PolicySet::new([policy]).unwrap_err();
     let minute = QuotaPolicy::per_minute("minute", 60);
     let cases = [
-        (minute.clone().with_unit_block(0), "0 is outside 1..=60"),
+        (minute.clone().with_prefetch(0), "0 is outside 1..=60"),
         (
-            minute.clone().with_burst_capacity(5).with_unit_block(6),
+            minute.clone().with_burst_capacity(5).with_prefetch(6),
             "6 is outside 1..=5",
         ),
         (
             minute
                 .clone()
-                .with_unit_block(2)
+                .with_prefetch(2)
                 .with_algorithm(Algorithm::StrictTokenBucket),
             "2 does not apply to StrictTokenBucket, only to token buckets and fixed windows",
         ),
         (
             minute
                 .clone()
-                .with_unit_block(2)
+                .with_prefetch(2)
                 .with_algorithm(Algorithm::SlidingWindowLog),
             "2 does not apply to SlidingWindowLog, only to token buckets and fixed windows",
         ),
         (
-            minute.with_unit_block(2).with_content_bytes(Content::Response),
+            minute.with_prefetch(2).with_content_bytes(Direction::Response),
             "2 does not apply to ContentBytes(Response), only to requests",
         ),
         (
-            QuotaPolicy::concurrent("minute", 60).with_unit_block(2),
+            QuotaPolicy::concurrent("minute", 60).with_prefetch(2),
             "2 does not apply to ConcurrentRequests, only to requests",
         ),
     ];
     for (policy, message) in cases {
         let error = error(policy);
-        assert_eq!(error.kind(), ConfigErrorKind::UnitBlock);
-        assert_eq!(error.to_string(), format!(r#"policy "minute": unit block {message}"#));
+        assert_eq!(error.kind(), ConfigErrorKind::Prefetch);
+        assert_eq!(error.to_string(), format!(r#"policy "minute": prefetch {message}"#));
     }
 }
 
@@ -338,7 +338,7 @@ async fn a_caller_who_does_not_come_back_soon_costs_one_call_for_each_request() 
 async fn policies_without_blocks_and_shadows_have_every_request_ask_the_store() {
     let others = [
         QuotaPolicy::per_hour("hourly", 50),
-        QuotaPolicy::per_hour("hourly", 50).with_unit_block(10).shadow(),
+        QuotaPolicy::per_hour("hourly", 50).with_prefetch(10).shadow(),
         QuotaPolicy::concurrent("at once", 50),
     ];
     for other in others {
@@ -386,7 +386,7 @@ async fn what_is_not_spent_within_a_second_is_given_back_and_the_task_ends() {
 async fn what_is_left_of_a_fixed_window_is_not_spent_in_the_next_one() {
     let scene = Scene::new(Timing::Later);
     let policy = QuotaPolicy::new("p", 100, Duration::from_secs(10)).with_algorithm(Algorithm::FixedWindow);
-    let layer = scene.layer([policy.with_unit_block(50)]);
+    let layer = scene.layer([policy.with_prefetch(50)]);
     scene.advance(Duration::from_millis(9_950)).await;
     // 1, 2 and 4 units
     assert_eq!(allowed(&layer, 5).await, 5);
@@ -449,17 +449,23 @@ async fn new_rules_are_not_served_from_old_blocks() {
     let scene = Scene::new(Timing::Later);
     let layer = scene.layer([daily(1_000, 100)]);
     assert_eq!(allowed(&layer, 70).await, 70);
-    layer.rules().replace(Rules::new().policy(daily(80, 10))).unwrap();
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(daily(80, 10)))
+        .unwrap();
     assert_eq!(allowed(&layer, 70).await, 10);
     scene.advance(GIVEN_BACK).await;
     assert_eq!(left(&layer).await, 0);
 
-    let hourly = QuotaPolicy::per_hour("hourly", 50).with_unit_block(10);
-    layer.rules().replace(Rules::new().policy(hourly.clone())).unwrap();
+    let hourly = QuotaPolicy::per_hour("hourly", 50).with_prefetch(10);
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(hourly.clone()))
+        .unwrap();
     assert_eq!(allowed(&layer, 30).await, 30);
     assert!(left(&layer).await < 20, "a part of a block is held");
     layer
-        .rules()
+        .rules_handle()
         .replace(Rules::new().policy(hourly).policy(daily(200, 100)))
         .unwrap();
     assert_eq!(allowed(&layer, 30).await, 20);
@@ -727,7 +733,7 @@ async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
         Timing::Later,
     );
     let layer = RateLimitLayer::builder(Arc::clone(&scene.store))
-        .scope("unit blocks")
+        .scope("prefetchs")
         .key(key::extension::<String>())
         .clock(scene.clock.clone())
         .policy(daily(1_000, 16))
@@ -752,7 +758,7 @@ async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alon
         let (before, calls) = (left(&layer).await, scene.store.calls());
         assert!(before < 870, "a part of a block is held");
         for _ in 0..5 {
-            assert_eq!(send(&layer, cost).await.outcome(), Outcome::Refused);
+            assert_eq!(send(&layer, cost).await.outcome(), Outcome::Rejected);
         }
         assert_eq!((left(&layer).await, scene.store.settlements()), (before, 0), "{cost}");
         assert_eq!(scene.store.calls(), calls + 1, "{cost}");
@@ -768,20 +774,20 @@ async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alon
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_refused_once_the_block_is_used_up_asks_once() {
+async fn a_request_that_is_rejected_once_the_block_is_used_up_asks_once() {
     let scene = Scene::new(Timing::AtOnce);
     let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
     assert_eq!(allowed(&layer, 31).await, 31);
     assert_eq!(send(&other, 1_000 - 31).await.outcome(), Outcome::Allowed);
-    // The next block is refused to it, and the one after that is none any more.
-    assert_eq!(outcome(&layer).await, Outcome::Refused);
+    // The next block is rejected to it, and the one after that is none any more.
+    assert_eq!(outcome(&layer).await, Outcome::Rejected);
     let calls = scene.store.calls();
-    assert_eq!(outcome(&layer).await, Outcome::Refused);
+    assert_eq!(outcome(&layer).await, Outcome::Rejected);
     assert_eq!((scene.store.calls(), scene.store.settlements()), (calls + 1, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rest_and_what_the_store_has_left_are_enough_together_also_when_a_block_is_refused() {
+async fn a_rest_and_what_the_store_has_left_are_enough_together_also_when_a_block_is_rejected() {
     let scene = Scene::new(Timing::AtOnce);
     let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
     // Blocks of 1, 2, 4, 8 and 16, and 13 of another 16.
@@ -811,7 +817,7 @@ async fn a_rest_counts_towards_the_block_that_may_be_held() {
 async fn what_a_bucket_is_given_back_late_is_what_was_not_spent() {
     let scene = Scene::new(Timing::AtOnce);
     let policy = QuotaPolicy::per_second("p", 100).with_burst_capacity(60);
-    let layer = scene.layer([policy.with_unit_block(20)]);
+    let layer = scene.layer([policy.with_prefetch(20)]);
     // Blocks of 1, 2 and 4, and one of another 8.
     assert_eq!(allowed(&layer, 8).await, 8);
     assert_eq!((scene.store.asked(), left(&layer).await), (8, 45));
@@ -926,7 +932,7 @@ async fn simulate(
                 let layer = &layers[instance];
                 let sent = costs.iter().map(|cost| async {
                     let decision = send_for(layer, "alice", *cost).await;
-                    assert!(matches!(decision.outcome(), Outcome::Allowed | Outcome::Refused));
+                    assert!(matches!(decision.outcome(), Outcome::Allowed | Outcome::Rejected));
                     if decision.outcome() == Outcome::Allowed {
                         cost.actual
                     } else {
@@ -953,7 +959,7 @@ proptest! {
         let block = 40;
         let policy = QuotaPolicy::new("p", 200, Duration::from_secs(10))
             .with_algorithm(Algorithm::FixedWindow)
-            .with_unit_block(block);
+            .with_prefetch(block);
         let timing = if is_later { Timing::Later } else { Timing::AtOnce };
         paused().block_on(async {
             let mut spent_in = HashMap::new();
@@ -976,7 +982,7 @@ proptest! {
         is_later: bool,
     ) {
         let (capacity, rate, block) = (60, 100, 20);
-        let policy = QuotaPolicy::per_second("p", rate).with_burst_capacity(capacity).with_unit_block(block);
+        let policy = QuotaPolicy::per_second("p", rate).with_burst_capacity(capacity).with_prefetch(block);
         let timing = if is_later { Timing::Later } else { Timing::AtOnce };
         paused().block_on(async {
             let mut spent_at: Vec<(u64, u64)> = Vec::new();
@@ -1015,7 +1021,7 @@ proptest! {
             let scenes = [Scene::new(Timing::AtOnce), Scene::new(Timing::AtOnce)];
             let layers = [
                 scenes[0].layer([policy.clone(), policy.clone().with_name("q")]),
-                scenes[1].layer([policy.clone().with_unit_block(50), policy.clone().with_name("q").with_unit_block(90)]),
+                scenes[1].layer([policy.clone().with_prefetch(50), policy.clone().with_name("q").with_prefetch(90)]),
             ];
             for units in costs {
                 let [exact, leased] = [send(&layers[0], units).await, send(&layers[1], units).await];
@@ -1033,7 +1039,7 @@ proptest! {
 async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
     const QUOTA: usize = 4_000;
 
-    let prefix = format!("unit blocks {}:", std::process::id());
+    let prefix = format!("prefetchs {}:", std::process::id());
     let instances: Vec<_> = (0..4)
         .map(|_| {
             let store = RedisStore::builder(support::shared_server().url())
@@ -1041,12 +1047,12 @@ async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
                 .build();
             let store = Probe::new(store.unwrap(), Timing::AtOnce);
             let layer = RateLimitLayer::builder(Arc::clone(&store))
-                .scope("unit blocks")
+                .scope("prefetchs")
                 .key(key::extension::<String>())
                 .policy(
                     QuotaPolicy::new("p", QUOTA as u64, Duration::from_secs(1_000_000_000))
                         .with_algorithm(Algorithm::FixedWindow)
-                        .with_unit_block(100),
+                        .with_prefetch(100),
                 )
                 .deadline(Duration::from_secs(30))
                 .build();

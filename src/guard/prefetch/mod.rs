@@ -46,7 +46,7 @@ use crate::{
 };
 
 /// All units that an instance holds. They are given back when it is dropped.
-pub(super) struct UnitLeases(Arc<Holdings>);
+pub(super) struct Prefetch(Arc<Holdings>);
 
 struct Holdings {
     shards: [Mutex<BoundedMap<Holding>>; Self::SHARDS],
@@ -62,7 +62,7 @@ struct Holdings {
 
 /// Decides a plan whose units may be taken in advance.
 pub(super) fn decide(guard: &Arc<Guard>, plan: Plan, terms: BlockTerms) -> Deciding {
-    if let Some(decision) = guard.unit_leases.0.spend(&plan) {
+    if let Some(decision) = guard.prefetch.0.spend(&plan) {
         return Deciding::Decided(decision);
     }
     if guard.places.are_taken() {
@@ -83,7 +83,7 @@ pub(super) fn decide(guard: &Arc<Guard>, plan: Plan, terms: BlockTerms) -> Decid
 
 async fn decide_by_store(guard: Arc<Guard>, plan: Plan, terms: BlockTerms) -> Decision {
     let deadline = Instant::now() + guard.deadline;
-    let holdings = &guard.unit_leases.0;
+    let holdings = &guard.prefetch.0;
     let verdict = match holdings.step(&plan, terms) {
         Step::Alone => return alone(&guard, plan, deadline).await,
         Step::Decided(decision) => return *decision,
@@ -105,12 +105,12 @@ async fn decide_by_store(guard: Arc<Guard>, plan: Plan, terms: BlockTerms) -> De
     }
 }
 
-/// Has the store decide one request. Before it is refused, a rest that was too small for it goes back, if both together
+/// Has the store decide one request. Before it is rejected, a rest that was too small for it goes back, if both together
 /// may be enough.
 async fn alone(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
-    let holdings = &guard.unit_leases.0;
+    let holdings = &guard.prefetch.0;
     let decision = ask(guard, plan.clone(), deadline).await;
-    if decision.outcome() != Outcome::Refused || decision.is_by_fallback() {
+    if decision.outcome() != Outcome::Rejected || decision.is_by_fallback() {
         return decision;
     }
     if let Some(decision) = holdings.spend(&plan) {
@@ -137,7 +137,7 @@ async fn ask(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
     let (partition, policies) = (plan.partition(), plan.only_part().map(|part| part.policies().clone()));
     let decision = guard.ask(plan, deadline).decided().await;
     if let Some(policies) = policies.filter(|_| !decision.is_by_fallback()) {
-        let mut shard = guard.unit_leases.0.shard(partition);
+        let mut shard = guard.prefetch.0.shard(partition);
         let holding = shard.get_mut(partition).filter(|holding| holding.is_about(&policies));
         if let Some(holding) = holding {
             holding.charged_apart(cost, &decision);
@@ -146,18 +146,18 @@ async fn ask(guard: &Arc<Guard>, plan: Plan, deadline: Instant) -> Decision {
     decision
 }
 
-/// Whether a request that was refused may pass once so many units are given back. Where the refusal is remembered, nothing is
+/// Whether a request that was rejected may pass once so many units are given back. Where the rejection is remembered, nothing is
 /// known to be left: that was looked at when the store gave it.
-fn may_suffice(units: u64, refusal: &Decision) -> bool {
+fn may_suffice(units: u64, rejection: &Decision) -> bool {
     let may_be_enough = |allowance: Allowance<'_>| allowance.remaining().saturating_add(units) >= allowance.cost();
-    refusal.violated().all(may_be_enough)
+    rejection.violated().all(may_be_enough)
 }
 
 fn too_late() -> StoreError {
     StoreError::new(StoreErrorKind::TimedOut, "no units were there within the deadline")
 }
 
-impl UnitLeases {
+impl Prefetch {
     pub(super) fn new(settling: Settling, clock: Clock) -> Self {
         Self(Arc::new(Holdings {
             shards: std::array::from_fn(|_| Mutex::new(BoundedMap::new(Holdings::SHARD_CAP, || {}))),
@@ -201,9 +201,9 @@ impl Drop for Resetting {
     }
 }
 
-impl fmt::Debug for UnitLeases {
+impl fmt::Debug for Prefetch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UnitLeases(..)")
+        f.write_str("Prefetch(..)")
     }
 }
 
@@ -260,16 +260,16 @@ impl Holdings {
         })
     }
 
-    /// What is left of a block, is too little for a request, and may be enough with what the store had left when it refused
+    /// What is left of a block, is too little for a request, and may be enough with what the store had left when it rejected
     /// that.
-    fn take_rest(&self, plan: &Plan, refusal: &Decision) -> Option<Box<Block>> {
+    fn take_rest(&self, plan: &Plan, rejection: &Decision) -> Option<Box<Block>> {
         let part = plan.only_part()?;
         let mut shard = self.shard(part.partition());
         let holding = shard.get_mut(part.partition())?;
         if !holding.is_about(part.policies()) {
             return None;
         }
-        holding.block.take_if(|block| may_suffice(block.rest(), refusal))
+        holding.block.take_if(|block| may_suffice(block.rest(), rejection))
     }
 
     /// Sees to it that somebody gives back what is not spent in time.
