@@ -94,6 +94,7 @@
 //! | `serde` | | policies and rules from any serde format |
 //! | `tonic` | | the peer address from tonic's connection information |
 //! | `client` | | `client`, the other side: a layer for clients that obeys the fields of any server |
+//! | `privacy-pass` | | `privacy_pass`: quotas for callers that cannot be identified, with anonymous rate-limited credentials; not audited |
 //! | `grpc-details` | | when to try again and which quotas are used up, in the details of a gRPC status |
 //!
 //! Features only add. Without any, the crate has the layer and [`MemoryStore`].
@@ -129,6 +130,8 @@ mod lease;
 mod partition;
 mod plan;
 mod policy;
+#[cfg(feature = "privacy-pass")]
+pub mod privacy_pass;
 mod quota;
 mod random;
 #[cfg(feature = "redis")]

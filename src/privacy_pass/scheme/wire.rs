@@ -1,0 +1,69 @@
+//! Encodings: compressed points that are not the identity, and scalars below the order, all of fixed width.
+
+use p384::elliptic_curve::{
+    CurveGroup, Group,
+    ff::PrimeField,
+    group::{CurveAffine, GroupEncoding},
+};
+
+use super::suite::Suite;
+
+/// The elements one after the other; `None` if the identity is among them, whose encoding would be shorter.
+pub(super) fn encode<S: Suite>(elements: &[S::Element]) -> Option<Vec<u8>> {
+    if elements.iter().any(|element| element.is_identity().into()) {
+        return None;
+    }
+    let mut affine = vec![<S::Element as CurveGroup>::Affine::identity(); elements.len()];
+    // One inversion for all.
+    S::Element::batch_normalize(elements, &mut affine);
+    let mut bytes = Vec::with_capacity(elements.len() * S::PROFILE.element_len());
+    for element in affine {
+        bytes.extend_from_slice(element.to_bytes().as_ref());
+    }
+    Some(bytes)
+}
+
+/// Reads the parts of a message in order. Nothing may be left at the end.
+#[derive(Debug)]
+pub(super) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    pub(super) fn element<S: Suite>(&mut self) -> Option<S::Element> {
+        let bytes = self.take(S::PROFILE.element_len())?;
+        // Compressed forms only: the decoder below would take the identity, too.
+        if !matches!(bytes.first(), Some(2 | 3)) {
+            return None;
+        }
+        let mut repr = <S::Element as GroupEncoding>::Repr::default();
+        repr.as_mut().copy_from_slice(bytes);
+        S::Element::from_bytes(&repr).into()
+    }
+
+    pub(super) fn elements<S: Suite, const N: usize>(&mut self) -> Option<[S::Element; N]> {
+        let mut elements = [S::Element::identity(); N];
+        for element in &mut elements {
+            *element = self.element::<S>()?;
+        }
+        Some(elements)
+    }
+
+    pub(super) fn scalar<S: Suite>(&mut self) -> Option<S::Scalar> {
+        let mut repr = <S::Scalar as PrimeField>::Repr::default();
+        repr.as_mut().copy_from_slice(self.take(S::PROFILE.scalar_len())?);
+        S::Scalar::from_repr(repr).into()
+    }
+
+    pub(super) fn end(self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}

@@ -1,0 +1,6 @@
+//! Anonymous callers: keys, credentials and tokens, and what an issuer and an origin do with them.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod keys;
+mod vectors;
