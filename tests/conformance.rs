@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 /// The groups of rows, and how many each has.
-const GROUPS: [(char, usize); 12] = [
+const GROUPS: [(char, usize); 13] = [
     ('A', 25),
     ('B', 16),
     ('C', 13),
@@ -18,6 +18,7 @@ const GROUPS: [(char, usize); 12] = [
     ('J', 31),
     ('K', 18),
     ('L', 34),
+    ('M', 42),
 ];
 
 const LEVELS: [&str; 8] = [

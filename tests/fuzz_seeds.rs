@@ -57,6 +57,21 @@ fn the_seeds_of_problems_hold() {
     run_over_the_seeds_of("problem", targets::problem);
 }
 
+#[test]
+fn the_seeds_of_token_challenges_hold() {
+    run_over_the_seeds_of("token_challenge", targets::token_challenge);
+}
+
+#[test]
+fn the_seeds_of_tokens_hold() {
+    run_over_the_seeds_of("token", targets::token);
+}
+
+#[test]
+fn the_seeds_of_token_directories_hold() {
+    run_over_the_seeds_of("token_directory", targets::token_directory);
+}
+
 /// A target that nobody declares would never run.
 #[test]
 fn every_folder_of_seeds_belongs_to_a_target() {

@@ -7,12 +7,16 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use http::{
+    HeaderMap, HeaderName, HeaderValue, Request, StatusCode,
+    header::{AUTHORIZATION, WWW_AUTHENTICATE},
+};
 use tower_quota::{
     client::{Advice, Caps, Exchange, Pacing, Problem, Strategy, Turn},
     clock::Timestamp,
     fields::{Hints, MAX_ITEMS, MAX_LENGTH, OwnFields, RetryAfter, draft06, draft11, in_between, merge_into},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
+    privacy_pass::{Challenge, Directory, Token, TokenChallenge},
 };
 
 /// The field `RateLimit` in all its dialects, and what an intermediary makes of it.
@@ -199,6 +203,49 @@ pub fn problem(input: &[u8]) {
     let written = written.to_string();
     // Escapes may take more room than what they stand for.
     assert!(written.len() > 64 * 1024 || Problem::parse(written.as_bytes()) == Some(problem));
+}
+
+/// The field `WWW-Authenticate` with challenges of an origin that nobody has to trust.
+pub fn token_challenge(input: &[u8]) {
+    let challenges = Challenge::from_headers(&fields(&WWW_AUTHENTICATE, input));
+    assert!(challenges.len() <= Challenge::MAX_COUNT);
+    for challenge in challenges {
+        let written = HeaderMap::from_iter([(WWW_AUTHENTICATE, challenge.to_header_value())]);
+        // Padding that was missing is written.
+        let is_longer = written[WWW_AUTHENTICATE].len() > Challenge::MAX_LENGTH;
+        assert!(is_longer || Challenge::from_headers(&written) == std::slice::from_ref(&challenge));
+        structure(challenge.as_bytes());
+    }
+    structure(input);
+}
+
+fn structure(bytes: &[u8]) {
+    if let Ok(challenge) = TokenChallenge::parse(bytes) {
+        assert_eq!(challenge.to_bytes(), bytes);
+        assert!(challenge.origins().all(|origin| challenge.is_for(origin)));
+    }
+}
+
+/// The field `Authorization` with a token of a client, and the token by itself.
+pub fn token(input: &[u8]) {
+    if let Ok(Some(token)) = Token::from_headers(&fields(&AUTHORIZATION, input)) {
+        let written = HeaderMap::from_iter([(AUTHORIZATION, token.to_header_value())]);
+        assert_eq!(Token::from_headers(&written), Ok(Some(token)));
+    }
+    if let Ok(token) = Token::parse(input) {
+        assert_eq!(token.to_bytes(), input);
+    }
+}
+
+/// The directory of an issuer.
+pub fn token_directory(input: &[u8]) {
+    let Ok(directory) = Directory::parse(input) else {
+        return;
+    };
+    assert!(directory.keys().count() <= Directory::MAX_KEYS);
+    let json = directory.to_json();
+    // Escapes may take more room than what they stand for.
+    assert!(json.len() > Directory::MAX_LENGTH || Directory::parse(json.as_bytes()) == Ok(directory));
 }
 
 /// The lines of an input are the lines of a field.

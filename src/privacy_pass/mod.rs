@@ -22,6 +22,19 @@
 //! draft-yun-privacypass-arc-00 with draft-yun-cfrg-arc-00 ([`Profile::P384`]); draft-yun-privacypass-arc-02 with
 //! draft-ietf-privacypass-arc-crypto-00 ([`Profile::P256`]); RFC 9576 to RFC 9578.
 
+mod challenge;
+mod directory;
+mod header;
+mod message;
 mod scheme;
+mod schemes;
+mod token;
 
-pub use self::scheme::{IssuerKey, KeyError, KeyId, Profile, PublicKey, RandomnessError};
+pub use self::{
+    challenge::TokenChallenge,
+    directory::Directory,
+    header::Challenge,
+    message::MessageError,
+    scheme::{IssuerKey, KeyError, KeyId, Profile, PublicKey, RandomnessError},
+    token::Token,
+};

@@ -1,0 +1,199 @@
+//! What a client answers a challenge with.
+
+use std::fmt;
+
+use http::{HeaderMap, HeaderValue, header};
+
+use super::{
+    KeyId, Profile,
+    challenge::TokenChallenge,
+    message::{MessageError, Reader, from_base64, to_base64},
+    schemes::{self, SCHEME},
+};
+
+/// A token as it is sent: which key and nonce it claims, and a presentation that nobody has verified.
+///
+/// You want it to make an origin or a client of your own. Everything but the presentation is a claim that the proof does not bind, so it serves to look things up, and for no decision.
+///
+/// | profile | fields | length |
+/// |---|---|---|
+/// | [`Profile::P384`] | type, key id, nonce, presentation | 474 |
+/// | [`Profile::P256`] | type, nonce, challenge digest, key id, presentation | 362 |
+///
+/// ```
+/// use http::{HeaderMap, header::AUTHORIZATION};
+/// use tower_quota::privacy_pass::{KeyId, Profile, Token, TokenChallenge};
+///
+/// let challenge = TokenChallenge::new(Profile::P256, "issuer.example")?;
+/// let token = Token::new(&challenge, KeyId::from_bytes([7; 32]), 3, vec![2; 292])?;
+/// assert_eq!(token.to_bytes().len(), 362);
+/// assert_eq!((token.profile(), token.nonce()), (Profile::P256, 3));
+///
+/// let mut headers = HeaderMap::new();
+/// assert_eq!(Token::from_headers(&headers), Ok(None));
+/// headers.insert(AUTHORIZATION, token.to_header_value());
+/// assert_eq!(Token::from_headers(&headers), Ok(Some(token)));
+/// # Ok::<_, tower_quota::privacy_pass::MessageError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    profile: Profile,
+    key: KeyId,
+    nonce: u32,
+    /// None where the type has no such field.
+    challenge_digest: Option<[u8; 32]>,
+    presentation: Box<[u8]>,
+}
+
+impl Token {
+    /// The longest of the two kinds.
+    const MAX_LENGTH: usize = 474;
+
+    /// A token that answers this challenge.
+    ///
+    /// # Errors
+    ///
+    /// If the challenge asks for tokens of another type, or the presentation does not have the length that those of its
+    /// profile have.
+    pub fn new(
+        challenge: &TokenChallenge,
+        key: KeyId,
+        nonce: u32,
+        presentation: Vec<u8>,
+    ) -> Result<Self, MessageError> {
+        let profile = challenge
+            .profile()
+            .ok_or(MessageError::TokenType(challenge.token_type()))?;
+        if presentation.len() != profile.presentation_len() {
+            return Err(MessageError::Length("presentation"));
+        }
+        Ok(Self {
+            profile,
+            key,
+            nonce,
+            challenge_digest: (profile == Profile::P256).then(|| challenge.digest()),
+            presentation: presentation.into(),
+        })
+    }
+
+    /// Reads a token.
+    ///
+    /// # Errors
+    ///
+    /// If its type is not of one of the profiles, or its length not that of its type.
+    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
+        let mut reader = Reader(bytes);
+        let token_type = reader.number16("token_type")?;
+        let profile = Profile::from_token_type(token_type).ok_or(MessageError::TokenType(token_type))?;
+        let nonce = |reader: &mut Reader<'_>| reader.array("presentation_nonce").map(u32::from_be_bytes);
+        let key = |reader: &mut Reader<'_>| reader.array("issuer_key_id").map(KeyId::from_bytes);
+        let (nonce, challenge_digest, key) = match profile {
+            Profile::P384 => {
+                let key = key(&mut reader)?;
+                (nonce(&mut reader)?, None, key)
+            }
+            Profile::P256 => {
+                let nonce = nonce(&mut reader)?;
+                let digest = reader.array("challenge_digest")?;
+                (nonce, Some(digest), key(&mut reader)?)
+            }
+        };
+        let presentation = reader.take("presentation", profile.presentation_len())?.into();
+        reader.end("token")?;
+        Ok(Self {
+            profile,
+            key,
+            nonce,
+            challenge_digest,
+            presentation,
+        })
+    }
+
+    /// The token as it is sent.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = self.profile.token_type().to_be_bytes().to_vec();
+        match self.profile {
+            Profile::P384 => {
+                bytes.extend_from_slice(self.key.as_bytes());
+                bytes.extend_from_slice(&self.nonce.to_be_bytes());
+            }
+            Profile::P256 => {
+                bytes.extend_from_slice(&self.nonce.to_be_bytes());
+                bytes.extend_from_slice(&self.challenge_digest.unwrap_or_default());
+                bytes.extend_from_slice(self.key.as_bytes());
+            }
+        }
+        bytes.extend_from_slice(&self.presentation);
+        bytes
+    }
+
+    /// The token in the `Authorization` field of a request; `None` if the field is not there, or is of another scheme.
+    ///
+    /// Parameters that are not known are ignored. Quotes and padding may be missing.
+    ///
+    /// # Errors
+    ///
+    /// If there is a token that cannot be read, or more than one.
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, MessageError> {
+        let mut found = None;
+        for line in headers.get_all(header::AUTHORIZATION) {
+            let Some(parameters) = schemes::credentials(line.as_bytes()) else {
+                continue;
+            };
+            if found.is_some() {
+                return Err(MessageError::Malformed("authorization"));
+            }
+            let parameters = parameters?;
+            let token = parameters.get("token").ok_or(MessageError::Malformed("token"))?;
+            // Four thirds of the longest token, with room for its padding.
+            if token.len() > Self::MAX_LENGTH * 4 / 3 + 4 {
+                return Err(MessageError::Length("token"));
+            }
+            found = Some(Self::parse(&from_base64("token", token)?)?);
+        }
+        Ok(found)
+    }
+
+    /// The value of an `Authorization` field. It is marked as sensitive.
+    pub fn to_header_value(&self) -> HeaderValue {
+        let text = format!("{SCHEME} token=\"{}\"", to_base64(&self.to_bytes()));
+        let mut value = HeaderValue::try_from(text).expect("base64url in quotes");
+        value.set_sensitive(true);
+        value
+    }
+
+    /// Which curve and layout it is of.
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// The key that is to have issued the credential.
+    pub fn key(&self) -> &KeyId {
+        &self.key
+    }
+
+    /// Which of the presentations of its context it is to be.
+    pub fn nonce(&self) -> u32 {
+        self.nonce
+    }
+
+    /// The digest of the challenge that it is to answer; `None` for [`Profile::P384`], whose tokens do not have it.
+    pub fn challenge_digest(&self) -> Option<&[u8; 32]> {
+        self.challenge_digest.as_ref()
+    }
+
+    /// What is to be verified.
+    pub fn presentation(&self) -> &[u8] {
+        &self.presentation
+    }
+}
+
+/// Whoever has a token can spend it, so it is not shown.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token")
+            .field("profile", &self.profile)
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
