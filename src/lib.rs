@@ -129,7 +129,6 @@ mod layer;
 mod lease;
 mod partition;
 mod plan;
-mod policy;
 #[cfg(feature = "privacy-pass")]
 pub mod privacy_pass;
 mod quota;
@@ -138,6 +137,8 @@ mod random;
 pub mod redis;
 mod rejection;
 mod response_fields;
+mod rules;
+mod screening;
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, reason = "the Redis store sends settlements")
@@ -157,16 +158,16 @@ pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     guard::FailureMode,
     layer::{
-        AbnormalUsage, Access, AccessList, AccessRules, ActualCost, AdminHandle, Capacity, Exemption, HeldSlot, NoKey,
-        RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent, RequestContentBody,
-        RequestContentLayer, ResponseFuture, SlotHandle,
+        ActualCost, AdminHandle, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder,
+        RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     plan::{Charge, Plan},
-    policy::{ResolvedTier, Rules, RulesHandle, Tiers},
     quota::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
     response_fields::{LegacyReset, ResponseFields, ShownWhen},
+    rules::{ResolvedTier, Rules, RulesHandle, Tiers},
+    screening::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     settlement::Settlement,
     store::{
         AcquireFuture, Store, StoreFuture,

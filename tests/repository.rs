@@ -204,7 +204,7 @@ fn conditional_compilation_stays_at_the_edges() {
         "src/key/mod.rs",
         "src/layer/mod.rs",
         "src/lib.rs",
-        "src/policy/mod.rs",
+        "src/rules/mod.rs",
         "src/rejection/grpc.rs",
         "src/store/mod.rs",
         "src/store/redis/client.rs",

@@ -2,13 +2,13 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::limits::{Limits, Who};
+use super::admission::{Limits, Who};
 use crate::{
     decision::Decision,
     error::{ConfigError, StoreError},
     partition::ToPartitionKey,
     plan::Plan,
-    policy::{Policies, QuotaSet},
+    rules::{Policies, QuotaSet},
 };
 
 /// Looks at what callers of a layer have left, gives it back, and grants more: see

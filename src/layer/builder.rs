@@ -7,8 +7,7 @@ use http::{Response, StatusCode, request, response};
 
 use super::{
     RateLimitLayer,
-    limits::{ActualCostOf, Cost, Limits, NamedKey, NoKey},
-    screening::{AbnormalUsage, AccessList, Capacity, Exemption, Screening},
+    admission::{ActualCostOf, Cost, Limits, NamedKey, NoKey},
 };
 use crate::{
     clock::Clock,
@@ -16,10 +15,11 @@ use crate::{
     guard::{FailureMode, Guard, Terms},
     key::KeyExtractor,
     partition::Scope,
-    policy::{Policies, Rules, Tiers},
     quota::QuotaPolicy,
     rejection::{Rejection, Responder},
     response_fields::ResponseFields,
+    rules::{Policies, Rules, Tiers},
+    screening::{AbnormalUsage, AccessList, Capacity, Exemption, Screening},
     store::Store,
     telemetry::{self, LayerTelemetry},
 };

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::open_charge::OpenCharge;
+use super::charge::OpenCharge;
 
 /// Counts the bytes of request bodies as they are read, for policies that count
 /// [the content of requests](crate::Direction::Request).

@@ -18,9 +18,9 @@ use tower_service::Service;
 
 use super::{
     RateLimitBody,
-    limits::{Limits, Turn, Verdict},
+    admission::{Limits, Turn, Verdict},
 };
-use crate::{decision::Decision, guard::Waiting, policy::Selection};
+use crate::{decision::Decision, guard::Waiting, rules::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).

@@ -1,36 +1,34 @@
 //! The layer, and the service that it makes.
 
 mod admin;
+mod admission;
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
 mod builder;
+mod charge;
 mod content;
 mod future;
-mod limits;
-mod open_charge;
-mod screening;
 mod service;
 
 use std::{fmt, sync::Arc};
 
 use tower_layer::Layer;
 
+use self::admission::Limits;
 #[cfg(feature = "axum")]
 pub use self::axum::NoDecision;
-use self::limits::Limits;
 pub use self::{
     admin::AdminHandle,
+    admission::NoKey,
     body::RateLimitBody,
     builder::RateLimitLayerBuilder,
+    charge::{ActualCost, HeldSlot, SlotHandle},
     content::{RequestContent, RequestContentBody, RequestContentLayer},
     future::ResponseFuture,
-    limits::NoKey,
-    open_charge::{ActualCost, HeldSlot, SlotHandle},
-    screening::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     service::RateLimit,
 };
-use crate::{policy::RulesHandle, store::Store};
+use crate::{rules::RulesHandle, store::Store};
 
 /// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
 ///

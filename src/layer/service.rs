@@ -13,7 +13,7 @@ use tower_service::Service;
 
 use super::{
     RateLimitBody, ResponseFuture,
-    limits::{Limits, Turn},
+    admission::{Limits, Turn},
 };
 use crate::guard::Deciding;
 

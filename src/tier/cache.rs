@@ -22,7 +22,7 @@ use super::{
 use crate::{
     clock::{Clock, Timestamp},
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
-    policy::ResolvedTier,
+    rules::ResolvedTier,
     telemetry::TierTelemetry,
 };
 

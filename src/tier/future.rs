@@ -11,7 +11,7 @@ use http::Request;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::policy::ResolvedTier;
+use crate::rules::ResolvedTier;
 
 pin_project! {
     /// The future of [`ResolveTier`](crate::ResolveTier).

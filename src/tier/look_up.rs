@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::cache::Shared;
-use crate::{clock::Timestamp, partition::PartitionId, policy::ResolvedTier};
+use crate::{clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
 /// What a resolver says: the tier, or why it is not known.
 pub(super) type Answer = Result<Option<ResolvedTier>, String>;

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use foldhash::fast::RandomState;
 
 use super::look_up::LookUp;
-use crate::{bounded_map::BoundedMap, clock::Timestamp, partition::PartitionId, policy::ResolvedTier};
+use crate::{bounded_map::BoundedMap, clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
 /// How long answers are used, and failures remembered.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use super::{
     cache::{Found, TierCache},
     look_up::Ask,
 };
-use crate::{partition::ToPartitionKey, policy::ResolvedTier};
+use crate::{partition::ToPartitionKey, rules::ResolvedTier};
 
 /// Takes the types of user and resolver out of the types of the layer.
 pub(super) trait Source: Send + Sync {

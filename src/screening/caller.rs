@@ -6,14 +6,14 @@ use http::request::Parts;
 
 use crate::{key::KeyExtractor, partition::PartitionKey};
 
-pub(in crate::layer) struct Caller<'a> {
+pub(crate) struct Caller<'a> {
     request: &'a Parts,
     extractor: &'a dyn KeyExtractor,
     key: OnceCell<Option<PartitionKey>>,
 }
 
 impl<'a> Caller<'a> {
-    pub(in crate::layer) fn new(request: &'a Parts, extractor: &'a dyn KeyExtractor) -> Self {
+    pub(crate) fn new(request: &'a Parts, extractor: &'a dyn KeyExtractor) -> Self {
         Self {
             request,
             extractor,
@@ -21,12 +21,12 @@ impl<'a> Caller<'a> {
         }
     }
 
-    pub(in crate::layer) fn request(&self) -> &'a Parts {
+    pub(crate) fn request(&self) -> &'a Parts {
         self.request
     }
 
     /// The key that the layer counts by.
-    pub(in crate::layer) fn key(&self) -> Option<&PartitionKey> {
+    pub(crate) fn key(&self) -> Option<&PartitionKey> {
         self.key.get_or_init(|| self.extractor.extract(self.request)).as_ref()
     }
 }

@@ -11,7 +11,7 @@ use std::{fmt, time::Duration};
 
 use http::{Method, StatusCode, header, request::Parts};
 
-pub(super) use self::caller::Caller;
+pub(crate) use self::caller::Caller;
 use self::hooks::{AbnormalUsageOf, CapacityOf};
 pub use self::{
     access_list::{Access, AccessList, AccessRules},
@@ -24,17 +24,17 @@ use crate::{
 };
 
 /// What a layer asks before it looks at quotas.
-pub(super) struct Screening {
-    pub(super) access_list: Option<AccessList>,
-    pub(super) blocked_status: StatusCode,
-    pub(super) exemptions: Vec<Exemption>,
-    pub(super) skips_cors_preflight: bool,
-    pub(super) abnormal_usage: Option<Box<AbnormalUsageOf>>,
-    pub(super) capacity: Option<Box<CapacityOf>>,
+pub(crate) struct Screening {
+    pub(crate) access_list: Option<AccessList>,
+    pub(crate) blocked_status: StatusCode,
+    pub(crate) exemptions: Vec<Exemption>,
+    pub(crate) skips_cors_preflight: bool,
+    pub(crate) abnormal_usage: Option<Box<AbnormalUsageOf>>,
+    pub(crate) capacity: Option<Box<CapacityOf>>,
 }
 
 /// What becomes of a request.
-pub(super) enum Screened {
+pub(crate) enum Screened {
     /// It is counted with so many percent of the quotas.
     Counted(u8),
     /// It passes or is rejected without any policy, and may be told how long to wait.
@@ -45,7 +45,7 @@ impl Screening {
     /// Every exemption of a layer may be asked about every request.
     const MAX_EXEMPTIONS: usize = 64;
 
-    pub(super) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let count = self.exemptions.len();
         if count > Self::MAX_EXEMPTIONS {
             let message = format!("exemptions: {count} are more than {}", Self::MAX_EXEMPTIONS);
@@ -61,7 +61,7 @@ impl Screening {
     }
 
     /// access list → exemptions → abnormal usage → capacity
-    pub(super) fn screen(&self, caller: &Caller<'_>) -> Screened {
+    pub(crate) fn screen(&self, caller: &Caller<'_>) -> Screened {
         let access = self.access_list.as_ref().map(|list| list.access(caller));
         if access == Some(Access::Block) {
             return Screened::Decided(Outcome::Blocked, None);
@@ -86,7 +86,7 @@ impl Screening {
     }
 
     /// The status of a rejection, where `usual` is that of one because a quota is used up.
-    pub(super) fn rejection_status(&self, outcome: Outcome, usual: StatusCode) -> StatusCode {
+    pub(crate) fn rejection_status(&self, outcome: Outcome, usual: StatusCode) -> StatusCode {
         match outcome {
             Outcome::Blocked => self.blocked_status,
             _ => usual,

@@ -8,9 +8,8 @@ use http_body::Body;
 
 use super::{
     body::RateLimitBody,
+    charge::{ActualCost, OpenCharge, SlotHandle},
     content::Reader,
-    open_charge::{ActualCost, OpenCharge, SlotHandle},
-    screening::{Caller, Screened, Screening},
 };
 use crate::{
     clock::Clock,
@@ -19,9 +18,10 @@ use crate::{
     key::KeyExtractor,
     partition::{PartitionId, PartitionKey, Scope},
     plan::{Costs, Plan},
-    policy::{FollowUp, Policies, QuotaSet, Selection},
     rejection::{Rejection, Responder},
     response_fields::{Delay, PolicyFields},
+    rules::{FollowUp, Policies, QuotaSet, Selection},
+    screening::{Caller, Screened, Screening},
     settlement::Settlement,
     telemetry::LayerTelemetry,
 };

@@ -1,0 +1,136 @@
+//! Tiers, and how the tier of a request is told.
+
+use std::fmt;
+
+use http::request::Parts;
+
+use super::{ResolvedTier, Rules};
+use crate::quota::QuotaPolicy;
+
+/// Policies by tier: what "free", "premium" and "admin" callers are allowed.
+///
+/// A closure names the tier of each request, from what authentication has left in its extensions. A request whose
+/// tier is unknown, or that has none, is of the **first** tier, so put the smallest one first. A tier may be
+/// unlimited: its requests are passed on without asking the store, and without `RateLimit` fields.
+///
+/// Used units belong to the caller and the policy's name. A caller who moves from one tier to another keeps the used
+/// units of policies that both tiers have.
+///
+/// Two tiers of the same name, and a tier with policies that are not sound, are errors of
+/// [`build`](crate::RateLimitLayerBuilder::build).
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
+/// use tower_quota::Tiers;
+///
+/// # tokio_test::block_on(async {
+/// #[derive(Clone)]
+/// struct Plan(&'static str);
+///
+/// let tiers = Tiers::by(|request| request.extensions.get::<Plan>().map(|plan| plan.0))
+///     .tier("free", [QuotaPolicy::per_minute("minute", 100)])
+///     .tier("premium", [QuotaPolicy::per_minute("minute", 1_000)])
+///     .unlimited("admin");
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .tiers(tiers)
+///     .build()?;
+///
+/// for (plan, policy) in [
+///     ("premium", Some(r#""minute";q=1000;w=60"#)),
+///     ("free", Some(r#""minute";q=100;w=60"#)),
+///     ("whatever", Some(r#""minute";q=100;w=60"#)),
+///     ("admin", None),
+/// ] {
+///     let response = send(&layer, Request::get("/").extension(Plan(plan))).await;
+///     let shown = response.headers().get("ratelimit-policy").map(|value| value.to_str()).transpose()?;
+///     assert_eq!(shown, policy, "{plan}");
+/// }
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+pub struct Tiers {
+    pub(super) select: Box<SelectTier>,
+    pub(super) rules: Rules,
+}
+
+pub(super) type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
+
+impl Tiers {
+    /// Tiers that are told apart by `select`, which is called once for each request and must not block.
+    pub fn by<F>(select: F) -> Self
+    where
+        F: for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync + 'static,
+    {
+        Self {
+            select: Box::new(select),
+            rules: Rules::new(),
+        }
+    }
+
+    /// Tiers that are told apart by the [`ResolvedTier`] in the request's extensions, which a
+    /// [`TierLayer`](crate::TierLayer) outside of this one has looked up, in a database say.
+    ///
+    /// A request without one is of the first tier: its user has none, or the source did not answer in time.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// use tower_quota::{ResolvedTier, Tiers};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .tiers(
+    ///         Tiers::resolved()
+    ///             .tier("free", [QuotaPolicy::per_minute("minute", 100)])
+    ///             .tier("premium", [QuotaPolicy::per_minute("minute", 1_000)]),
+    ///     )
+    ///     .build()?;
+    ///
+    /// let premium = send(&layer, Request::get("/").extension(ResolvedTier::new("premium"))).await;
+    /// assert_eq!(premium.headers()["ratelimit-policy"], r#""minute";q=1000;w=60"#);
+    /// let unknown = send(&layer, Request::get("/")).await;
+    /// assert_eq!(unknown.headers()["ratelimit-policy"], r#""minute";q=100;w=60"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn resolved() -> Self {
+        Self::by(|request| request.extensions.get().map(ResolvedTier::as_str))
+    }
+
+    /// Adds a tier with its policies, from 1 to 16.
+    #[must_use]
+    pub fn tier(mut self, name: impl Into<String>, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
+        self.rules = self.rules.tier(name, policies);
+        self
+    }
+
+    /// Adds a tier that is not limited at all.
+    #[must_use]
+    pub fn unlimited(mut self, name: impl Into<String>) -> Self {
+        self.rules = self.rules.unlimited(name);
+        self
+    }
+}
+
+impl fmt::Debug for Tiers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.rules.tiers.iter().map(|(name, policies)| (name, policies)))
+            .finish()
+    }
+}
