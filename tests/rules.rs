@@ -8,7 +8,7 @@ use std::{
     convert::Infallible,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, Algorithm, Decision, Direction, MemoryStore, NoKey, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
+    Access, AccessList, Algorithm, Capacity, Decision, Direction, Exemption, MemoryStore, NoKey, PartitionKey, Plan,
+    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -192,6 +192,46 @@ async fn who_is_blocked_stays_so_while_the_limits_are_switched_off() {
     layer.rules_handle().switch_off();
     assert_eq!(send(&layer, "mallory").await, "Blocked");
     assert_eq!(send(&layer, "alice").await, "Unlimited");
+}
+
+#[tokio::test]
+async fn no_closure_of_the_application_runs_while_the_limits_are_switched_off() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let called = || {
+        let calls = Arc::clone(&calls);
+        move || {
+            calls.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let (exempt, abnormal, capacity, cost) = (called(), called(), called(), called());
+    let layer = Scene::new()
+        .builder()
+        .policy(hour(100))
+        .exempt(Exemption::when(move |_| {
+            exempt();
+            false
+        }))
+        .abnormal_usage(move |_| {
+            abnormal();
+            None
+        })
+        .capacity(move |_| {
+            capacity();
+            Capacity::Full
+        })
+        .cost_by(move |_| {
+            cost();
+            1
+        })
+        .build()
+        .unwrap();
+    let handle = layer.rules_handle();
+    handle.switch_off();
+    assert_eq!(send(&layer, "alice").await, "Unlimited");
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    handle.switch_on();
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=99;t=3564"#);
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
 }
 
 /// L30

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::admission::{Limits, Who};
+use super::{admission::Limits, attribution::Holder};
 use crate::{
     decision::Decision,
     error::{ConfigError, StoreError},
@@ -104,7 +104,7 @@ impl AdminHandle {
         caller: &(impl ToPartitionKey + ?Sized),
         tier: Option<&str>,
     ) -> Result<Option<Decision>, StoreError> {
-        self.peek_part(None, self.who(caller), tier).await
+        self.peek_part(None, self.holder(caller), tier).await
     }
 
     /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key); `None` also if the
@@ -149,7 +149,7 @@ impl AdminHandle {
         tier: Option<&str>,
     ) -> Result<Option<Decision>, StoreError> {
         match self.0.policies.key(key) {
-            Some(key) => self.peek_part(Some(key), self.who(caller), tier).await,
+            Some(key) => self.peek_part(Some(key), self.holder(caller), tier).await,
             None => Ok(None),
         }
     }
@@ -160,7 +160,7 @@ impl AdminHandle {
     ///
     /// If the store does not answer. Some of it may be forgotten then.
     pub async fn reset(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), StoreError> {
-        self.reset_part(None, self.who(caller)).await
+        self.reset_part(None, self.holder(caller)).await
     }
 
     /// The same by a [named key](crate::RateLimitLayerBuilder::named_key). Nothing happens if the layer has no such key.
@@ -198,7 +198,7 @@ impl AdminHandle {
     /// If the store does not answer. Some of it may be forgotten then.
     pub async fn reset_by(&self, key: &str, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), StoreError> {
         match self.0.policies.key(key) {
-            Some(key) => self.reset_part(Some(key), self.who(caller)).await,
+            Some(key) => self.reset_part(Some(key), self.holder(caller)).await,
             None => Ok(()),
         }
     }
@@ -247,36 +247,36 @@ impl AdminHandle {
         time: Duration,
     ) -> Result<(), ConfigError> {
         let now = self.0.guard.now();
-        let partition = self.who(caller).partition;
+        let partition = self.holder(caller).partition;
         self.0.policies.grant(partition, units, now.saturating_add(time), now)
     }
 
-    fn who(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Who {
-        self.0.who(&caller.to_partition_key())
+    fn holder(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Holder {
+        self.0.attribution.holder(&caller.to_partition_key())
     }
 
     async fn peek_part(
         &self,
         key: Option<usize>,
-        who: Who,
+        holder: Holder,
         tier: Option<&str>,
     ) -> Result<Option<Decision>, StoreError> {
         let set = {
             let (policies, active) = (&self.0.policies, self.0.policies.active());
             // Whoever is known by another key only is not among those on whom rules are tried.
-            let caller = key.is_none().then_some(who.partition);
+            let caller = key.is_none().then_some(holder.partition);
             let set = Policies::of_tier(&active, tier, caller);
-            set.map(|set| policies.granted(&active, set, who.partition, || self.0.guard.now()))
+            set.map(|set| policies.granted(&active, set, holder.partition, || self.0.guard.now()))
         };
-        match set.and_then(|set| plan(&set, key, &who)) {
+        match set.and_then(|set| plan(&set, key, &holder)) {
             Some(plan) => self.0.guard.store().peek(plan).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn reset_part(&self, key: Option<usize>, who: Who) -> Result<(), StoreError> {
+    async fn reset_part(&self, key: Option<usize>, holder: Holder) -> Result<(), StoreError> {
         for set in self.0.policies.all_sets() {
-            if let Some(plan) = plan(&set, key, &who) {
+            if let Some(plan) = plan(&set, key, &holder) {
                 self.0.guard.reset(plan).await?;
             }
         }
@@ -285,15 +285,15 @@ impl AdminHandle {
 }
 
 /// What is asked of a partition by those policies of a set that count by this key, if there are any.
-fn plan(set: &QuotaSet, key: Option<usize>, who: &Who) -> Option<Plan> {
+fn plan(set: &QuotaSet, key: Option<usize>, holder: &Holder) -> Option<Plan> {
     let part = set.parts.iter().find(|part| part.key == key)?;
-    Some(Plan::new(part.policies.clone(), who.partition, 1).labelled(who.partition, who.label.as_ref()))
+    Some(Plan::new(part.policies.clone(), holder.partition, 1).labelled(holder.partition, holder.label.as_ref()))
 }
 
 impl fmt::Debug for AdminHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AdminHandle")
-            .field("scope", &self.0.scope_name)
+            .field("scope", &self.0.scope_name())
             .finish_non_exhaustive()
     }
 }

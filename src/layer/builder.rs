@@ -7,14 +7,15 @@ use http::{Response, StatusCode, request, response};
 
 use super::{
     RateLimitLayer,
-    admission::{ActualCostOf, Cost, Limits, NamedKey, NoKey},
+    admission::Limits,
+    attribution::{Attribution, AttributionSettings, NoKey},
+    cost::{ExpectedCost, RequestCost},
 };
 use crate::{
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
     guard::{FailureMode, Guard, Terms},
     key::KeyExtractor,
-    partition::Scope,
     quota::QuotaPolicy,
     rejection::{Rejection, Responder},
     response_fields::ResponseFields,
@@ -44,12 +45,7 @@ use crate::{
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct RateLimitLayerBuilder {
     store: Arc<dyn Store>,
-    scope: Option<String>,
-    key: Option<Box<dyn KeyExtractor>>,
-    named_keys: Vec<(String, Box<dyn KeyExtractor>)>,
-    digest_key: Option<[u8; 32]>,
-    readable_keys: bool,
-    no_key: NoKey,
+    attribution: AttributionSettings,
     rules: Rules,
     tiers: Option<Tiers>,
     terms: Terms,
@@ -59,8 +55,7 @@ pub struct RateLimitLayerBuilder {
     status: StatusCode,
     fields: ResponseFields,
     screening: Screening,
-    cost: Cost,
-    actual_cost: Option<Box<ActualCostOf>>,
+    cost: RequestCost,
     decision_in_request: bool,
 }
 
@@ -68,12 +63,7 @@ impl RateLimitLayerBuilder {
     pub(super) fn new(store: impl Store) -> Self {
         Self {
             store: Arc::new(store),
-            scope: None,
-            key: None,
-            named_keys: Vec::new(),
-            digest_key: None,
-            readable_keys: false,
-            no_key: NoKey::default(),
+            attribution: AttributionSettings::default(),
             rules: Rules::new(),
             tiers: None,
             terms: Terms::default(),
@@ -83,8 +73,7 @@ impl RateLimitLayerBuilder {
             status: StatusCode::TOO_MANY_REQUESTS,
             fields: ResponseFields::default(),
             screening: Screening::default(),
-            cost: Cost::Same(1),
-            actual_cost: None,
+            cost: RequestCost::default(),
             decision_in_request: false,
         }
     }
@@ -119,7 +108,7 @@ impl RateLimitLayerBuilder {
     /// # }).unwrap();
     /// ```
     pub fn scope(mut self, scope: impl Into<String>) -> Self {
-        self.scope = Some(scope.into());
+        self.attribution.scope = Some(scope.into());
         self
     }
 
@@ -147,7 +136,7 @@ impl RateLimitLayerBuilder {
     /// # }).unwrap();
     /// ```
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.key = Some(Box::new(key));
+        self.attribution.key = Some(Box::new(key));
         self
     }
 
@@ -186,7 +175,7 @@ impl RateLimitLayerBuilder {
     /// # }).unwrap();
     /// ```
     pub fn named_key(mut self, name: impl Into<String>, key: impl KeyExtractor) -> Self {
-        self.named_keys.push((name.into(), Box::new(key)));
+        self.attribution.named_keys.push((name.into(), Box::new(key)));
         self
     }
 
@@ -222,7 +211,7 @@ impl RateLimitLayerBuilder {
     /// # }).unwrap();
     /// ```
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
-        self.digest_key = Some(key);
+        self.attribution.digest_key = Some(key);
         self
     }
 
@@ -245,13 +234,13 @@ impl RateLimitLayerBuilder {
     /// assert_eq!(error.to_string(), "readable keys: a digest key is set, which is to hide who has called");
     /// ```
     pub fn readable_keys(mut self) -> Self {
-        self.readable_keys = true;
+        self.attribution.readable_keys = true;
         self
     }
 
     /// What happens to requests without a key. Default: [`NoKey::Share`]. See [`NoKey`] for an example of each.
     pub fn no_key(mut self, no_key: NoKey) -> Self {
-        self.no_key = no_key;
+        self.attribution.no_key = no_key;
         self
     }
 
@@ -356,7 +345,7 @@ impl RateLimitLayerBuilder {
     /// # }).unwrap();
     /// ```
     pub fn cost(mut self, cost: u64) -> Self {
-        self.cost = Cost::Same(cost);
+        self.cost.expected = ExpectedCost::Same(cost);
         self
     }
 
@@ -395,7 +384,7 @@ impl RateLimitLayerBuilder {
     where
         F: Fn(&request::Parts) -> u64 + Send + Sync + 'static,
     {
-        self.cost = Cost::Of(Box::new(cost));
+        self.cost.expected = ExpectedCost::By(Box::new(cost));
         self
     }
 
@@ -436,7 +425,7 @@ impl RateLimitLayerBuilder {
     where
         F: Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
     {
-        self.actual_cost = Some(Box::new(actual_cost));
+        self.cost.actual = Some(Box::new(actual_cost));
         self
     }
 
@@ -995,82 +984,43 @@ impl RateLimitLayerBuilder {
     /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range. The
     /// message names the policy or setting, the value and the bound.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
-        let scope_name = self.scope.filter(|scope| !scope.is_empty()).ok_or_else(no_scope)?;
-        let scope = scope(&scope_name, self.digest_key.as_ref(), self.readable_keys)?;
-        let key = self
-            .key
-            .ok_or_else(|| ConfigError::new(ConfigErrorKind::Key, "key: it is missing"))?;
-        key.check()?;
-        let keys = check_names(&self.named_keys)?;
+        let attribution = self.attribution.build()?;
         self.screening.check()?;
         self.fields.check()?;
-        let policies = Policies::new(self.rules, self.tiers, keys, self.fields)?;
+        let policies = Policies::new(self.rules, self.tiers, attribution.names(), self.fields)?;
         self.terms.check()?;
         check_status(self.status)?;
-        warn(&scope_name, &policies, |named| {
-            let key = named.map_or(&key, |index| &self.named_keys[index].1);
-            self.digest_key.is_none() && key.may_be_address()
-        });
-        let guard = Guard::new(self.store, self.fallback, self.terms, self.clock, &scope_name);
+        warn(&attribution, &policies);
+        let guard = Guard::new(
+            self.store,
+            self.fallback,
+            self.terms,
+            self.clock,
+            attribution.scope_name(),
+        );
         Ok(RateLimitLayer::new(Limits {
-            shared_partition: Limits::shared_partition(&scope, ""),
-            named_keys: NamedKey::of(&scope, self.named_keys),
-            readable_keys: self.readable_keys,
-            scope,
-            scope_name,
-            key,
-            no_key: self.no_key,
             screening: self.screening,
+            attribution,
             policies: Arc::new(policies),
+            cost: self.cost,
             guard: Arc::new(guard),
             responder: self.responder,
             status: self.status,
-            cost: self.cost,
-            actual_cost: self.actual_cost,
             decision_in_request: self.decision_in_request,
             log: LayerTelemetry::default(),
         }))
     }
 }
 
-/// Tells of settings that work, and not as most people want it. Of the main key or a named one it can be known that others
-/// could guess it.
-fn warn(scope: &str, policies: &Policies, is_guessable: impl Fn(Option<usize>) -> bool) {
+/// Tells of settings that work, and not as most people want it.
+fn warn(attribution: &Attribution, policies: &Policies) {
+    let scope = attribution.scope_name();
     if let Some(window) = policies.lone_large_windows().first() {
         telemetry::lone_large_window(scope, *window);
     }
-    if let Some(policy) = policies.showing_key(is_guessable) {
+    if let Some(policy) = policies.showing_key(|named| attribution.may_show_address(named)) {
         telemetry::guessable_address(scope, &policy);
     }
-}
-
-/// The names of keys, if they are sound.
-fn check_names(keys: &[(String, Box<dyn KeyExtractor>)]) -> Result<Vec<String>, ConfigError> {
-    let mut names: Vec<String> = Vec::new();
-    for (name, key) in keys {
-        if name.is_empty() || names.contains(name) {
-            let message = format!("key {name:?}: the name is empty or used twice; names must be unique");
-            return Err(ConfigError::new(ConfigErrorKind::Key, message));
-        }
-        key.check()?;
-        names.push(name.clone());
-    }
-    Ok(names)
-}
-
-fn scope(name: &str, digest_key: Option<&[u8; 32]>, readable_keys: bool) -> Result<Scope, ConfigError> {
-    match digest_key {
-        None => Ok(Scope::new(name)),
-        Some(key) if !readable_keys => Ok(Scope::with_digest_key(name, key)),
-        Some(_) => {
-            let message = "readable keys: a digest key is set, which is to hide who has called";
-            Err(ConfigError::new(ConfigErrorKind::Key, message))
-        }
-    }
-}
-
-fn no_scope() -> ConfigError {
-    ConfigError::new(ConfigErrorKind::Scope, "scope: it is missing or empty")
 }
 
 fn check_status(status: StatusCode) -> Result<(), ConfigError> {
@@ -1084,7 +1034,7 @@ fn check_status(status: StatusCode) -> Result<(), ConfigError> {
 impl fmt::Debug for RateLimitLayerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayerBuilder")
-            .field("scope", &self.scope)
+            .field("scope", &self.attribution.scope)
             .field("rules", &self.rules)
             .field("tiers", &self.tiers)
             .finish_non_exhaustive()

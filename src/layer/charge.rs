@@ -280,34 +280,3 @@ impl SlotHandle {
 #[derive(Debug)]
 #[must_use = "the slot becomes free when this is dropped"]
 pub struct HeldSlot(#[allow(dead_code, reason = "it is held, not read")] SmallVec<[Arc<OpenCharge>; 1]>);
-
-/// What a request has really cost, in the units of policies that count requests: a handler or a layer puts it into the
-/// extensions of its response, and the difference to what was charged before is charged or given back.
-///
-/// You want it when the cost is known only after the work: a query's complexity, the number of rows. It wins over
-/// [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). The layers around the handler all take it, each for its own
-/// policies. It does not reject this request any more: a policy may be overdrawn by as much again as it may hold.
-///
-/// ```
-/// use axum::{Extension, Router, routing::get};
-/// use tower_quota::{ActualCost, MemoryStore, QuotaPolicy, RateLimitLayer, key};
-/// # use tower::ServiceExt;
-///
-/// # tokio_test::block_on(async {
-/// let limits = RateLimitLayer::builder(MemoryStore::new())
-///     .scope("search")
-///     .key(key::header("x-user-id"))
-///     .policy(QuotaPolicy::per_hour("hour", 100))
-///     .build()?;
-/// let app: Router = Router::new()
-///     .route("/", get(|| async { (Extension(ActualCost(25)), "found 2500 rows") }))
-///     .layer(limits);
-///
-/// let request = http::Request::get("/").header("x-user-id", "alice").body(String::new())?;
-/// let response = app.oneshot(request).await?;
-/// assert_eq!(response.headers()["ratelimit"], r#""hour";r=75;t=2700"#);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ActualCost(pub u64);

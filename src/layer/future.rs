@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Request, Response, request::Parts};
 use http_body::Body;
 use pin_project_lite::pin_project;
 use tokio::time::Sleep;
@@ -18,7 +18,8 @@ use tower_service::Service;
 
 use super::{
     RateLimitBody,
-    admission::{Limits, Turn, Verdict},
+    admission::{Admitted, Judgement, Limits},
+    service::take_ready,
 };
 use crate::{decision::Decision, guard::Waiting, rules::Selection};
 
@@ -79,106 +80,92 @@ pin_project! {
             decision: Waiting,
             selection: Selection,
             // The service that was ready when the request came, and the request; taken when the decision is there.
-            held: Option<(S, Request<B>)>,
+            held: Option<(S, Parts, B)>,
         },
         Queued {
             sleep: Pin<Box<Sleep>>,
             // Not the service that was ready when the request came: that one may hold what others need.
-            held: Option<(S, Request<B>, Verdict)>,
+            held: Option<(S, Request<B>, Admitted)>,
         },
-        Calling { #[pin] future: S::Future, verdict: Option<Verdict> },
+        Calling { #[pin] future: S::Future, admitted: Option<Admitted> },
         Rejected { response: Option<Response<Bytes>> },
     }
 }
 
-impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
+impl<S: Service<Request<B>> + Clone, B> ResponseFuture<S, B> {
+    /// The decision is there already. `service` is ready; a clone is left in its place unless it was called.
+    pub(super) fn decided(
+        limits: Arc<Limits>,
+        decision: Decision,
+        selection: Selection,
+        service: &mut S,
+        parts: Parts,
+        body: B,
+    ) -> Self {
+        Self {
+            state: State::decided(&limits, decision, selection, service, parts, body),
+            limits,
+        }
+    }
+
     pub(super) fn deciding(
         limits: Arc<Limits>,
         decision: Waiting,
         selection: Selection,
         service: S,
-        request: Request<B>,
+        parts: Parts,
+        body: B,
     ) -> Self {
         Self {
             state: State::Deciding {
                 decision,
                 selection,
-                held: Some((service, request)),
-            },
-            limits,
-        }
-    }
-
-    pub(super) fn queued(
-        limits: Arc<Limits>,
-        delay: Duration,
-        service: S,
-        request: Request<B>,
-        verdict: Verdict,
-    ) -> Self {
-        Self {
-            state: State::queued(delay, service, request, verdict),
-            limits,
-        }
-    }
-
-    pub(super) fn calling(limits: Arc<Limits>, future: S::Future, verdict: Verdict) -> Self {
-        Self {
-            state: State::Calling {
-                future,
-                verdict: Some(verdict),
-            },
-            limits,
-        }
-    }
-
-    pub(super) fn rejected(limits: Arc<Limits>, response: Response<Bytes>) -> Self {
-        Self {
-            state: State::Rejected {
-                response: Some(response),
+                held: Some((service, parts, body)),
             },
             limits,
         }
     }
 }
 
-impl<S: Service<Request<B>>, B> State<S, B> {
-    #[allow(clippy::disallowed_methods, reason = "a queue is there to wait in")]
-    fn queued(delay: Duration, service: S, request: Request<B>, verdict: Verdict) -> Self {
-        Self::Queued {
-            sleep: Box::pin(tokio::time::sleep(delay)),
-            held: Some((service, request, verdict)),
-        }
-    }
-
-    /// The decision is there.
-    fn decided(decision: Decision, selection: Selection, service: S, request: Request<B>, limits: &Limits) -> Self
-    where
-        S: Clone,
-    {
-        let (mut parts, body) = request.into_parts();
-        if !decision.outcome().is_pass() {
-            return Self::Rejected {
-                response: Some(limits.reject(decision, &selection, &parts)),
-            };
-        }
-        let verdict = limits.admit(decision, selection, &mut parts);
-        let request = Request::from_parts(parts, body);
-        match Turn::of(limits, &verdict) {
-            Turn::Now => Self::calling(service, request, verdict),
-            Turn::In(delay) => {
-                let clone = service.clone();
-                drop(service);
-                Self::queued(delay, clone, request, verdict)
+impl<S: Service<Request<B>> + Clone, B> State<S, B> {
+    /// The decision is there: call the service, wait for the request's turn, or answer with a rejection.
+    fn decided(
+        limits: &Limits,
+        decision: Decision,
+        selection: Selection,
+        service: &mut S,
+        mut parts: Parts,
+        body: B,
+    ) -> Self {
+        match limits.judge(decision, selection, &mut parts) {
+            Judgement::Call(admitted) => Self::calling(service, Request::from_parts(parts, body), admitted),
+            Judgement::Queue(delay, admitted) => {
+                // A service that is ready may hold a place in a queue: it is let go while the request waits.
+                drop(take_ready(service));
+                Self::queued(delay, service.clone(), Request::from_parts(parts, body), admitted)
+            }
+            Judgement::Reject(response) => {
+                drop(take_ready(service));
+                Self::Rejected {
+                    response: Some(response),
+                }
             }
         }
     }
 
-    fn calling(mut service: S, request: Request<B>, verdict: Verdict) -> Self {
-        verdict.passed_on();
+    #[allow(clippy::disallowed_methods, reason = "a queue is there to wait in")]
+    fn queued(delay: Duration, service: S, request: Request<B>, admitted: Admitted) -> Self {
+        Self::Queued {
+            sleep: Box::pin(tokio::time::sleep(delay)),
+            held: Some((service, request, admitted)),
+        }
+    }
+
+    fn calling(service: &mut S, request: Request<B>, admitted: Admitted) -> Self {
+        admitted.passed_on();
         Self::Calling {
             future: service.call(request),
-            verdict: Some(verdict),
+            admitted: Some(admitted),
         }
     }
 }
@@ -201,28 +188,29 @@ where
                     held,
                 } => {
                     let decision = ready!(Pin::new(decision).poll(cx));
-                    let (service, request) = held.take().expect("a decision is polled to its end once");
-                    State::decided(decision, std::mem::take(selection), service, request, this.limits)
+                    let (mut service, parts, body) = held.take().expect("a decision is polled to its end once");
+                    let selection = std::mem::take(selection);
+                    State::decided(this.limits, decision, selection, &mut service, parts, body)
                 }
                 // ## Queued => Calling
                 StateProjection::Queued { sleep, held } => {
                     ready!(sleep.as_mut().poll(cx));
                     let (service, ..) = held.as_mut().expect("a turn comes once");
                     if let Err(error) = ready!(service.poll_ready(cx)) {
-                        if let Some((.., verdict)) = held.take() {
-                            verdict.unserved();
+                        if let Some((.., admitted)) = held.take() {
+                            admitted.unserved();
                         }
                         return Poll::Ready(Err(error));
                     }
-                    let (service, request, verdict) = held.take().expect("a turn comes once");
-                    State::calling(service, request, verdict)
+                    let (mut service, request, admitted) = held.take().expect("a turn comes once");
+                    State::calling(&mut service, request, admitted)
                 }
                 // ## Calling => done
-                StateProjection::Calling { future, verdict } => {
+                StateProjection::Calling { future, admitted } => {
                     let response = ready!(future.poll(cx));
                     // Taken also when the service has failed: the request is over, however long the future is kept.
-                    let verdict = verdict.take().expect("polled after it was ready");
-                    return Poll::Ready(response.map(|response| this.limits.answer(verdict, response)));
+                    let admitted = admitted.take().expect("polled after it was ready");
+                    return Poll::Ready(response.map(|response| this.limits.answer(admitted, response)));
                 }
                 // ## Rejected => done
                 StateProjection::Rejected { response } => {

@@ -2,12 +2,15 @@
 
 mod admin;
 mod admission;
+mod answer;
+mod attribution;
 #[cfg(feature = "axum")]
 mod axum;
 mod body;
 mod builder;
 mod charge;
 mod content;
+mod cost;
 mod future;
 mod service;
 
@@ -20,11 +23,12 @@ use self::admission::Limits;
 pub use self::axum::NoDecision;
 pub use self::{
     admin::AdminHandle,
-    admission::NoKey,
+    attribution::NoKey,
     body::RateLimitBody,
     builder::RateLimitLayerBuilder,
-    charge::{ActualCost, HeldSlot, SlotHandle},
+    charge::{HeldSlot, SlotHandle},
     content::{RequestContent, RequestContentBody, RequestContentLayer},
+    cost::ActualCost,
     future::ResponseFuture,
     service::RateLimit,
 };
@@ -92,7 +96,7 @@ impl<S> Layer<S> for RateLimitLayer {
 impl fmt::Debug for RateLimitLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimitLayer")
-            .field("scope", &self.0.scope_name)
+            .field("scope", &self.0.scope_name())
             .field("policies", &self.0.policies)
             .field("guard", &self.0.guard)
             .finish_non_exhaustive()

@@ -11,10 +11,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{
-    RateLimitBody, ResponseFuture,
-    admission::{Limits, Turn},
-};
+use super::{RateLimitBody, ResponseFuture, admission::Limits};
 use crate::guard::Deciding;
 
 /// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its
@@ -91,55 +88,30 @@ where
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let limits = Arc::clone(&self.limits);
-        let (mut parts, body) = request.into_parts();
-        let (deciding, selection) = limits.decide(&parts);
-        match deciding {
-            Deciding::Decided(decision) if decision.outcome().is_pass() => {
-                let verdict = limits.admit(decision, selection, &mut parts);
-                let request = Request::from_parts(parts, body);
-                match Turn::of(&limits, &verdict) {
-                    Turn::Now => {
-                        verdict.passed_on();
-                        ResponseFuture::calling(limits, self.inner.call(request), verdict)
-                    }
-                    // The clone that takes its place need not be ready; the place that this one holds is let go.
-                    Turn::In(delay) => ResponseFuture::queued(limits, delay, self.let_go(), request, verdict),
-                }
+        let (parts, body) = request.into_parts();
+        match limits.ask(&parts) {
+            (Deciding::Decided(decision), selection) => {
+                ResponseFuture::decided(limits, decision, selection, &mut self.inner, parts, body)
             }
-            Deciding::Decided(decision) => {
-                // A service that is ready may hold a place in a queue: it has to be let go, not kept until the next
-                // request.
-                drop(self.take_ready());
-                let response = limits.reject(decision, &selection, &parts);
-                ResponseFuture::rejected(limits, response)
-            }
-            Deciding::Waiting(decision) => {
-                let service = self.take_ready();
-                ResponseFuture::deciding(limits, decision, selection, service, Request::from_parts(parts, body))
+            (Deciding::Waiting(decision), selection) => {
+                let service = take_ready(&mut self.inner);
+                ResponseFuture::deciding(limits, decision, selection, service, parts, body)
             }
         }
     }
 }
 
-impl<S: Clone> RateLimit<S> {
-    /// A clone of the service that was polled ready, which is dropped.
-    fn let_go(&mut self) -> S {
-        drop(self.take_ready());
-        self.inner.clone()
-    }
-
-    /// The service that was polled ready; a clone, which need not be ready, takes its place.
-    fn take_ready(&mut self) -> S {
-        let clone = self.inner.clone();
-        mem::replace(&mut self.inner, clone)
-    }
+/// The service that was polled ready; a clone, which need not be ready, takes its place.
+pub(super) fn take_ready<S: Clone>(service: &mut S) -> S {
+    let clone = service.clone();
+    mem::replace(service, clone)
 }
 
 impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit")
             .field("inner", &self.inner)
-            .field("scope", &self.limits.scope_name)
+            .field("scope", &self.limits.scope_name())
             .finish_non_exhaustive()
     }
 }

@@ -157,7 +157,7 @@ impl RulesHandle {
         Ok(())
     }
 
-    /// Lets all requests pass uncounted, without asking the store and without fields, until
+    /// Lets all requests pass uncounted, without the store, the hooks of the application, and fields, until
     /// [`switch_on`](Self::switch_on): for an emergency. Only what an [access list](crate::AccessList) blocks is rejected all
     /// the same.
     ///

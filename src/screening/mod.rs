@@ -60,12 +60,17 @@ impl Screening {
         Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
     }
 
-    /// access list → exemptions → abnormal usage → capacity
-    pub(crate) fn screen(&self, caller: &Caller<'_>) -> Screened {
+    /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the switch is off and the access list
+    /// does not block the request: no closure of the application runs then.
+    pub(crate) fn screen(&self, caller: &Caller<'_>, is_on: bool) -> Option<Screened> {
         let access = self.access_list.as_ref().map(|list| list.access(caller));
-        if access == Some(Access::Block) {
-            return Screened::Decided(Outcome::Blocked, None);
+        match access {
+            Some(Access::Block) => Some(Screened::Decided(Outcome::Blocked, None)),
+            _ => is_on.then(|| self.screen_further(caller, access)),
         }
+    }
+
+    fn screen_further(&self, caller: &Caller<'_>, access: Option<Access>) -> Screened {
         if access == Some(Access::Allow) || self.is_exempt(caller) {
             return Screened::Decided(Outcome::Unlimited, None);
         }

@@ -1,0 +1,106 @@
+//! The way of a response: settle what is known by now, and tell the client.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Extensions, Response, response};
+use http_body::Body;
+
+use super::{
+    RateLimitBody,
+    admission::{Admitted, Limits},
+    charge::OpenCharge,
+};
+use crate::{
+    decision::Decision,
+    plan::Costs,
+    response_fields::{Delay, PolicyFields},
+    rules::QuotaSet,
+    settlement::Settlement,
+};
+
+impl Limits {
+    /// The inner service has answered: settles what is known by now, and tells the client.
+    pub(super) fn answer<B: Body<Data = Bytes>>(
+        &self,
+        admitted: Admitted,
+        response: Response<B>,
+    ) -> Response<RateLimitBody<B>> {
+        let Admitted {
+            mut decision,
+            policies,
+            mut charge,
+        } = admitted;
+        let (mut head, body) = response.into_parts();
+        if decision.admitted().is_some() {
+            if is_rejected(&head.extensions) {
+                self.give_back(&mut decision, charge.take());
+            } else {
+                self.settle(&mut decision, charge.as_deref(), &head, &body);
+            }
+        }
+        let mut response = Response::from_parts(head, ());
+        self.tell(
+            decision,
+            policies.as_deref(),
+            self.policies.fields().delay(),
+            &mut response,
+        );
+        head = response.into_parts().0;
+        let charge = charge.filter(|_| !body.is_end_stream());
+        Response::from_parts(head, RateLimitBody::passed(body, charge))
+    }
+
+    /// Nothing was done for the request: a layer of ours inside of this one has rejected it.
+    fn give_back(&self, decision: &mut Decision, charge: Option<Arc<OpenCharge>>) {
+        match charge {
+            Some(charge) => charge.unserved(),
+            None => self.guard.settle(decision, Settlement::unused(decision)),
+        }
+        decision.set_charged(Costs::NOTHING);
+    }
+
+    fn settle(
+        &self,
+        decision: &mut Decision,
+        charge: Option<&OpenCharge>,
+        head: &response::Parts,
+        body: &impl Body<Data = Bytes>,
+    ) {
+        let mut charged = decision.charged();
+        charged.requests = self.cost.actual(head).unwrap_or(charged.requests);
+        match charge {
+            Some(charge) => charge.announce(&mut charged, body.size_hint().exact()),
+            None if charged != decision.charged() => {
+                self.guard.settle(decision, Settlement::change(decision, charged));
+            }
+            None => {}
+        }
+        decision.set_charged(charged);
+    }
+
+    /// Adds what the client is told.
+    pub(super) fn tell<B>(
+        &self,
+        decision: Decision,
+        policies: Option<&QuotaSet>,
+        delay: Delay,
+        response: &mut Response<B>,
+    ) {
+        let nothing = PolicyFields::default();
+        let fields = policies.map_or(&nothing, |set| &set.fields);
+        self.policies.fields().tell(&decision, fields, delay, response);
+        // A layer of ours inside of this one may have rejected what this one has allowed.
+        if !is_rejected(response.extensions()) {
+            // The charge is the layer's: what others find here can be read, and not settled.
+            let _ = decision.take_receipt();
+            response.extensions_mut().insert(decision);
+        }
+    }
+}
+
+/// Whether a layer of ours has rejected the request that this is the response to.
+fn is_rejected(response: &Extensions) -> bool {
+    let decision = response.get::<Decision>();
+    decision.is_some_and(|decision| !decision.outcome().is_pass())
+}

@@ -1,0 +1,233 @@
+//! Whose quota a request uses.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    key::KeyExtractor,
+    partition::{PartitionId, PartitionKey, Scope},
+    screening::Caller,
+    telemetry::LayerTelemetry,
+};
+
+/// What happens to a request for which no key is found, or not one of the
+/// [named keys](crate::RateLimitLayerBuilder::named_key).
+///
+/// A client may be able to have no key by what it sends: see
+/// [`trusted_proxies`](crate::key::ClientIp::trusted_proxies). So no choice but [`Allow`](Self::Allow) lets a request
+/// without a key escape the limits.
+///
+/// ```
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
+/// # use tower_quota::NoKey;
+/// # tokio_test::block_on(async {
+/// let layer = |no_key| RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 100))
+///     .no_key(no_key)
+///     .build();
+///
+/// let shared = layer(NoKey::Share)?;
+/// send(&shared, Request::get("/from/somebody")).await;
+/// let another = send(&shared, Request::get("/from/somebody/else")).await;
+/// assert_eq!(another.headers()["ratelimit"], r#""hour";r=98;t=3528"#);
+///
+/// let uncounted = send(&layer(NoKey::Allow)?, Request::get("/")).await;
+/// assert_eq!(uncounted.status(), 200);
+/// assert!(!uncounted.headers().contains_key("ratelimit"));
+///
+/// assert_eq!(send(&layer(NoKey::Reject)?, Request::get("/")).await.status(), 403);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NoKey {
+    /// Pass it on, uncounted. Policies that count by a key that is found apply all the same.
+    Allow,
+    /// Reject it with status 403.
+    Reject,
+    /// Count it in one partition that all such requests share, and no other. The default. Whoever can send requests
+    /// without a key can use up the quota of that partition, and of no caller who has a key.
+    #[default]
+    Share,
+}
+
+/// The settings of an [`Attribution`], as the builder got them.
+#[derive(Default)]
+pub(super) struct AttributionSettings {
+    pub(super) scope: Option<String>,
+    pub(super) key: Option<Box<dyn KeyExtractor>>,
+    pub(super) named_keys: Vec<(String, Box<dyn KeyExtractor>)>,
+    pub(super) digest_key: Option<[u8; 32]>,
+    pub(super) readable_keys: bool,
+    pub(super) no_key: NoKey,
+}
+
+impl AttributionSettings {
+    pub(super) fn build(self) -> Result<Attribution, ConfigError> {
+        let error = |kind, message: &str| ConfigError::new(kind, message);
+        let scope_name = self.scope.filter(|scope| !scope.is_empty());
+        let scope_name = scope_name.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: it is missing or empty"))?;
+        let scope = match &self.digest_key {
+            None => Scope::new(&scope_name),
+            Some(key) if !self.readable_keys => Scope::with_digest_key(&scope_name, key),
+            Some(_) => {
+                let message = "readable keys: a digest key is set, which is to hide who has called";
+                return Err(error(ConfigErrorKind::Key, message));
+            }
+        };
+        let main = self
+            .key
+            .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
+        main.check()?;
+        check_names(&self.named_keys)?;
+        let named = self.named_keys.into_iter();
+        Ok(Attribution {
+            main: Key::new(&scope, String::new(), main),
+            named: named.map(|(name, key)| Key::new(&scope, name, key)).collect(),
+            scope,
+            scope_name,
+            has_digest_key: self.digest_key.is_some(),
+            readable_keys: self.readable_keys,
+            no_key: self.no_key,
+        })
+    }
+}
+
+fn check_names(keys: &[(String, Box<dyn KeyExtractor>)]) -> Result<(), ConfigError> {
+    for (index, (name, key)) in keys.iter().enumerate() {
+        if name.is_empty() || keys[..index].iter().any(|(other, _)| other == name) {
+            let message = format!("key {name:?}: the name is empty or used twice; names must be unique");
+            return Err(ConfigError::new(ConfigErrorKind::Key, message));
+        }
+        key.check()?;
+    }
+    Ok(())
+}
+
+/// The scope of a layer, and the keys by which its policies count.
+pub(super) struct Attribution {
+    scope: Scope,
+    scope_name: String,
+    main: Key,
+    named: Vec<Key>,
+    has_digest_key: bool,
+    readable_keys: bool,
+    no_key: NoKey,
+}
+
+/// A key by which some policies count. The main one has no name.
+struct Key {
+    name: String,
+    extractor: Box<dyn KeyExtractor>,
+    /// The partition of the requests without this key.
+    shared_partition: PartitionId,
+}
+
+impl Key {
+    fn new(scope: &Scope, name: String, extractor: Box<dyn KeyExtractor>) -> Self {
+        Self {
+            shared_partition: scope.partition(&PartitionKey::own("no key", name.as_bytes())),
+            name,
+            extractor,
+        }
+    }
+}
+
+/// Whose quota a request uses by one key.
+pub(super) enum Attributed {
+    To(Holder),
+    /// Policies that count by this key do not apply.
+    Uncounted,
+    Rejected,
+}
+
+impl Attributed {
+    pub(super) fn partition(&self) -> Option<PartitionId> {
+        match self {
+            Self::To(holder) => Some(holder.partition),
+            Self::Uncounted | Self::Rejected => None,
+        }
+    }
+}
+
+/// The holder of a quota, as stores know it.
+#[derive(Clone)]
+pub(super) struct Holder {
+    pub(super) partition: PartitionId,
+    /// The text that operators read in place of the digest, if they want one.
+    pub(super) label: Option<Arc<str>>,
+}
+
+impl Attribution {
+    pub(super) fn scope_name(&self) -> &str {
+        &self.scope_name
+    }
+
+    /// The names of all keys but the main one.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.named.iter().map(|key| key.name.clone()).collect()
+    }
+
+    /// Whether clients that read the digest of a key could find out an address by trying all of them.
+    pub(super) fn may_show_address(&self, named: Option<usize>) -> bool {
+        !self.has_digest_key && self.key(named).extractor.may_be_address()
+    }
+
+    /// The request with its main key, which is not extracted before it is needed.
+    pub(super) fn caller<'a>(&'a self, request: &'a Parts) -> Caller<'a> {
+        Caller::new(request, &*self.main.extractor)
+    }
+
+    /// Whose quota a request uses by the main key, or by the named one at this position.
+    pub(super) fn attribute(&self, caller: &Caller<'_>, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
+        let holder = match named {
+            None => caller.key().map(|key| self.holder(key)),
+            Some(_) => {
+                let key = self.key(named).extractor.extract(caller.request());
+                key.map(|key| self.holder(&key))
+            }
+        };
+        if let Some(holder) = holder {
+            return Attributed::To(holder);
+        }
+        log.no_key(&self.scope_name);
+        match self.no_key {
+            NoKey::Allow => Attributed::Uncounted,
+            NoKey::Reject => Attributed::Rejected,
+            NoKey::Share => Attributed::To(Holder {
+                partition: self.key(named).shared_partition,
+                label: None,
+            }),
+        }
+    }
+
+    pub(super) fn holder(&self, key: &PartitionKey) -> Holder {
+        Holder {
+            partition: self.scope.partition(key),
+            label: self.readable_keys.then(|| self.label(key)).flatten(),
+        }
+    }
+
+    fn key(&self, named: Option<usize>) -> &Key {
+        named.map_or(&self.main, |index| &self.named[index])
+    }
+
+    /// `scope/kind:value`; a text that is too long to be read stays a digest.
+    fn label(&self, key: &PartitionKey) -> Option<Arc<str>> {
+        const MAX_LENGTH: usize = 200;
+
+        let scope = PartitionKey::new("scope", &self.scope_name).and(key.clone());
+        scope.to_text(MAX_LENGTH).map(Arc::from)
+    }
+}

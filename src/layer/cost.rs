@@ -1,0 +1,73 @@
+//! What a request costs: before it is passed on, and when that is known better.
+
+use http::{request, response};
+
+pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
+pub(super) type ActualCostOf = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
+
+/// How a layer finds the cost of a request.
+pub(super) struct RequestCost {
+    pub(super) expected: ExpectedCost,
+    pub(super) actual: Option<Box<ActualCostOf>>,
+}
+
+/// What is charged before the inner service is called.
+pub(super) enum ExpectedCost {
+    By(Box<CostOf>),
+    Same(u64),
+}
+
+impl Default for RequestCost {
+    fn default() -> Self {
+        Self {
+            expected: ExpectedCost::Same(1),
+            actual: None,
+        }
+    }
+}
+
+impl RequestCost {
+    pub(super) fn of(&self, request: &request::Parts) -> u64 {
+        match &self.expected {
+            ExpectedCost::By(cost) => cost(request),
+            ExpectedCost::Same(cost) => *cost,
+        }
+    }
+
+    /// What the response says, or else what the application makes of it.
+    pub(super) fn actual(&self, response: &response::Parts) -> Option<u64> {
+        let told = response.extensions.get().map(|ActualCost(cost)| *cost);
+        told.or_else(|| self.actual.as_ref()?(response))
+    }
+}
+
+/// What a request has really cost, in the units of policies that count requests: a handler or a layer puts it into the
+/// extensions of its response, and the difference to what was charged before is charged or given back.
+///
+/// You want it when the cost is known only after the work: a query's complexity, the number of rows. It wins over
+/// [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). The layers around the handler all take it, each for its own
+/// policies. It does not reject this request any more: a policy may be overdrawn by as much again as it may hold.
+///
+/// ```
+/// use axum::{Extension, Router, routing::get};
+/// use tower_quota::{ActualCost, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+/// # use tower::ServiceExt;
+///
+/// # tokio_test::block_on(async {
+/// let limits = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("search")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 100))
+///     .build()?;
+/// let app: Router = Router::new()
+///     .route("/", get(|| async { (Extension(ActualCost(25)), "found 2500 rows") }))
+///     .layer(limits);
+///
+/// let request = http::Request::get("/").header("x-user-id", "alice").body(String::new())?;
+/// let response = app.oneshot(request).await?;
+/// assert_eq!(response.headers()["ratelimit"], r#""hour";r=75;t=2700"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActualCost(pub u64);
