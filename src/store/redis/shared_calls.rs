@@ -2,11 +2,11 @@
 //!
 //! Three bounds, and none of them is a setting, because each follows from what it is for:
 //!
-//! - **The wait for company.** A call leaves at once while few are in flight. Otherwise it waits until one of them has
-//!   returned, which on a near server takes less than a millisecond, or for [`PATIENCE`]: the distance of the server is
-//!   paid for once, by the call, and not once more by the wait.
-//! - **The calls in flight.** The pace of `PATIENCE` holds them at the server's distance. More than
-//!   [`MOST_CALLS_PER_CONNECTION`] would only queue up inside of the server.
+//! - **The wait for company.** A call leaves at once while few are in flight, or as soon as it is full. Otherwise it waits
+//!   until one of them has returned, which on a near server takes less than a millisecond, or for [`PATIENCE`]: the
+//!   distance of the server is paid for once, by the call, and not once more by the wait.
+//! - **The calls in flight.** They follow the distance of the server: one for each `PATIENCE` that a round trip takes at
+//!   least. More would only queue up inside of the server.
 //! - **The queue.** Decisions that come faster than the server makes them wait one behind the other, in the end each for
 //!   longer than its deadline, and the server would work for nobody. Those that cannot be answered in time any more are
 //!   cut off (see [`RoundTrips`]); the others are.
@@ -52,11 +52,11 @@ const QUEUE: usize = 65_536;
 /// be nothing to share, and with one call only the server would wait for us.
 const CALLS_PER_CONNECTION: usize = 2;
 
-/// How many calls are in flight for each connection at most.
-const MOST_CALLS_PER_CONNECTION: usize = 12;
+/// How many calls are in flight for each connection at most, however distant the server is.
+const MOST_CALLS_PER_CONNECTION: usize = 32;
 
 /// How long a call waits for company. Tokio's timers add up to a millisecond.
-const PATIENCE: Duration = Duration::from_millis(2);
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The task ends after so long without anything to do.
 const IDLE: Duration = Duration::from_secs(1);
@@ -231,7 +231,8 @@ where
             // What has come in the last moment is still taken.
             Err(_) => queue.close(),
         }
-        calls.turn().await;
+        let is_full = waiting.len() + queue.len() >= bounds.decisions;
+        calls.turn(is_full).await;
         fill(&mut waiting, &mut queue, bounds.decisions, &calls.round_trips).await;
         // Also those whose callers have gone: what was asked for is charged.
         if !waiting.is_empty() {
@@ -267,15 +268,24 @@ impl Calls {
         });
     }
 
-    /// Waits until one more may leave.
-    async fn turn(&mut self) {
+    /// Waits until one more may leave, which is full already or may find company meanwhile.
+    async fn turn(&mut self, is_full: bool) {
         while let Some(ended) = self.in_flight.try_join_next() {
             self.ended(ended);
         }
-        if self.in_flight.len() >= self.bounds.calls {
+        if !is_full && self.in_flight.len() >= self.bounds.calls {
             let _ = timeout(PATIENCE, self.fewer_than(self.bounds.calls)).await;
         }
-        self.fewer_than(self.bounds.most_calls).await;
+        self.fewer_than(self.most()).await;
+    }
+
+    /// As many as the server's distance has room for.
+    fn most(&self) -> usize {
+        let Bounds { calls, most_calls, .. } = self.bounds;
+        self.round_trips.shortest().map_or(most_calls, |round_trip| {
+            let distance = round_trip.as_micros().div_ceil(PATIENCE.as_micros());
+            most_calls.min(calls.saturating_add(distance as usize))
+        })
     }
 
     async fn fewer_than(&mut self, calls: usize) {
@@ -339,15 +349,18 @@ impl RoundTrips {
         self.shortest = Some(self.shortest.map_or(round_trip, |shortest| shortest.min(round_trip)));
     }
 
+    fn shortest(&self) -> Option<Duration> {
+        self.shortest.into_iter().chain(self.shortest_before).min()
+    }
+
     /// Whether a decision has waited so long that no answer can be there before its deadline.
     fn are_too_long_for(&self, waiting: &Waiting, now: Instant) -> bool {
         let waited = now.saturating_duration_since(waiting.since);
         if waited <= Self::USUAL_WAIT {
             return false;
         }
-        let shortest = self.shortest.into_iter().chain(self.shortest_before).min();
         waiting.plan.deadline().is_some_and(|deadline| {
-            let round_trip = shortest.unwrap_or_default().min(Self::LONGEST);
+            let round_trip = self.shortest().unwrap_or_default().min(Self::LONGEST);
             let needed = round_trip.max(Self::BUSY.min(deadline / 4));
             waited + needed >= deadline
         })
@@ -537,9 +550,26 @@ mod tests {
                 "{to} ms"
             );
             assert!(longest <= millis(to + 5), "{to} ms: {longest:?}");
-            assert!(server.calls() < answers.len() / 2, "{to} ms: {} calls", server.calls());
-            assert!(server.most_in_flight() <= 24, "{to} ms: {}", server.most_in_flight());
+            // One in each millisecond.
+            assert!(server.calls() <= 1_000, "{to} ms: {} calls", server.calls());
+            let distance = usize::try_from(to).unwrap();
+            assert!(
+                server.most_in_flight() <= 4 + distance,
+                "{to} ms: {}",
+                server.most_in_flight()
+            );
         }
+    }
+
+    /// A full call waits for no company: with a pause after each of them, a distant server made 32 decisions in 2 ms.
+    #[tokio::test(start_paused = true)]
+    async fn a_distant_server_is_asked_for_as_many_decisions_as_a_near_one() {
+        let server = Server::new(usize::MAX >> 4, |_| millis(30));
+        let answers = load(&server, |_| 30, 500).await;
+        let longest = answers.iter().map(|(_, after)| *after).max().unwrap();
+        assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
+        assert!(longest <= millis(35), "{longest:?}");
+        assert!(server.calls() <= 600, "{}", server.calls());
     }
 
     /// A server that has no more time for anybody is not helped by more calls, nor by calls for those who have gone.
@@ -563,7 +593,7 @@ mod tests {
                 .all(|(answer, _)| answer.as_ref().is_some_and(is_overloaded))
         );
         assert!(server.calls() <= 360, "{}", server.calls());
-        assert!(server.most_in_flight() <= 4, "{}", server.most_in_flight());
+        assert!(server.most_in_flight() <= 6, "{}", server.most_in_flight());
     }
 
     /// However long it has answered nobody, what still has time is decided.
@@ -578,7 +608,7 @@ mod tests {
         let asked = (0..1_000).map(|_| ask(queue.clone(), plan.clone(), millis(10_000)));
         let answers = join_all(asked).await;
         assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
-        assert!(server.most_in_flight() <= 24);
+        assert!(server.most_in_flight() <= 64);
     }
 
     /// A process that was held up finds all at once in its queue.
