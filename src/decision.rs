@@ -9,7 +9,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Denial, Moment, Moments, Readings},
+    algorithm::{Counter, Denial, Moment, Moments, Reading, Readings},
     clock::Timestamp,
     lease::LeaseId,
     partition::PartitionId,
@@ -35,7 +35,7 @@ impl Measured {
     pub(crate) fn charges(&self) -> ReadCharges<'_> {
         ReadCharges {
             charges: self.plan.charges_for(self.plan.costs()),
-            readings: &self.readings,
+            readings: self.readings.iter(),
             measured: self,
         }
     }
@@ -51,7 +51,7 @@ impl Measured {
         for (numbers, answer) in &answers {
             let mut readings = &*answer.readings;
             for ((number, part), moment) in numbers.iter().zip(answer.plan.parts()).zip(&answer.moments) {
-                let (own, others) = readings.split_at(part.width());
+                let (own, others) = readings.split_at(part.charges().len());
                 readings = others;
                 parts.push((*number, *moment, own));
             }
@@ -80,19 +80,16 @@ impl Measured {
 /// The charges of a plan with what was read about each.
 pub(crate) struct ReadCharges<'a> {
     charges: Charges<'a>,
-    /// Those of the charges to come.
-    readings: &'a [u64],
+    readings: slice::Iter<'a, Reading>,
     measured: &'a Measured,
 }
 
 impl<'a> Iterator for ReadCharges<'a> {
-    type Item = (Charge<'a>, &'a [u64], Moment);
+    type Item = (Charge<'a>, Reading, Moment);
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let charge = self.charges.next()?;
-        let (reading, rest) = self.readings.split_at(charge.policy().rule().width());
-        self.readings = rest;
+        let (charge, reading) = (self.charges.next()?, *self.readings.next()?);
         let moment = self.measured.moment(self.charges.part_number());
         Some((charge, reading, moment))
     }
@@ -289,7 +286,7 @@ impl Decision {
     /// The outcome follows from what had been used: every charge has to fit.
     #[inline]
     pub(crate) fn measured(measured: Measured) -> Self {
-        let is_passed = |(charge, reading, moment): (Charge<'_>, &[u64], Moment)| {
+        let is_passed = |(charge, reading, moment): (Charge<'_>, Reading, Moment)| {
             charge.is_shadow() || charge.is_admitted(reading, moment)
         };
         let (outcome, charged) = if measured.charges().all(is_passed) {
@@ -323,8 +320,8 @@ impl Decision {
         let measured = self.measurement()?;
         let mut readings = Readings::new();
         for (charge, reading, _) in measured.charges() {
-            let rule = charge.policy().rule();
-            readings.extend(rule.charged(reading, rule.weigh(units_before)));
+            let counter = charge.policy().counter();
+            readings.push(counter.charged(reading, counter.weigh(units_before)));
         }
         let another = Self::measured(Measured {
             plan,
@@ -494,7 +491,7 @@ impl Decision {
     pub fn delay(&self) -> Duration {
         let charges = self.admitted().into_iter().flat_map(Measured::charges);
         let enforced = charges.filter(|(charge, ..)| !charge.is_shadow());
-        let delays = enforced.map(|(charge, reading, _)| charge.policy().rule().delay(reading, charge.weight()));
+        let delays = enforced.map(|(charge, reading, _)| charge.policy().counter().delay(reading, charge.weight()));
         Duration::from_micros(delays.max().unwrap_or(0))
     }
 
@@ -595,7 +592,7 @@ impl fmt::Debug for Decision {
 #[derive(Clone, Copy)]
 pub struct Allowance<'a> {
     charge: Charge<'a>,
-    known: Known<'a>,
+    known: Known,
 }
 
 /// The allowances of a decision.
@@ -627,7 +624,7 @@ impl<'a> Iterator for Allowances<'a> {
             } => {
                 let ((charge, reading, moment), charged) = (charges.next()?, charged.next()?);
                 let charged = if charge.is_taken(reading, moment) {
-                    charged.weight() + charge.policy().rule().weigh(*used_since)
+                    charged.weight() + charge.policy().counter().weigh(*used_since)
                 } else {
                     0
                 };
@@ -651,13 +648,13 @@ impl<'a> Iterator for Allowances<'a> {
 
 /// What is known of a charge.
 #[derive(Clone, Copy)]
-enum Known<'a> {
+enum Known {
     /// It is still rejected.
     Denial(Denial),
     /// What the store has read before the decision, the charge that has been made, and what is known to have been used
     /// since.
     Reading {
-        reading: &'a [u64],
+        reading: Reading,
         moment: Moment,
         charged: u64,
     },
@@ -691,8 +688,8 @@ impl<'a> Allowance<'a> {
                 moment,
                 charged,
             } => {
-                let reading = self.rule().charged(reading, charged);
-                self.rule().remaining(&reading, moment.now.as_micros())
+                let reading = self.counter().charged(reading, charged);
+                self.counter().remaining(reading, moment.now.as_micros())
             }
         }
     }
@@ -715,8 +712,8 @@ impl<'a> Allowance<'a> {
                     charged,
                 },
             ) => {
-                let reading = self.rule().charged(reading, charged);
-                let reset = self.rule().reset(&reading, moment.now.as_micros());
+                let reading = self.counter().charged(reading, charged);
+                let reset = self.counter().reset(reading, moment.now.as_micros());
                 reset.map(|micros| moment.until(micros))
             }
             // The request never passes, and in a second at most the store is asked again what is left.
@@ -748,7 +745,9 @@ impl<'a> Allowance<'a> {
             Known::Denial(Denial::For(micros)) => Some(micros),
             Known::Denial(Denial::Never) => None,
             Known::Reading { reading, moment, .. } if self.is_violated() => {
-                let wait = self.rule().wait(reading, moment.now.as_micros(), self.charge.weight());
+                let wait = self
+                    .counter()
+                    .wait(reading, moment.now.as_micros(), self.charge.weight());
                 // A slot becomes free at any time.
                 let is_timed = self.policy().window().is_some();
                 wait.map(|micros| if is_timed { moment.until(micros) } else { micros })
@@ -757,8 +756,8 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    fn rule(&self) -> &'a crate::algorithm::Rule {
-        self.charge.policy().rule()
+    fn counter(&self) -> &'a Counter {
+        self.charge.policy().counter()
     }
 }
 

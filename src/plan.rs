@@ -5,7 +5,7 @@ use std::{slice, sync::Arc, time::Duration};
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::Moment,
+    algorithm::{Moment, Reading},
     partition::PartitionId,
     quota::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit},
 };
@@ -415,11 +415,6 @@ impl<'a> PartPlan<'a> {
         self.costs.slots > 0
     }
 
-    /// How many numbers its readings have.
-    pub(crate) fn width(self) -> usize {
-        self.policies().iter().map(|policy| policy.rule().width()).sum()
-    }
-
     #[inline]
     pub(crate) fn charges(self) -> impl ExactSizeIterator<Item = Charge<'a>> {
         let Self { part, costs } = self;
@@ -477,14 +472,14 @@ impl<'a> Charge<'a> {
     /// The cost in the numbers of the policy's algorithm.
     #[inline]
     pub(crate) fn weight(&self) -> u64 {
-        self.policy.rule().weigh(self.cost)
+        self.policy.counter().weigh(self.cost)
     }
 
     /// Whether the charge fits.
     #[inline]
-    pub(crate) fn is_admitted(&self, reading: &[u64], moment: Moment) -> bool {
+    pub(crate) fn is_admitted(&self, reading: Reading, moment: Moment) -> bool {
         let now = moment.now.as_micros();
-        self.policy.rule().admits(reading, now, self.weight())
+        self.policy.counter().admits(reading, now, self.weight())
     }
 
     /// Whether the policy rejects nothing.
@@ -495,7 +490,7 @@ impl<'a> Charge<'a> {
 
     /// Whether the policy is charged if the request passes: a shadow that would have rejected it is not.
     #[inline]
-    pub(crate) fn is_taken(&self, reading: &[u64], moment: Moment) -> bool {
+    pub(crate) fn is_taken(&self, reading: Reading, moment: Moment) -> bool {
         !self.is_shadow() || self.is_admitted(reading, moment)
     }
 }

@@ -3,7 +3,7 @@
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use crate::{
-    algorithm::{Concurrency, FixedWindow, LeakyBucket, Rule, SlidingCounter, SlidingLog, TokenBucket},
+    algorithm::{Concurrency, Counter, FixedWindow, Form, LeakyBucket, SlidingCounter, SlidingLog, TokenBucket},
     error::{ConfigError, ConfigErrorKind},
     fields::ExtensionValue,
 };
@@ -835,17 +835,17 @@ impl QuotaPolicy {
 pub struct Policy {
     policy: QuotaPolicy,
     id: u32,
-    rule: Rule,
+    counter: Counter,
 }
 
 impl Policy {
     pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
         check_name(&policy)?;
         check_amount(&policy, "quota", policy.quota, ConfigErrorKind::Quota)?;
-        let rule = rule(&policy)?;
+        let counter = counter(&policy)?;
         check_prefetch(&policy)?;
         Ok(Self {
-            rule,
+            counter,
             id: policy_id(&policy),
             policy,
         })
@@ -864,20 +864,20 @@ impl Policy {
     }
 
     #[inline]
-    pub(crate) fn rule(&self) -> &Rule {
-        &self.rule
+    pub(crate) fn counter(&self) -> &Counter {
+        &self.counter
     }
 }
 
 /// The policy in the numbers of its algorithm, if they are sound.
-fn rule(policy: &QuotaPolicy) -> Result<Rule, ConfigError> {
+fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     let quota = policy.quota;
     let Some(window) = policy.window else {
         if policy.algorithm != Algorithm::default() || policy.burst_capacity.is_some() {
             let message = "concurrent requests are not counted over time: neither algorithm nor burst capacity applies";
             return Err(policy_error(policy, ConfigErrorKind::Algorithm, message));
         }
-        return Ok(Rule::Concurrency(Concurrency { limit: quota }));
+        return Ok(Counter::Concurrency(Concurrency { limit: quota }));
     };
     check_window(policy, window)?;
     let (window, capacity) = (window.as_secs(), policy.burst_capacity());
@@ -897,21 +897,21 @@ fn rule(policy: &QuotaPolicy) -> Result<Rule, ConfigError> {
     }
     match policy.algorithm {
         Algorithm::TokenBucket => TokenBucket::new(quota, window, capacity)
-            .map(Rule::TokenBucket)
+            .map(Counter::TokenBucket)
             .map_err(with_kind(ConfigErrorKind::BurstCapacity)),
         Algorithm::StrictTokenBucket => TokenBucket::strict(quota, window, capacity)
-            .map(Rule::TokenBucket)
+            .map(Counter::TokenBucket)
             .map_err(with_kind(ConfigErrorKind::BurstCapacity)),
         Algorithm::LeakyBucketMeter => LeakyBucket::new(quota, window, 0)
-            .map(Rule::LeakyBucket)
+            .map(Counter::LeakyBucket)
             .map_err(with_kind(ConfigErrorKind::Algorithm)),
         Algorithm::LeakyBucketQueue { max_waiting } => LeakyBucket::new(quota, window, max_waiting)
-            .map(Rule::LeakyBucket)
+            .map(Counter::LeakyBucket)
             .map_err(with_kind(ConfigErrorKind::Algorithm)),
-        Algorithm::FixedWindow => Ok(Rule::FixedWindow(FixedWindow::new(quota, window))),
-        Algorithm::SlidingWindowCounter => Ok(Rule::SlidingCounter(SlidingCounter::new(quota, window))),
+        Algorithm::FixedWindow => Ok(Counter::FixedWindow(FixedWindow::new(quota, window))),
+        Algorithm::SlidingWindowCounter => Ok(Counter::SlidingCounter(SlidingCounter::new(quota, window))),
         Algorithm::SlidingWindowLog => SlidingLog::new(quota, window)
-            .map(Rule::SlidingLog)
+            .map(Counter::SlidingLog)
             .map_err(with_kind(ConfigErrorKind::Quota)),
     }
 }
@@ -1014,7 +1014,7 @@ impl PolicySet {
         let is_slots = |policy: &Policy| policy.policy.unit == QuotaUnit::ConcurrentRequests;
         Self {
             has_slots: checked.iter().any(is_slots),
-            has_logs: checked.iter().any(|policy| matches!(policy.rule, Rule::SlidingLog(_))),
+            has_logs: checked.iter().any(|policy| policy.counter.form() == Form::Log),
             has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
             policies: checked.into(),
         }

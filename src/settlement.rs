@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Moment, Receipt, Rule},
+    algorithm::{Form, Moment, Reading, Receipt},
     decision::{Decision, Measured},
     lease::LeaseId,
     partition::PartitionId,
@@ -64,7 +64,7 @@ struct Change {
 pub(crate) struct Adjustment<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) delta: i64,
-    pub(crate) receipt: Receipt<'a>,
+    pub(crate) receipt: Receipt,
 }
 
 impl Settlement {
@@ -177,7 +177,7 @@ impl Settlement {
             } = change;
             let (mut readings, mut deltas) = (&*measured.readings, &**deltas);
             measured.plan.parts().enumerate().map(move |(number, part)| {
-                let (own_readings, other_readings) = readings.split_at(part.width());
+                let (own_readings, other_readings) = readings.split_at(part.charges().len());
                 let (own_deltas, other_deltas) = deltas.split_at(part.charges().len());
                 (readings, deltas) = (other_readings, other_deltas);
                 PartSettlement {
@@ -200,7 +200,7 @@ pub(crate) struct PartSettlement<'a> {
     /// When the charge was made.
     pub(crate) charged_at: Moment,
     pub(crate) lease: Option<LeaseId>,
-    readings: &'a [u64],
+    readings: &'a [Reading],
     deltas: &'a [i64],
 }
 
@@ -224,16 +224,13 @@ impl<'a> PartSettlement<'a> {
 
     /// The change of each policy, in the plan's order.
     pub(crate) fn adjustments(self) -> impl Iterator<Item = Adjustment<'a>> {
-        let mut readings = self.readings;
-        self.part.charges().zip(self.deltas).map(move |(charge, delta)| {
+        let charges = self.part.charges().zip(self.readings).zip(self.deltas);
+        charges.map(move |((charge, reading), delta)| {
             let policy = charge.policy();
-            let (reading, others) = readings.split_at(policy.rule().width());
-            readings = others;
             let receipt = Receipt {
                 at: self.charged_at.now.as_micros(),
                 birth: self.charged_at.birth,
-                reading,
-                charge: charge.weight(),
+                mark: policy.counter().mark(*reading, charge.weight()),
                 refundable_micros: policy.policy().window_micros(),
                 lease: self.lease,
             };
@@ -255,7 +252,7 @@ enum Free {
 }
 
 fn is_slots(policy: &Policy) -> bool {
-    matches!(policy.rule(), Rule::Concurrency(_))
+    policy.counter().form() == Form::Slots
 }
 
 fn deltas(measured: &Measured, from: Costs, to: Costs, free: Free) -> SmallVec<[i64; 4]> {
@@ -267,16 +264,19 @@ fn deltas(measured: &Measured, from: Costs, to: Costs, free: Free) -> SmallVec<[
             if !charge.is_taken(reading, moment) {
                 return 0;
             }
-            let is_free = match from.policy().rule() {
-                Rule::Concurrency(_) if free == Free::Nothing => return 0,
-                Rule::Concurrency(_) => return -(plan.costs().slots as i64),
-                // Who has left the bucket has used its place.
-                Rule::LeakyBucket(_) => free == Free::All,
-                _ => true,
-            };
+            let policy = from.policy();
+            match free {
+                Free::Nothing if is_slots(policy) => return 0,
+                Free::All | Free::Slots if is_slots(policy) => return -(plan.costs().slots as i64),
+                Free::All | Free::Nothing | Free::Slots => {}
+            }
             // Weights are at most 2⁵³.
             let delta = to.weight() as i64 - from.weight() as i64;
-            if is_free { delta } else { delta.max(0) }
+            if policy.counter().is_refundable(free == Free::All) {
+                delta
+            } else {
+                delta.max(0)
+            }
         });
     delta.collect()
 }

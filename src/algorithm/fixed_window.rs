@@ -1,6 +1,7 @@
 //! Fixed window counter: counts in windows that begin at whole multiples of their length since the Unix epoch.
 
-use super::{Times, least_time_for, window_start};
+use super::{Arithmetic, Receipt, Times, least_time_for, window_start};
+use crate::lease::LeaseId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FixedWindow {
@@ -29,22 +30,6 @@ impl FixedWindow {
         }
     }
 
-    pub(crate) fn admits(&self, used: u64, charge: u64) -> bool {
-        used.saturating_add(charge) <= self.limit
-    }
-
-    pub(crate) fn wait(&self, now: u64, charge: u64) -> Option<u64> {
-        (charge <= self.limit).then(|| self.micros_left(now))
-    }
-
-    /// Until the window ends; longer if so many units are left that a client would be invited to more than twice the
-    /// rate.
-    pub(crate) fn reset(&self, used: u64, now: u64) -> u64 {
-        let remaining = self.limit.saturating_sub(used);
-        self.micros_left(now)
-            .max(least_time_for(remaining, self.limit, self.window_micros))
-    }
-
     pub(crate) fn micros_left(&self, now: u64) -> u64 {
         self.window_micros - now % self.window_micros
     }
@@ -56,6 +41,91 @@ impl FixedWindow {
         } else {
             used
         }
+    }
+}
+
+impl Arithmetic for FixedWindow {
+    /// The used units.
+    type State = u64;
+    type Reading = u64;
+
+    fn units(&self) -> u64 {
+        self.limit
+    }
+
+    fn fill_micros(&self) -> u64 {
+        self.window_micros
+    }
+
+    fn lapse_micros(&self, now: u64) -> Option<u64> {
+        Some(self.micros_left(now))
+    }
+
+    #[inline]
+    fn read(&self, used: &u64, times: Times, _charge: u64, _first: u64) -> u64 {
+        self.counted(*used, times)
+    }
+
+    #[inline]
+    fn charge(&self, state: &mut u64, _now: u64, used: u64, charge: u64, _lease: Option<LeaseId>) {
+        *state = used + charge;
+    }
+
+    fn believed(&self, used: u64, charge: u64) -> u64 {
+        charge.min(self.bound.saturating_sub(used))
+    }
+
+    fn refund(&self, used: &mut u64, now: u64, refund: u64, receipt: Receipt) {
+        *used = self.refunded(*used, refund, receipt.at, now);
+    }
+
+    fn advance(&self, used: &mut u64, times: Times) {
+        *used = self.counted(*used, times);
+    }
+
+    fn convert(&self, used: &u64, _from: &Self) -> u64 {
+        (*used).min(self.bound)
+    }
+
+    fn empty_at(&self, used: &u64, last: u64) -> u64 {
+        match used {
+            0 => last,
+            1.. => last + self.micros_left(last),
+        }
+    }
+
+    #[inline]
+    fn is_counted(used: u64) -> bool {
+        used > 0
+    }
+
+    #[inline]
+    fn admits(&self, used: u64, _now: u64, charge: u64) -> bool {
+        used.saturating_add(charge) <= self.limit
+    }
+
+    #[inline]
+    fn charged(&self, used: u64, charge: u64) -> u64 {
+        used.saturating_add(charge).min(self.bound)
+    }
+
+    fn remaining(&self, used: u64, _now: u64) -> u64 {
+        self.limit.saturating_sub(used)
+    }
+
+    /// Until the window ends; longer if so many units are left that a client would be invited to more than twice the
+    /// rate.
+    fn reset(&self, used: u64, now: u64) -> Option<u64> {
+        let least = least_time_for(self.remaining(used, now), self.limit, self.window_micros);
+        Some(self.micros_left(now).max(least))
+    }
+
+    fn wait(&self, _used: u64, now: u64, charge: u64) -> Option<u64> {
+        (charge <= self.limit).then(|| self.micros_left(now))
+    }
+
+    fn foreseen(&self, used: u64, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
+        Some(self.charged(self.counted(used, Times::since(now, elapsed)), charge))
     }
 }
 
@@ -71,18 +141,18 @@ mod tests {
         let at = |last, now| Times { last, now };
         assert_eq!(window.counted(7, at(MINUTE, 2 * MINUTE - 1)), 7);
         assert_eq!(window.counted(7, at(2 * MINUTE - 1, 2 * MINUTE)), 0);
-        assert_eq!(window.wait(2 * MINUTE - 1, 1), Some(1));
-        assert_eq!(window.wait(2 * MINUTE, 1), Some(MINUTE));
-        assert_eq!(window.wait(2 * MINUTE, 11), None);
+        assert_eq!(window.wait(10, 2 * MINUTE - 1, 1), Some(1));
+        assert_eq!(window.wait(10, 2 * MINUTE, 1), Some(MINUTE));
+        assert_eq!(window.wait(10, 2 * MINUTE, 11), None);
     }
 
     /// D6: ten units for the last second of a minute would invite to sixty times the rate.
     #[test]
     fn the_end_of_a_window_does_not_invite_to_more_than_twice_the_rate() {
         let window = FixedWindow::new(10, 60);
-        assert_eq!(window.reset(0, 2 * MINUTE - 1), MINUTE / 2);
-        assert_eq!(window.reset(10, 2 * MINUTE - 1), 1);
-        assert_eq!(window.reset(9, MINUTE), MINUTE);
+        assert_eq!(window.reset(0, 2 * MINUTE - 1), Some(MINUTE / 2));
+        assert_eq!(window.reset(10, 2 * MINUTE - 1), Some(1));
+        assert_eq!(window.reset(9, MINUTE), Some(MINUTE));
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The bucket of a token bucket with the words turned around: what was used is what has not left yet. A request that
 //! finds something in it waits until that has left; a *meter* has no places to wait in.
 
-use super::token_bucket::TokenBucket;
+use super::{Arithmetic, Receipt, Times, TokenBucket};
+use crate::lease::LeaseId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeakyBucket {
@@ -14,11 +15,6 @@ pub(crate) struct LeakyBucket {
 impl LeakyBucket {
     pub(crate) fn new(quota: u64, window_secs: u64, places: u64) -> Result<Self, String> {
         TokenBucket::new(quota, window_secs, places.saturating_add(1)).map(|bucket| Self { bucket })
-    }
-
-    /// Microseconds until a request leaves that comes when this much has not left yet.
-    pub(crate) fn delay(&self, used: u64) -> u64 {
-        self.bucket.micros_to_drain(used)
     }
 
     /// What is in the bucket once a charge is taken out again that was made `age` microseconds ago and filled it up to
@@ -35,6 +31,104 @@ impl LeakyBucket {
     }
 }
 
+impl Arithmetic for LeakyBucket {
+    type State = u64;
+    type Reading = u64;
+
+    #[inline]
+    fn weigh(&self, cost: u64) -> u64 {
+        self.bucket.weigh(cost)
+    }
+
+    fn units(&self) -> u64 {
+        self.bucket.units()
+    }
+
+    fn fill_micros(&self) -> u64 {
+        self.bucket.fill_micros()
+    }
+
+    #[inline]
+    fn read(&self, used: &u64, times: Times, charge: u64, first: u64) -> u64 {
+        self.bucket.read(used, times, charge, first)
+    }
+
+    #[inline]
+    fn charge(&self, state: &mut u64, now: u64, used: u64, charge: u64, lease: Option<LeaseId>) {
+        self.bucket.charge(state, now, used, charge, lease);
+    }
+
+    fn believed(&self, used: u64, charge: u64) -> u64 {
+        self.bucket.believed(used, charge)
+    }
+
+    fn refund(&self, used: &mut u64, now: u64, refund: u64, receipt: Receipt) {
+        *used = self.given_up(*used, refund, receipt.mark, now.saturating_sub(receipt.at));
+    }
+
+    /// Who has left the bucket has used its place.
+    fn is_refundable(is_unused: bool) -> bool {
+        is_unused
+    }
+
+    fn advance(&self, used: &mut u64, times: Times) {
+        self.bucket.advance(used, times);
+    }
+
+    fn convert(&self, used: &u64, from: &Self) -> u64 {
+        self.bucket.convert(used, &from.bucket)
+    }
+
+    fn empty_at(&self, used: &u64, last: u64) -> u64 {
+        self.bucket.empty_at(used, last)
+    }
+
+    #[inline]
+    fn is_counted(used: u64) -> bool {
+        TokenBucket::is_counted(used)
+    }
+
+    #[inline]
+    fn admits(&self, used: u64, now: u64, charge: u64) -> bool {
+        self.bucket.admits(used, now, charge)
+    }
+
+    #[inline]
+    fn charged(&self, used: u64, charge: u64) -> u64 {
+        self.bucket.charged(used, charge)
+    }
+
+    fn mark(used: u64, charge: u64) -> u64 {
+        TokenBucket::mark(used, charge)
+    }
+
+    fn remaining(&self, used: u64, now: u64) -> u64 {
+        self.bucket.remaining(used, now)
+    }
+
+    fn reset(&self, used: u64, now: u64) -> Option<u64> {
+        self.bucket.reset(used, now)
+    }
+
+    fn wait(&self, used: u64, now: u64, charge: u64) -> Option<u64> {
+        self.bucket.wait(used, now, charge)
+    }
+
+    /// Until those have left that came before.
+    #[inline]
+    fn delay(&self, used: u64, charge: u64) -> u64 {
+        if charge > 0 {
+            self.bucket.micros_to_drain(used)
+        } else {
+            0
+        }
+    }
+
+    fn foreseen(&self, used: u64, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<u64> {
+        self.bucket.foreseen(used, now, elapsed, charge, hold)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -44,9 +138,9 @@ mod tests {
     fn requests_leave_half_a_second_apart_at_two_a_second() {
         let leaky = LeakyBucket::new(2, 1, 3).unwrap();
         let unit = leaky.bucket.weight;
-        let delays: Vec<u64> = (0..4).map(|ahead| leaky.delay(ahead * unit)).collect();
+        let delays: Vec<u64> = (0..4).map(|ahead| leaky.delay(ahead * unit, unit)).collect();
         assert_eq!(delays, [0, 500_000, 1_000_000, 1_500_000]);
-        assert!(leaky.bucket.admits(3 * unit, unit) && !leaky.bucket.admits(3 * unit + 1, unit));
+        assert!(leaky.admits(3 * unit, 0, unit) && !leaky.admits(3 * unit + 1, 0, unit));
     }
 
     #[test]

@@ -1,43 +1,44 @@
 //! How time and units are counted: pure steps without a clock, a runtime or HTTP, one file each.
 //!
-//! A [`Rule`] is a policy in the numbers of its algorithm, a [`State`] what a store in this process keeps for it, and a
-//! reading what any store says about it at one moment, before a charge. All that is told to clients follows from the
+//! A [`Counter`] is a policy in the numbers of its algorithm, a [`State`] what a store in this process keeps for it, and a
+//! [`Reading`] what any store says about it at one moment, before a charge. All that is told to clients follows from the
 //! reading, so that it is computed in one place.
+//!
+//! [`Arithmetic`] is what an algorithm has to say, and [`dispatch`] gives a counter to the algorithm that it is of.
 //!
 //! `store/redis/quota.lua` is the same arithmetic in the same order. Both keep to integers below 2⁵³ and to
 //! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
 
 mod ahead;
 mod concurrency;
+mod dispatch;
 mod fixed_window;
 mod leaky_bucket;
 mod sliding_counter;
 mod sliding_log;
-mod state;
 mod token_bucket;
 mod worth;
 
 use smallvec::SmallVec;
 
-use self::sliding_log::LogReading;
 pub(crate) use self::{
     ahead::Denial,
     concurrency::Concurrency,
+    dispatch::{Counter, Reading, State},
     fixed_window::FixedWindow,
     leaky_bucket::LeakyBucket,
     sliding_counter::{SlidingCounter, Windows},
-    sliding_log::SlidingLog,
-    state::{Receipt, State},
+    sliding_log::{LogReading, SlidingLog},
     token_bucket::TokenBucket,
     worth::Worth,
 };
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, lease::LeaseId};
 
 /// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
 pub(crate) const EXACT: u64 = 1 << 53;
 
-/// What a store says about policies, one after the other; how many numbers belong to each, [`Rule::width`] says.
-pub(crate) type Readings = SmallVec<[u64; 4]>;
+/// What a store says about the policies of a plan, in its order.
+pub(crate) type Readings = SmallVec<[Reading; 2]>;
 
 /// How far the clock of a server may step back before that is believed, in microseconds: until the clock is there again,
 /// the time of a partition stands still. Otherwise each step over the border of a window would give its quota once more.
@@ -72,13 +73,19 @@ impl Moment {
 }
 
 /// When a state was written and when it is looked at, in microseconds; the first is never later.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) last: u64,
     pub(crate) now: u64,
 }
 
 impl Times {
+    /// So many microseconds after `last`.
+    fn since(last: u64, elapsed: u64) -> Self {
+        let now = last.saturating_add(elapsed);
+        Self { last, now }
+    }
+
     #[inline]
     fn elapsed(self) -> u64 {
         self.now - self.last
@@ -95,118 +102,139 @@ fn least_time_for(units: u64, quota: u64, window: u64) -> u64 {
     u64::try_from(micros).unwrap_or(u64::MAX)
 }
 
-/// A policy in the numbers of its algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Rule {
-    Concurrency(Concurrency),
-    FixedWindow(FixedWindow),
-    LeakyBucket(LeakyBucket),
-    SlidingCounter(SlidingCounter),
-    SlidingLog(SlidingLog),
-    TokenBucket(TokenBucket),
-}
+/// One algorithm: what it keeps of a policy, how that changes, and what it says to clients.
+///
+/// Amounts and moments are integers: a charge is the weight of a cost, and all times are in microseconds.
+pub(crate) trait Arithmetic: Copy {
+    /// What a store in this process keeps of a policy. By default, the policy was never charged.
+    type State: Clone + Default;
 
-impl Rule {
+    /// What a store says about it at one moment.
+    type Reading: Copy;
+
+    /// In which form a store keeps it.
+    const FORM: Form = Form::Numbers;
+
     /// What a cost in units is in the numbers of the algorithm; more than any limit when it cannot be told apart from
     /// that.
     #[inline]
-    pub(crate) fn weigh(&self, cost: u64) -> u64 {
-        match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.weigh(cost),
-            Self::Concurrency(_) => cost.min(1),
-            Self::FixedWindow(_) | Self::SlidingCounter(_) | Self::SlidingLog(_) => cost.min(EXACT),
-        }
+    fn weigh(&self, cost: u64) -> u64 {
+        cost.min(EXACT)
     }
 
-    /// How many numbers a reading has.
-    #[inline]
-    pub(crate) fn width(&self) -> usize {
-        match self {
-            Self::TokenBucket(_) | Self::LeakyBucket(_) | Self::FixedWindow(_) | Self::Concurrency(_) => 1,
-            Self::SlidingCounter(_) => 2,
-            Self::SlidingLog(_) => LogReading::WIDTH,
-        }
+    /// Whole units that pass when nothing is used.
+    fn units(&self) -> u64;
+
+    /// The time in which all of a quota comes back.
+    fn fill_micros(&self) -> u64;
+
+    /// The time until units that are charged now lapse, if all of a quota comes back at one moment.
+    fn lapse_micros(&self, _now: u64) -> Option<u64> {
+        None
     }
+
+    /// What the state says now, for a charge. The numbers of a log that begins follow `first`.
+    fn read(&self, state: &Self::State, times: Times, charge: u64, first: u64) -> Self::Reading;
+
+    /// Makes a charge that was admitted for this reading.
+    fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<LeaseId>);
+
+    /// How much of a late charge is believed: a policy may be overdrawn up to its bound.
+    fn believed(&self, reading: Self::Reading, charge: u64) -> u64;
+
+    /// Takes back a part of the charge that a receipt is about, or all of it. The state is that of now.
+    fn refund(&self, state: &mut Self::State, now: u64, refund: u64, receipt: Receipt);
+
+    /// Whether what a request was charged comes back when it has cost less.
+    fn is_refundable(is_unused: bool) -> bool {
+        let _ = is_unused;
+        true
+    }
+
+    /// Brings the state forward to now without a charge.
+    fn advance(&self, _state: &mut Self::State, _times: Times) {}
+
+    /// The same used units for a policy whose numbers were those of `from`.
+    fn convert(&self, state: &Self::State, from: &Self) -> Self::State;
+
+    /// The moment from which the state equals that of a policy that was never charged.
+    fn empty_at(&self, state: &Self::State, last: u64) -> u64;
+
+    /// The moment of the newest entry of a log.
+    fn newest_entry(_state: &Self::State) -> Option<u64> {
+        None
+    }
+
+    /// What was written by a clock that stood later belongs to now.
+    fn rebase(_state: &mut Self::State, _now: u64) {}
+
+    /// Whether anything is used that is kept in numbers.
+    fn is_counted(reading: Self::Reading) -> bool;
 
     /// Whether a charge fits.
-    #[inline]
-    pub(crate) fn admits(&self, reading: &[u64], now: u64, charge: u64) -> bool {
-        match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.admits(reading[0], charge),
-            Self::Concurrency(slots) => slots.admits(reading[0], charge),
-            Self::FixedWindow(window) => window.admits(reading[0], charge),
-            Self::SlidingCounter(counter) => counter.admits(Windows::from_numbers(reading), now, charge),
-            Self::SlidingLog(log) => log.admits(reading[0], charge),
-        }
-    }
+    fn admits(&self, reading: Self::Reading, now: u64, charge: u64) -> bool;
 
     /// The reading after a charge that was made: one that was known late may have met the bound.
-    pub(crate) fn charged(&self, reading: &[u64], charge: u64) -> Readings {
-        let up_to = |bound: u64, used: u64| used.saturating_add(charge).min(bound);
-        let one = |used: u64| Readings::from_buf_and_len([used, 0, 0, 0], 1);
-        match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => {
-                one(up_to(bucket.bound, reading[0]))
-            }
-            Self::FixedWindow(window) => one(up_to(window.bound, reading[0])),
-            Self::Concurrency(_) => one(reading[0] + charge),
-            Self::SlidingCounter(counter) => {
-                Readings::from_buf_and_len([reading[0], up_to(counter.bound, reading[1]), 0, 0], 2)
-            }
-            Self::SlidingLog(log) => {
-                let before = LogReading::from_numbers(reading);
-                let charged = LogReading {
-                    used: up_to(log.bound, before.used),
-                    oldest_leaves: match before.oldest_leaves {
-                        0 if charge > 0 => log.window_micros,
-                        oldest_leaves => oldest_leaves,
-                    },
-                    ..before
-                };
-                Readings::from_buf(charged.into_numbers())
-            }
-        }
+    fn charged(&self, reading: Self::Reading, charge: u64) -> Self::Reading;
+
+    /// What a refund has to know of a charge.
+    fn mark(_reading: Self::Reading, _charge: u64) -> u64 {
+        0
     }
 
     /// Whole units that are left.
-    pub(crate) fn remaining(&self, reading: &[u64], now: u64) -> u64 {
-        match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.remaining(reading[0]),
-            Self::Concurrency(Concurrency { limit }) => limit.saturating_sub(reading[0]),
-            Self::FixedWindow(FixedWindow { limit, .. }) => limit.saturating_sub(reading[0]),
-            Self::SlidingCounter(counter) => counter.remaining(Windows::from_numbers(reading), now),
-            Self::SlidingLog(SlidingLog { limit, .. }) => limit.saturating_sub(reading[0]),
-        }
-    }
+    fn remaining(&self, reading: Self::Reading, now: u64) -> u64;
 
-    /// The effective window in microseconds: a time in which the units that are left may be used.
-    pub(crate) fn reset(&self, reading: &[u64], now: u64) -> Option<u64> {
-        match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => Some(bucket.reset(reading[0])),
-            Self::Concurrency(_) => None,
-            Self::FixedWindow(window) => Some(window.reset(reading[0], now)),
-            Self::SlidingCounter(counter) => Some(counter.reset(Windows::from_numbers(reading), now)),
-            Self::SlidingLog(log) => Some(log.reset(LogReading::from_numbers(reading))),
-        }
-    }
+    /// The effective window: a time in which the units that are left may be used.
+    fn reset(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
-    /// Microseconds until a charge that was rejected passes if nothing else is used; `None` if it never does.
-    pub(crate) fn wait(&self, reading: &[u64], now: u64, charge: u64) -> Option<u64> {
-        match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.wait(reading[0], charge),
-            Self::Concurrency(_) => Some(Concurrency::RETRY_MICROS),
-            Self::FixedWindow(window) => window.wait(now, charge),
-            Self::SlidingCounter(counter) => counter.wait(Windows::from_numbers(reading), now, charge),
-            Self::SlidingLog(log) => (charge <= log.limit).then_some(LogReading::from_numbers(reading).wait),
-        }
-    }
+    /// The time until a charge that was rejected passes if nothing else is used; `None` if it never does.
+    fn wait(&self, reading: Self::Reading, now: u64, charge: u64) -> Option<u64>;
 
-    /// Microseconds that a request has to wait for its turn although it was admitted.
+    /// How long a request waits for its turn although it was admitted.
     #[inline]
-    pub(crate) fn delay(&self, reading: &[u64], charge: u64) -> u64 {
-        match self {
-            Self::LeakyBucket(leaky) if charge > 0 => leaky.delay(reading[0]),
-            _ => 0,
-        }
+    fn delay(&self, _reading: Self::Reading, _charge: u64) -> u64 {
+        0
     }
+
+    /// For how long a charge is rejected for certain, and what is said about that, where a reading that was made for
+    /// `asked` gives it this wait.
+    fn certain_wait(&self, _reading: Self::Reading, _asked: u64, _charge: u64, wait: u64) -> (u64, u64) {
+        (wait, wait)
+    }
+
+    /// Whether a reading after a charge says for how long the same is rejected.
+    fn foretells(&self, _reading: Self::Reading, _asked: u64) -> bool {
+        true
+    }
+
+    /// The reading that a store would give `elapsed` later, once a charge is made, if nobody else asks; `None` if that
+    /// cannot be told. In `hold`, one request finds out.
+    fn foreseen(&self, reading: Self::Reading, now: u64, elapsed: u64, charge: u64, hold: u64)
+    -> Option<Self::Reading>;
+}
+
+/// In which form stores keep what is used of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Each request.
+    Log,
+    /// A few numbers, which lose their meaning with time.
+    Numbers,
+    /// Who holds them.
+    Slots,
+}
+
+/// What was known of a policy when a charge was made that is now changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receipt {
+    /// The partition's time, in microseconds.
+    pub(crate) at: u64,
+    /// Of what was charged.
+    pub(crate) birth: u32,
+    /// See [`Arithmetic::mark`].
+    pub(crate) mark: u64,
+    /// After this many microseconds units do not come back.
+    pub(crate) refundable_micros: u64,
+    pub(crate) lease: Option<LeaseId>,
 }

@@ -1,7 +1,8 @@
 //! Sliding window counter: the count of this window, and that of the last one weighed by how much of it the sliding
 //! window still covers.
 
-use super::{Times, least_time_for, window_start};
+use super::{Arithmetic, Receipt, Times, least_time_for, window_start};
+use crate::lease::LeaseId;
 
 /// Units times microseconds have more digits than a double holds, or 64 bits, where quota and window are both large:
 /// they are multiplied in 128 bits here, and in parts in the script.
@@ -51,7 +52,7 @@ impl SlidingCounter {
     }
 
     /// What so many units weigh during a whole window.
-    fn weigh(&self, units: u64) -> u128 {
+    fn weight_of(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.window_micros)
     }
 
@@ -63,54 +64,18 @@ impl SlidingCounter {
     /// What is used.
     fn weight(&self, windows: Windows, now: u64) -> u128 {
         self.overlapping(windows.previous, now)
-            .saturating_add(self.weigh(windows.current))
-    }
-
-    pub(crate) fn admits(&self, windows: Windows, now: u64, charge: u64) -> bool {
-        let room = self.limit.checked_sub(windows.current.saturating_add(charge));
-        room.is_some_and(|room| self.overlapping(windows.previous, now) <= self.weigh(room))
-    }
-
-    pub(crate) fn remaining(&self, windows: Windows, now: u64) -> u64 {
-        let left = self.weigh(self.limit).saturating_sub(self.weight(windows, now));
-        // At most the limit.
-        (left / u128::from(self.window_micros)) as u64
-    }
-
-    /// Microseconds until a charge passes if nothing else is used; `None` if it never does.
-    pub(crate) fn wait(&self, windows: Windows, now: u64, charge: u64) -> Option<u64> {
-        let left = self.limit.checked_sub(charge)?;
-        if self.admits(windows, now, charge) {
-            return Some(0);
-        }
-        let start = window_start(now, self.window_micros);
-        // The end of this window at the latest, if this window's own count leaves room for it; else within the next,
-        // in which this window is the previous one.
-        let passes_at = match left.checked_sub(windows.current) {
-            Some(room) => start + self.micros_until_overlap(windows.previous, room),
-            None => start + self.window_micros + self.micros_until_overlap(windows.current, left),
-        };
-        Some(passes_at - now)
+            .saturating_add(self.weight_of(windows.current))
     }
 
     /// Microseconds after the start of a window when `count` of the window before weighs at most `room` units.
     fn micros_until_overlap(&self, count: u64, room: u64) -> u64 {
         let window = u128::from(self.window_micros);
-        let overlap = self.weigh(room).checked_div(count.into()).unwrap_or(window).min(window);
+        let overlap = self
+            .weight_of(room)
+            .checked_div(count.into())
+            .unwrap_or(window)
+            .min(window);
         (window - overlap) as u64
-    }
-
-    /// Until the window ends, or longer if that would invite a client to more than twice the rate; with nothing left,
-    /// until the next unit.
-    pub(crate) fn reset(&self, windows: Windows, now: u64) -> u64 {
-        match self.remaining(windows, now) {
-            0 => self.wait(windows, now, 1).unwrap_or(0),
-            remaining => (self.window_micros - now % self.window_micros).max(least_time_for(
-                remaining,
-                self.limit,
-                self.window_micros,
-            )),
-        }
     }
 
     /// What is counted once units are given back that were charged at `charged_at`.
@@ -137,6 +102,105 @@ impl SlidingCounter {
             Windows { previous: 1.., .. } => self.window_micros,
             Windows { .. } => 0,
         }
+    }
+}
+
+impl Arithmetic for SlidingCounter {
+    type State = Box<Windows>;
+    type Reading = Windows;
+
+    fn units(&self) -> u64 {
+        self.limit
+    }
+
+    fn fill_micros(&self) -> u64 {
+        self.window_micros
+    }
+
+    fn read(&self, windows: &Box<Windows>, times: Times, _charge: u64, _first: u64) -> Windows {
+        self.rolled(**windows, times)
+    }
+
+    fn charge(&self, state: &mut Box<Windows>, _now: u64, windows: Windows, charge: u64, _lease: Option<LeaseId>) {
+        **state = Windows {
+            current: windows.current + charge,
+            ..windows
+        };
+    }
+
+    fn believed(&self, windows: Windows, charge: u64) -> u64 {
+        charge.min(self.bound.saturating_sub(windows.current))
+    }
+
+    fn refund(&self, windows: &mut Box<Windows>, now: u64, refund: u64, receipt: Receipt) {
+        **windows = self.refunded(**windows, refund, receipt.at, now);
+    }
+
+    fn advance(&self, windows: &mut Box<Windows>, times: Times) {
+        **windows = self.rolled(**windows, times);
+    }
+
+    /// Its window is a part of a policy's name.
+    fn convert(&self, windows: &Box<Windows>, _from: &Self) -> Box<Windows> {
+        windows.clone()
+    }
+
+    fn empty_at(&self, windows: &Box<Windows>, last: u64) -> u64 {
+        window_start(last, self.window_micros) + self.micros_from_start(**windows)
+    }
+
+    fn is_counted(windows: Windows) -> bool {
+        windows != Windows::default()
+    }
+
+    fn admits(&self, windows: Windows, now: u64, charge: u64) -> bool {
+        let room = self.limit.checked_sub(windows.current.saturating_add(charge));
+        room.is_some_and(|room| self.overlapping(windows.previous, now) <= self.weight_of(room))
+    }
+
+    fn charged(&self, windows: Windows, charge: u64) -> Windows {
+        Windows {
+            current: windows.current.saturating_add(charge).min(self.bound),
+            ..windows
+        }
+    }
+
+    fn remaining(&self, windows: Windows, now: u64) -> u64 {
+        let left = self.weight_of(self.limit).saturating_sub(self.weight(windows, now));
+        // At most the limit.
+        (left / u128::from(self.window_micros)) as u64
+    }
+
+    /// Until the window ends, or longer if that would invite a client to more than twice the rate; with nothing left,
+    /// until the next unit.
+    fn reset(&self, windows: Windows, now: u64) -> Option<u64> {
+        Some(match self.remaining(windows, now) {
+            0 => self.wait(windows, now, 1).unwrap_or(0),
+            remaining => (self.window_micros - now % self.window_micros).max(least_time_for(
+                remaining,
+                self.limit,
+                self.window_micros,
+            )),
+        })
+    }
+
+    fn wait(&self, windows: Windows, now: u64, charge: u64) -> Option<u64> {
+        let left = self.limit.checked_sub(charge)?;
+        if self.admits(windows, now, charge) {
+            return Some(0);
+        }
+        let start = window_start(now, self.window_micros);
+        // The end of this window at the latest, if this window's own count leaves room for it; else within the next,
+        // in which this window is the previous one.
+        let passes_at = match left.checked_sub(windows.current) {
+            Some(room) => start + self.micros_until_overlap(windows.previous, room),
+            None => start + self.window_micros + self.micros_until_overlap(windows.current, left),
+        };
+        Some(passes_at - now)
+    }
+
+    fn foreseen(&self, windows: Windows, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<Windows> {
+        Some(self.charged(self.rolled(windows, Times::since(now, elapsed)), charge))
     }
 }
 

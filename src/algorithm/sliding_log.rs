@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::least_time_for;
+use super::{Arithmetic, Form, Receipt, Times, least_time_for};
+use crate::lease::LeaseId;
 
 /// The largest quota that a log may be chosen for: each unit may be an entry of its own.
 pub(crate) const MAX_QUOTA: u64 = 10_000;
@@ -33,23 +34,6 @@ pub(crate) struct LogReading {
     pub(crate) sequence: u64,
 }
 
-impl LogReading {
-    pub(crate) const WIDTH: usize = 4;
-
-    pub(crate) fn from_numbers(numbers: &[u64]) -> Self {
-        Self {
-            used: numbers[0],
-            wait: numbers[1],
-            oldest_leaves: numbers[2],
-            sequence: numbers[3],
-        }
-    }
-
-    pub(crate) fn into_numbers(self) -> [u64; Self::WIDTH] {
-        [self.used, self.wait, self.oldest_leaves, self.sequence]
-    }
-}
-
 impl SlidingLog {
     pub(crate) fn new(quota: u64, window_secs: u64) -> Result<Self, String> {
         if quota > MAX_QUOTA {
@@ -63,20 +47,136 @@ impl SlidingLog {
             bound: quota * 2,
         })
     }
+}
 
-    pub(crate) fn admits(&self, used: u64, charge: u64) -> bool {
-        used.saturating_add(charge) <= self.limit
+impl Arithmetic for SlidingLog {
+    type State = Box<Log>;
+    type Reading = LogReading;
+
+    const FORM: Form = Form::Log;
+
+    fn units(&self) -> u64 {
+        self.limit
+    }
+
+    fn fill_micros(&self) -> u64 {
+        self.window_micros
+    }
+
+    fn read(&self, log: &Box<Log>, times: Times, charge: u64, first: u64) -> LogReading {
+        log.read(self, times.now, charge, first)
+    }
+
+    fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<LeaseId>) {
+        if charge > 0 {
+            log.add(self, now, charge, reading.sequence + 1);
+        }
+    }
+
+    fn believed(&self, reading: LogReading, charge: u64) -> u64 {
+        charge.min(self.bound.saturating_sub(reading.used))
+    }
+
+    fn refund(&self, log: &mut Box<Log>, _now: u64, refund: u64, receipt: Receipt) {
+        log.refund(receipt.mark, receipt.at, refund);
+    }
+
+    /// Its window is a part of a policy's name.
+    fn convert(&self, log: &Box<Log>, _from: &Self) -> Box<Log> {
+        log.clone()
+    }
+
+    fn empty_at(&self, log: &Box<Log>, _last: u64) -> u64 {
+        log.empty_at(self)
+    }
+
+    fn newest_entry(log: &Box<Log>) -> Option<u64> {
+        log.newest()
+    }
+
+    fn rebase(log: &mut Box<Log>, now: u64) {
+        log.rebase(now);
+    }
+
+    fn is_counted(_reading: LogReading) -> bool {
+        false
+    }
+
+    fn admits(&self, reading: LogReading, _now: u64, charge: u64) -> bool {
+        reading.used.saturating_add(charge) <= self.limit
+    }
+
+    fn charged(&self, reading: LogReading, charge: u64) -> LogReading {
+        LogReading {
+            used: reading.used.saturating_add(charge).min(self.bound),
+            oldest_leaves: match reading.oldest_leaves {
+                0 if charge > 0 => self.window_micros,
+                oldest_leaves => oldest_leaves,
+            },
+            ..reading
+        }
+    }
+
+    /// The number of the charge's entry: the one after the newest that was there before.
+    fn mark(reading: LogReading, _charge: u64) -> u64 {
+        reading.sequence + 1
+    }
+
+    fn remaining(&self, reading: LogReading, _now: u64) -> u64 {
+        self.limit.saturating_sub(reading.used)
     }
 
     /// Until the oldest entry leaves, or longer if that would invite a client to more than twice the rate.
-    pub(crate) fn reset(&self, reading: LogReading) -> u64 {
-        let remaining = self.limit.saturating_sub(reading.used);
+    fn reset(&self, reading: LogReading, now: u64) -> Option<u64> {
+        let remaining = self.remaining(reading, now);
         let natural = match reading {
             LogReading { wait: 1.., .. } if remaining == 0 => reading.wait,
             LogReading { oldest_leaves: 0, .. } => self.window_micros,
             LogReading { oldest_leaves, .. } => oldest_leaves,
         };
-        natural.max(least_time_for(remaining, self.limit, self.window_micros))
+        Some(natural.max(least_time_for(remaining, self.limit, self.window_micros)))
+    }
+
+    fn wait(&self, reading: LogReading, _now: u64, charge: u64) -> Option<u64> {
+        (charge <= self.limit).then_some(reading.wait)
+    }
+
+    fn certain_wait(&self, reading: LogReading, asked: u64, charge: u64, _wait: u64) -> (u64, u64) {
+        let LogReading {
+            used,
+            wait,
+            oldest_leaves,
+            ..
+        } = reading;
+        // A log that was asked for more than it ever lets pass answers for one unit.
+        let asked = if asked <= self.limit { asked } else { 1 };
+        let certain = if charge >= asked {
+            wait.max(oldest_leaves)
+        } else {
+            oldest_leaves
+        };
+        let shown = match wait {
+            1.. if charge == asked => wait,
+            _ if used.saturating_add(charge) == self.limit + 1 => oldest_leaves,
+            _ => self.window_micros,
+        };
+        (certain, shown.max(certain))
+    }
+
+    /// It is not known when more than one unit leaves the log.
+    fn foretells(&self, reading: LogReading, asked: u64) -> bool {
+        reading.used + asked == self.limit + 1
+    }
+
+    /// Nobody knows how many units have left the log. Soon after the first of them only one request asks.
+    fn foreseen(&self, reading: LogReading, _now: u64, elapsed: u64, _charge: u64, hold: u64) -> Option<LogReading> {
+        let first_leaves = reading.wait.max(reading.oldest_leaves);
+        (elapsed < first_leaves.saturating_add(hold)).then_some(LogReading {
+            used: self.limit,
+            wait: 0,
+            oldest_leaves: hold,
+            sequence: reading.sequence,
+        })
     }
 }
 
@@ -102,8 +202,8 @@ impl Log {
         }
     }
 
-    pub(crate) fn read(&self, rule: &SlidingLog, now: u64, charge: u64, first: u64) -> LogReading {
-        let (Some(oldest), Some(newest)) = (self.0.get(self.first_counted(rule, now)), self.0.back()) else {
+    pub(crate) fn read(&self, policy: &SlidingLog, now: u64, charge: u64, first: u64) -> LogReading {
+        let (Some(oldest), Some(newest)) = (self.0.get(self.first_counted(policy, now)), self.0.back()) else {
             return LogReading {
                 sequence: first,
                 ..LogReading::default()
@@ -111,10 +211,10 @@ impl Log {
         };
         let before = oldest.total - oldest.cost;
         let used = newest.total - before;
-        let leaves = |entry: &Entry| entry.at + rule.window_micros - now;
-        let asked = if charge <= rule.limit { charge } else { 1 };
-        let wait = if used + asked > rule.limit {
-            let needed = before + used + asked - rule.limit;
+        let leaves = |entry: &Entry| entry.at + policy.window_micros - now;
+        let asked = if charge <= policy.limit { charge } else { 1 };
+        let wait = if used + asked > policy.limit {
+            let needed = before + used + asked - policy.limit;
             let last = self.0.partition_point(|entry| entry.total < needed);
             self.0.get(last).map_or(0, leaves)
         } else {
@@ -128,13 +228,13 @@ impl Log {
         }
     }
 
-    fn first_counted(&self, rule: &SlidingLog, now: u64) -> usize {
-        self.0.partition_point(|entry| entry.at + rule.window_micros <= now)
+    fn first_counted(&self, policy: &SlidingLog, now: u64) -> usize {
+        self.0.partition_point(|entry| entry.at + policy.window_micros <= now)
     }
 
     /// Adds an entry and lets go of those that are out of the window.
-    pub(crate) fn add(&mut self, rule: &SlidingLog, now: u64, cost: u64, sequence: u64) {
-        self.0.drain(..self.first_counted(rule, now));
+    pub(crate) fn add(&mut self, policy: &SlidingLog, now: u64, cost: u64, sequence: u64) {
+        self.0.drain(..self.first_counted(policy, now));
         let total = self.0.back().map_or(0, |newest| newest.total);
         self.0.push_back(Entry {
             at: now,
@@ -169,8 +269,8 @@ impl Log {
     }
 
     /// The moment when the last entry is out of the window.
-    pub(crate) fn empty_at(&self, rule: &SlidingLog) -> u64 {
-        self.0.back().map_or(0, |newest| newest.at + rule.window_micros)
+    pub(crate) fn empty_at(&self, policy: &SlidingLog) -> u64 {
+        self.0.back().map_or(0, |newest| newest.at + policy.window_micros)
     }
 }
 
@@ -183,25 +283,25 @@ mod tests {
     /// L17
     #[test]
     fn ten_at_0_59_pass_again_at_1_59() {
-        let rule = SlidingLog::new(10, 60).unwrap();
+        let policy = SlidingLog::new(10, 60).unwrap();
         let (mut log, at) = (Log::default(), MINUTE - 1_000_000);
         for _ in 0..10 {
-            assert!(rule.admits(log.read(&rule, at, 1, 0).used, 1));
-            log.add(&rule, at, 1, 1);
+            assert!(policy.admits(log.read(&policy, at, 1, 0), at, 1));
+            log.add(&policy, at, 1, 1);
         }
-        assert_eq!(log.read(&rule, at, 1, 0).wait, MINUTE);
-        assert_eq!(log.read(&rule, at + MINUTE - 1, 1, 0).used, 10);
-        assert_eq!(log.read(&rule, at + MINUTE, 1, 0).used, 0);
+        assert_eq!(log.read(&policy, at, 1, 0).wait, MINUTE);
+        assert_eq!(log.read(&policy, at + MINUTE - 1, 1, 0).used, 10);
+        assert_eq!(log.read(&policy, at + MINUTE, 1, 0).used, 0);
     }
 
     #[test]
     fn the_wait_is_until_enough_units_have_left() {
-        let rule = SlidingLog::new(10, 60).unwrap();
+        let policy = SlidingLog::new(10, 60).unwrap();
         let mut log = Log::default();
         for (at, cost) in [(0, 3), (5, 3), (9, 4)] {
-            log.add(&rule, at, cost, 1);
+            log.add(&policy, at, cost, 1);
         }
-        let wait = |charge| log.read(&rule, 10, charge, 0).wait;
+        let wait = |charge| log.read(&policy, 10, charge, 0).wait;
         assert_eq!(
             [1, 3, 4, 6, 7, 10].map(wait),
             [0, 0, 5, 5, 9, 9].map(|at| at + MINUTE - 10)
@@ -212,16 +312,16 @@ mod tests {
 
     #[test]
     fn a_refund_takes_units_out_of_their_own_moment() {
-        let rule = SlidingLog::new(10, 60).unwrap();
+        let policy = SlidingLog::new(10, 60).unwrap();
         let mut log = Log::default();
         for (at, number) in [(0, 1), (5, 2), (5, 3), (9, 4)] {
-            log.add(&rule, at, 2, number);
+            log.add(&policy, at, 2, number);
         }
         log.refund(3, 5, 1);
         log.refund(2, 5, 7);
         log.refund(2, 5, 7);
         log.refund(4, 5, 1);
-        assert_eq!(log.read(&rule, 9, 1, 0).used, 5);
-        assert_eq!(log.read(&rule, 5 + MINUTE, 1, 0).used, 2);
+        assert_eq!(log.read(&policy, 9, 1, 0).used, 5);
+        assert_eq!(log.read(&policy, 5 + MINUTE, 1, 0).used, 2);
     }
 }

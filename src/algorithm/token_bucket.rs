@@ -3,7 +3,8 @@
 //! What is kept is not the tokens that are left but the weight that was used: zero means "never seen" whatever the
 //! capacity is, and a changed quota can carry the used units over.
 
-use super::EXACT;
+use super::{Arithmetic, EXACT, Receipt, Times};
+use crate::lease::LeaseId;
 
 /// A token bucket in exact integers.
 ///
@@ -63,39 +64,10 @@ impl TokenBucket {
         Self::new(quota - capacity + 1, window_secs, capacity)
     }
 
-    /// The weight of `cost` units; more than any limit when it cannot be told apart from that.
-    #[inline]
-    pub(crate) fn weigh(&self, cost: u64) -> u64 {
-        cost.saturating_mul(self.weight).min(EXACT)
-    }
-
     /// What is still used of a weight `elapsed` microseconds later.
     #[inline]
     pub(crate) fn drained(&self, used: u64, elapsed: u64) -> u64 {
         used.saturating_sub(elapsed.saturating_mul(self.drain))
-    }
-
-    #[inline]
-    pub(crate) fn admits(&self, used: u64, charge: u64) -> bool {
-        used + charge <= self.limit
-    }
-
-    /// Whole units that are left; parts are rounded down.
-    pub(crate) fn remaining(&self, used: u64) -> u64 {
-        self.limit.saturating_sub(used) / self.weight
-    }
-
-    /// Microseconds until a charge passes if nothing else is used, rounded up; `None` if it never does.
-    pub(crate) fn wait(&self, used: u64, charge: u64) -> Option<u64> {
-        (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
-    }
-
-    /// Microseconds in which the rate gives as many units as are left, or until the next one if there is none.
-    pub(crate) fn reset(&self, used: u64) -> u64 {
-        match self.remaining(used) {
-            0 => self.wait(used, self.weight).unwrap_or(0),
-            remaining => (remaining * self.weight).div_ceil(self.drain),
-        }
     }
 
     pub(crate) fn micros_to_drain(&self, used: u64) -> u64 {
@@ -110,16 +82,103 @@ impl TokenBucket {
     pub(crate) fn refunded(&self, used: u64, refund: u64, filled_to: u64, age: u64) -> u64 {
         used.saturating_sub(refund.min(self.drained(filled_to, age)))
     }
+}
 
-    /// A weight of another bucket of the same policy in the weight of this one: the same number of units, rounded up by
-    /// less than the weight of a microsecond, and never more than this one believes.
-    pub(crate) fn converted(&self, used: u64, from: &Self) -> u64 {
+impl Arithmetic for TokenBucket {
+    /// The used weight.
+    type State = u64;
+    type Reading = u64;
+
+    #[inline]
+    fn weigh(&self, cost: u64) -> u64 {
+        cost.saturating_mul(self.weight).min(EXACT)
+    }
+
+    fn units(&self) -> u64 {
+        self.limit / self.weight
+    }
+
+    fn fill_micros(&self) -> u64 {
+        self.micros_to_drain(self.limit)
+    }
+
+    #[inline]
+    fn read(&self, used: &u64, times: Times, _charge: u64, _first: u64) -> u64 {
+        self.drained(*used, times.elapsed())
+    }
+
+    #[inline]
+    fn charge(&self, state: &mut u64, _now: u64, used: u64, charge: u64, _lease: Option<LeaseId>) {
+        *state = used + charge;
+    }
+
+    fn believed(&self, used: u64, charge: u64) -> u64 {
+        charge.min(self.bound.saturating_sub(used))
+    }
+
+    fn refund(&self, used: &mut u64, now: u64, refund: u64, receipt: Receipt) {
+        *used = self.refunded(*used, refund, receipt.mark, now.saturating_sub(receipt.at));
+    }
+
+    fn advance(&self, used: &mut u64, times: Times) {
+        *used = self.drained(*used, times.elapsed());
+    }
+
+    /// The same number of units in another weight, rounded up by less than the weight of a microsecond, and never more
+    /// than this bucket believes.
+    fn convert(&self, used: &u64, from: &Self) -> u64 {
         let used = if from.weight == self.weight {
-            used
+            *used
         } else {
-            convert(used, from.weight, self.weight)
+            convert(*used, from.weight, self.weight)
         };
         used.min(self.bound)
+    }
+
+    fn empty_at(&self, used: &u64, last: u64) -> u64 {
+        last.saturating_add(self.micros_to_drain(*used))
+    }
+
+    #[inline]
+    fn is_counted(used: u64) -> bool {
+        used > 0
+    }
+
+    #[inline]
+    fn admits(&self, used: u64, _now: u64, charge: u64) -> bool {
+        used + charge <= self.limit
+    }
+
+    #[inline]
+    fn charged(&self, used: u64, charge: u64) -> u64 {
+        used.saturating_add(charge).min(self.bound)
+    }
+
+    /// How full it was after the charge.
+    fn mark(used: u64, charge: u64) -> u64 {
+        used.saturating_add(charge)
+    }
+
+    /// Parts of a unit are rounded down.
+    fn remaining(&self, used: u64, _now: u64) -> u64 {
+        self.limit.saturating_sub(used) / self.weight
+    }
+
+    /// The time in which the rate gives as many units as are left, or until the next one if there is none.
+    fn reset(&self, used: u64, now: u64) -> Option<u64> {
+        Some(match self.remaining(used, now) {
+            0 => self.wait(used, now, self.weight).unwrap_or(0),
+            remaining => (remaining * self.weight).div_ceil(self.drain),
+        })
+    }
+
+    /// Rounded up.
+    fn wait(&self, used: u64, _now: u64, charge: u64) -> Option<u64> {
+        (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
+    }
+
+    fn foreseen(&self, used: u64, _now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
+        Some(self.charged(self.drained(used, elapsed), charge))
     }
 }
 

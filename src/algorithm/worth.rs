@@ -1,6 +1,6 @@
 //! How much would be lost with what is kept of a policy, so that a full store evicts those who have used the least.
 
-use super::{LeakyBucket, Readings, Rule, State, Times};
+use super::{Counter, Form, State, Times};
 
 /// What a caller would gain if the state of a policy was lost, from little to much.
 ///
@@ -38,72 +38,58 @@ impl Worth {
     }
 }
 
-impl State {
-    /// `None` if nothing is used.
-    pub(crate) fn worth(&self, rule: &Rule, times: Times) -> Option<Worth> {
-        let until = self.empty_at(rule, times.last);
+impl Counter {
+    /// What a state is worth; `None` if nothing is used.
+    pub(crate) fn worth(&self, state: &State, times: Times) -> Option<Worth> {
+        let until = self.empty_at(state, times.last);
         if until <= times.now {
             return None;
         }
-        let level = match rule {
-            Rule::Concurrency(_) => Worth::HELD,
-            _ => self.used_eighths(rule, times),
+        let level = match self.form() {
+            Form::Slots => Worth::HELD,
+            Form::Log | Form::Numbers => self.used_eighths(state, times),
         };
         Some(Worth { level, until })
     }
 
-    fn used_eighths(&self, rule: &Rule, times: Times) -> u8 {
-        let mut reading = Readings::new();
-        self.read(rule, times, 0, 0, &mut reading);
-        let units = rule.units();
-        let used = units.saturating_sub(rule.remaining(&reading, times.now));
+    fn used_eighths(&self, state: &State, times: Times) -> u8 {
+        let units = self.units();
+        let remaining = self.remaining(self.read(state, times, 0, 0), times.now);
+        let used = units.saturating_sub(remaining);
         let eighths = used.saturating_mul(Worth::EXHAUSTED.into()).div_ceil(units.max(1));
         u8::try_from(eighths).map_or(Worth::EXHAUSTED, |eighths| eighths.min(Worth::EXHAUSTED))
-    }
-}
-
-impl Rule {
-    /// Whole units that pass when nothing is used.
-    fn units(&self) -> u64 {
-        match self {
-            Self::TokenBucket(bucket) | Self::LeakyBucket(LeakyBucket { bucket }) => bucket.limit / bucket.weight,
-            Self::Concurrency(slots) => slots.limit,
-            Self::FixedWindow(window) => window.limit,
-            Self::SlidingCounter(counter) => counter.limit,
-            Self::SlidingLog(log) => log.limit,
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{FixedWindow, SlidingCounter, SlidingLog, TokenBucket};
+    use crate::algorithm::{Concurrency, FixedWindow, LeakyBucket, SlidingCounter, SlidingLog, TokenBucket};
 
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 86_400 * SECOND;
 
-    /// What ten units of each rule are worth once so many are used at the beginning of a window, so much later.
+    /// What ten units of each counter are worth once so many are used at the beginning of a window, so much later.
     fn worths(used: u64, elapsed: u64) -> Vec<Option<Worth>> {
-        let rules = [
-            Rule::TokenBucket(TokenBucket::new(10, 86_400, 10).unwrap()),
-            Rule::LeakyBucket(LeakyBucket::new(10, 86_400, 9).unwrap()),
-            Rule::FixedWindow(FixedWindow::new(10, 86_400)),
-            Rule::SlidingCounter(SlidingCounter::new(10, 86_400)),
-            Rule::SlidingLog(SlidingLog::new(10, 86_400).unwrap()),
+        let counters = [
+            Counter::TokenBucket(TokenBucket::new(10, 86_400, 10).unwrap()),
+            Counter::LeakyBucket(LeakyBucket::new(10, 86_400, 9).unwrap()),
+            Counter::FixedWindow(FixedWindow::new(10, 86_400)),
+            Counter::SlidingCounter(SlidingCounter::new(10, 86_400)),
+            Counter::SlidingLog(SlidingLog::new(10, 86_400).unwrap()),
         ];
-        let worth = |rule: &Rule| {
-            let mut state = State::new(rule);
-            state.charge_late(rule, Times { last: DAY, now: DAY }, rule.weigh(used), 0);
-            state.worth(
-                rule,
+        let worth = |counter: &Counter| {
+            let mut state = counter.unused();
+            counter.charge_late(&mut state, Times { last: DAY, now: DAY }, counter.weigh(used), 0);
+            counter.worth(
+                &state,
                 Times {
                     last: DAY,
                     now: DAY + elapsed,
                 },
             )
         };
-        rules.iter().map(worth).collect()
+        counters.iter().map(worth).collect()
     }
 
     #[test]
@@ -140,12 +126,13 @@ mod tests {
 
     #[test]
     fn slots_are_worth_more_than_anything_else_and_a_single_request_half() {
-        let rule = Rule::Concurrency(crate::algorithm::Concurrency { limit: 1_000 });
-        let mut state = State::new(&rule);
+        let counter = Counter::Concurrency(Concurrency { limit: 1_000 });
+        let mut state = counter.unused();
         let times = Times { last: DAY, now: DAY };
-        assert_eq!(state.worth(&rule, times), None);
-        state.charge(&rule, DAY, &[0], 1, Some(crate::lease::LeaseId::unique()));
-        let slots = state.worth(&rule, times).map(Worth::of_one_request);
+        assert_eq!(counter.worth(&state, times), None);
+        let free = counter.read(&state, times, 1, 0);
+        counter.charge(&mut state, DAY, free, 1, Some(crate::lease::LeaseId::unique()));
+        let slots = counter.worth(&state, times).map(Worth::of_one_request);
         for exhausted in worths(10, 0) {
             assert!(slots > exhausted);
             let level = exhausted.map(|exhausted| exhausted.of_one_request().level);

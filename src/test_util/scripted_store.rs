@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    algorithm::{LeakyBucket, Moment, Readings, Rule},
+    algorithm::{Counter, Moment, Reading, Times},
     clock::{Clock, Timestamp},
     decision::{Decision, Measured},
     error::{StoreError, StoreErrorKind},
@@ -226,14 +226,15 @@ impl ScriptedStore {
         self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decided(&self, plan: Plan, reading: impl Fn(&Rule) -> Readings) -> AcquireFuture {
-        let rules = plan.policies().map(|policy| policy.rule());
+    fn decided(&self, plan: Plan, reading: impl Fn(&Counter, u64) -> Reading) -> AcquireFuture {
         let moment = Moment {
             now: self.0.clock.now(),
             ..Moment::default()
         };
+        let charges = plan.charges();
+        let readings = charges.map(|charge| reading(charge.policy().counter(), charge.weight()));
         AcquireFuture::ready(Ok(Decision::measured(Measured {
-            readings: rules.flat_map(reading).collect(),
+            readings: readings.collect(),
             moments: plan.parts().map(|_| moment).collect(),
             plan,
             lease: Some(self.0.told),
@@ -298,20 +299,15 @@ fn hanging<T: 'static>() -> StoreFuture<T> {
 }
 
 /// The reading of a policy that was never charged.
-fn unused(rule: &Rule) -> Readings {
-    std::iter::repeat_n(0, rule.width()).collect()
+fn unused(counter: &Counter, charge: u64) -> Reading {
+    counter.read(&counter.unused(), Times::default(), charge, 0)
 }
 
 /// The reading of a policy whose last units were used just now.
-fn used_up(rule: &Rule) -> Readings {
-    match rule {
-        Rule::Concurrency(slots) => [slots.limit].into_iter().collect(),
-        Rule::FixedWindow(window) => [window.limit].into_iter().collect(),
-        Rule::LeakyBucket(LeakyBucket { bucket }) | Rule::TokenBucket(bucket) => [bucket.limit].into_iter().collect(),
-        Rule::SlidingCounter(counter) => [0, counter.limit].into_iter().collect(),
-        // Used, the wait, the time until the oldest entry leaves, and the number of the newest one.
-        Rule::SlidingLog(log) => [log.limit, log.window_micros, log.window_micros, 1]
-            .into_iter()
-            .collect(),
-    }
+fn used_up(counter: &Counter, charge: u64) -> Reading {
+    let (mut state, now) = (counter.unused(), Times::default());
+    counter.charge_late(&mut state, now, counter.weigh(counter.units()), 0);
+    let reading = counter.read(&state, now, charge, 0);
+    // Slots are taken by those who hold them.
+    counter.charged(reading, counter.remaining(reading, now.now))
 }

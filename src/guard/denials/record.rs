@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    algorithm::{Denial, Moment, Readings, Rule},
+    algorithm::{Counter, Denial, Form, Moment, Reading},
     breaker::jittered,
     clock::{Clock, Timestamp},
     plan::Charge,
@@ -27,7 +27,7 @@ pub(super) struct Record {
     /// Which of them.
     index: usize,
     /// What the store has read, the charge that it has made included.
-    known: Reading,
+    known: Known,
     /// The weight of the charge for which it was read.
     asked: u64,
     /// When the store was asked, by the local clock: at this moment or later it has read.
@@ -42,16 +42,16 @@ pub(super) struct Record {
     asks_at: Timestamp,
 }
 
-#[derive(Clone, Debug)]
-struct Reading {
-    numbers: Readings,
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    reading: Reading,
     /// The partition's time.
     at: Timestamp,
 }
 
 #[derive(Debug)]
 struct Expected {
-    reading: Reading,
+    known: Known,
     /// When the partition's time goes on from there, by the local clock.
     at: Timestamp,
     until: Timestamp,
@@ -70,38 +70,37 @@ pub(super) enum Standing {
 
 /// A policy whose rejections are worth remembering: it rejects, its units come back with time, and nobody waits in it.
 pub(super) fn is_cached(policy: &Policy) -> bool {
-    let (policy, rule) = (policy.policy(), policy.rule());
+    let (policy, form) = (policy.policy(), policy.counter().form());
     let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
-    !policy.is_shadow() && !is_queue && !matches!(rule, Rule::Concurrency(_))
+    !policy.is_shadow() && !is_queue && form != Form::Slots
 }
 
 /// The hold after a rejection: never longer than half of the time in which the quota comes back, of which nothing may be
 /// lost.
-fn hold(rule: &Rule) -> Duration {
-    jittered(HOLD.min(Duration::from_micros(rule.fill_micros() / 2)))
+fn hold(counter: &Counter) -> Duration {
+    jittered(HOLD.min(Duration::from_micros(counter.fill_micros() / 2)))
 }
 
 impl Record {
     /// What an answer says about the next charge of the same weight, if that would be rejected.
     pub(super) fn of(answer: &Answer<'_>) -> Option<Self> {
-        let rule = answer.rule();
+        let counter = answer.counter();
         let asked = answer.charge.weight();
-        let numbers = rule.charged(answer.reading, answer.charged);
+        let reading = counter.charged(answer.reading, answer.charged);
         let at = answer.at.now.as_micros();
-        rule.denial(&numbers, at, asked, asked, 0)?;
-        if answer.charged > 0 && matches!(rule, Rule::SlidingLog(log) if numbers[0] + asked != log.limit + 1) {
-            // It is not known when enough units leave the log.
+        counter.denial(reading, at, asked, asked, 0)?;
+        if answer.charged > 0 && !counter.foretells(reading, asked) {
             return None;
         }
         let held_until = match answer.charged {
-            0 => answer.clock.now().saturating_add(hold(rule)),
+            0 => answer.clock.now().saturating_add(hold(counter)),
             _ => Timestamp::default(),
         };
         Some(Self {
             policies: answer.policies.clone(),
             index: answer.index,
-            known: Reading {
-                numbers,
+            known: Known {
+                reading,
                 at: answer.at.now,
             },
             asked,
@@ -176,7 +175,7 @@ impl Record {
         };
         let expected = self
             .expected(now)
-            .and_then(|expected| self.denial(&expected.reading, expected.at, weight, now));
+            .and_then(|expected| self.denial(expected.known, expected.at, weight, now));
         match (held, expected) {
             (0, None) => Standing::Open,
             (held, None) => Standing::Rejected(Denial::For(held)),
@@ -190,7 +189,7 @@ impl Record {
         if self.is_over(now) {
             return;
         }
-        let hold = hold(self.rule());
+        let hold = hold(self.counter());
         if is_stale {
             if self.known_denial(weight, now).is_some() {
                 self.asks_at = now.saturating_add(hold);
@@ -198,16 +197,20 @@ impl Record {
             return;
         }
         let (known, known_at, until) = match self.expected.take().filter(|expected| now < expected.until) {
-            Some(expected) => (expected.reading, expected.at, expected.until),
-            None => (self.known.clone(), self.goes_on_at, now.saturating_add(hold)),
+            Some(expected) => (expected.known, expected.at, expected.until),
+            None => (self.known, self.goes_on_at, now.saturating_add(hold)),
         };
         let elapsed = now.micros_since(known_at);
-        let Some(numbers) = self.after(&known, weight, elapsed) else {
+        let at = known.at.as_micros();
+        let Some(reading) = self
+            .counter()
+            .foreseen(known.reading, at, elapsed, weight, HOLD.as_micros() as u64)
+        else {
             return;
         };
         self.expected = Some(Expected {
-            reading: Reading {
-                numbers,
+            known: Known {
+                reading,
                 at: known.at.saturating_add(Duration::from_micros(elapsed)),
             },
             at: now.max(known_at),
@@ -215,34 +218,18 @@ impl Record {
         });
     }
 
-    /// What there is once a charge is made, if that can be told.
-    fn after(&self, known: &Reading, weight: u64, elapsed: u64) -> Option<Readings> {
-        let rule = self.rule();
-        let Rule::SlidingLog(log) = rule else {
-            let later = rule.later(&known.numbers, known.at.as_micros(), elapsed);
-            return Some(rule.charged(&later, weight));
-        };
-        // Nobody knows how many units have left the log. Soon after the first of them only one request asks.
-        let [_, wait, oldest_leaves, sequence] = *self.known.numbers else {
-            return None;
-        };
-        let hold = HOLD.as_micros() as u64;
-        let is_soon = elapsed < wait.max(oldest_leaves).saturating_add(hold);
-        is_soon.then(|| Readings::from_slice(&[log.limit, 0, hold, sequence]))
-    }
-
     /// How long the charge is rejected for certain.
     #[inline]
     fn known_denial(&self, weight: u64, now: Timestamp) -> Option<Denial> {
-        self.denial(&self.known, self.goes_on_at, weight, now)
+        self.denial(self.known, self.goes_on_at, weight, now)
     }
 
     /// The same by a reading from which the partition's time went on at a moment by the local clock.
     #[inline]
-    fn denial(&self, reading: &Reading, goes_on_at: Timestamp, weight: u64, now: Timestamp) -> Option<Denial> {
+    fn denial(&self, known: Known, goes_on_at: Timestamp, weight: u64, now: Timestamp) -> Option<Denial> {
         let elapsed = now.micros_since(goes_on_at);
-        let at = reading.at.as_micros();
-        let denial = self.rule().denial(&reading.numbers, at, self.asked, weight, elapsed)?;
+        let at = known.at.as_micros();
+        let denial = self.counter().denial(known.reading, at, self.asked, weight, elapsed)?;
         Some(match denial {
             Denial::For(wait) => Denial::For(wait.saturating_add(goes_on_at.micros_since(now))),
             Denial::Never => Denial::Never,
@@ -255,8 +242,8 @@ impl Record {
     }
 
     #[inline]
-    fn rule(&self) -> &Rule {
-        self.policy().rule()
+    fn counter(&self) -> &Counter {
+        self.policy().counter()
     }
 }
 
@@ -267,7 +254,7 @@ pub(super) struct Answer<'a> {
     pub(super) index: usize,
     pub(super) charge: Charge<'a>,
     /// Before the charge.
-    pub(super) reading: &'a [u64],
+    pub(super) reading: Reading,
     /// The weight that was charged.
     pub(super) charged: u64,
     /// When it was read.
@@ -279,7 +266,7 @@ pub(super) struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    fn rule(&self) -> &Rule {
-        self.charge.policy().rule()
+    fn counter(&self) -> &Counter {
+        self.charge.policy().counter()
     }
 }

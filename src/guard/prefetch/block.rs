@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::Settling;
 use crate::{
-    algorithm::Rule,
     clock::Timestamp,
     decision::{Decision, Outcome},
     plan::Plan,
@@ -45,11 +44,9 @@ impl Block {
         }
         let lifetime = u64::try_from(terms.lifetime.as_micros()).unwrap_or(u64::MAX);
         let charged_at = decision.measurement()?.moment(0);
-        let window_ends = plan.policies().filter_map(|policy| match policy.rule() {
-            Rule::FixedWindow(window) => Some(charged_at.until(window.micros_left(charged_at.now.as_micros()))),
-            _ => None,
-        });
-        let lifetime = window_ends.fold(lifetime, u64::min);
+        let now = charged_at.now.as_micros();
+        let lapses = plan.policies().filter_map(|policy| policy.counter().lapse_micros(now));
+        let lifetime = lapses.map(|micros| charged_at.until(micros)).fold(lifetime, u64::min);
         Some(Self {
             decision,
             plan,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Moment, Readings, Rule, STANDSTILL, State, Times, Worth},
+    algorithm::{Counter, Form, Moment, Readings, STANDSTILL, State, Times, Worth},
     clock::Timestamp,
     lease::LeaseId,
     plan::PartPlan,
@@ -38,7 +38,7 @@ struct Others {
 #[derive(Clone, Debug)]
 struct Foreign {
     id: u32,
-    rule: Rule,
+    counter: Counter,
     state: State,
 }
 
@@ -58,11 +58,9 @@ fn first_entry(call: u32) -> u64 {
 impl Others {
     /// Whether anything but logs and slots is still used.
     fn count_anything(&self, now: Timestamp) -> bool {
-        let is_used = |foreign: &Foreign| {
-            let empty_at = foreign.state.empty_at(&foreign.rule, self.at.as_micros());
-            foreign.state.counts_anything() && empty_at > now.as_micros()
-        };
-        self.states.iter().any(is_used)
+        let (last, now) = (self.at.as_micros(), now.as_micros());
+        let mut states = self.states.iter();
+        states.any(|foreign| foreign.counter.is_used(&foreign.state, last, now))
     }
 }
 
@@ -72,7 +70,7 @@ impl PartitionState {
         Self {
             at: now,
             birth: 0,
-            states: policies.iter().map(|policy| State::new(policy.rule())).collect(),
+            states: policies.iter().map(|policy| policy.counter().unused()).collect(),
             policies: Arc::clone(policies.list()),
             others: None,
         }
@@ -121,17 +119,14 @@ impl PartitionState {
     ) -> Read {
         let read = self.read_again(now, clock, plan, call);
         if read.fits && plan.is_charged() {
-            let mut rest = &*read.readings;
-            for (charge, state) in plan.charges().zip(&mut self.states) {
-                let rule = charge.policy().rule();
-                let (reading, others) = rest.split_at(rule.width());
-                rest = others;
-                let weight = if charge.is_taken(reading, read.moment) {
+            for ((charge, reading), state) in plan.charges().zip(&read.readings).zip(&mut self.states) {
+                let weight = if charge.is_taken(*reading, read.moment) {
                     charge.weight()
                 } else {
                     0
                 };
-                state.charge(rule, now.as_micros(), reading, weight, lease);
+                let counter = charge.policy().counter();
+                counter.charge(state, now.as_micros(), *reading, weight, lease);
             }
             (self.at, self.birth) = (now, read.moment.birth);
         }
@@ -143,13 +138,11 @@ impl PartitionState {
         let times = self.times(now);
         let (mut readings, mut fits, mut is_used) = (Readings::new(), true, false);
         for (charge, state) in plan.charges().zip(&self.states) {
-            let position = readings.len();
-            let weight = charge.weight();
-            let rule = charge.policy().rule();
-            state.read(rule, times, weight, first_entry(call), &mut readings);
-            let reading = &readings[position..];
-            fits &= charge.is_shadow() || rule.admits(reading, times.now, weight);
-            is_used |= state.counts_anything() && reading.iter().any(|number| *number > 0);
+            let (counter, weight) = (charge.policy().counter(), charge.weight());
+            let reading = counter.read(state, times, weight, first_entry(call));
+            fits &= charge.is_shadow() || counter.admits(reading, times.now, weight);
+            is_used |= counter.is_counted(reading);
+            readings.push(reading);
         }
         Read {
             moment: Moment {
@@ -180,12 +173,12 @@ impl PartitionState {
         let times = self.times(now);
         let mut is_used = false;
         for (adjustment, state) in settlement.adjustments().zip(&mut self.states) {
-            let (rule, delta) = (adjustment.policy.rule(), adjustment.delta);
-            is_used |= state.counts_anything() && state.empty_at(rule, times.last) > times.now;
+            let (counter, delta) = (adjustment.policy.counter(), adjustment.delta);
+            is_used |= counter.is_used(state, times.last, times.now);
             match delta {
-                0 => state.advance(rule, times),
-                1.. => state.charge_late(rule, times, delta.unsigned_abs(), first_entry(call)),
-                _ => state.refund(rule, times, self.birth, delta.unsigned_abs(), adjustment.receipt),
+                0 => counter.advance(state, times),
+                1.. => counter.charge_late(state, times, delta.unsigned_abs(), first_entry(call)),
+                _ => counter.refund(state, times, self.birth, delta.unsigned_abs(), adjustment.receipt),
             }
         }
         self.birth = self.birth_at(now, is_used, call);
@@ -195,18 +188,18 @@ impl PartitionState {
     /// Forgets everything but the slots that are held and logs that these policies do not name. Those are kept because
     /// Redis cannot find them: each is a key of its own there, whose name is made from its policy.
     pub(super) fn reset(&mut self, policies: &PolicySet) {
-        let is_kept = |id: u32, rule: &Rule| match rule {
-            Rule::Concurrency(_) => true,
-            Rule::SlidingLog(_) => policies.iter().all(|policy| policy.id() != id),
-            _ => false,
+        let is_kept = |id: u32, counter: &Counter| match counter.form() {
+            Form::Log => policies.iter().all(|policy| policy.id() != id),
+            Form::Numbers => false,
+            Form::Slots => true,
         };
         for (policy, state) in self.policies.iter().zip(&mut self.states) {
-            if !is_kept(policy.id(), policy.rule()) {
-                *state = State::new(policy.rule());
+            if !is_kept(policy.id(), policy.counter()) {
+                *state = policy.counter().unused();
             }
         }
         if let Some(others) = &mut self.others {
-            others.states.retain(|foreign| is_kept(foreign.id, &foreign.rule));
+            others.states.retain(|foreign| is_kept(foreign.id, &foreign.counter));
         }
     }
 
@@ -216,10 +209,10 @@ impl PartitionState {
         let state_of = |policy: &Policy| {
             let own = foreign.iter().position(|foreign| foreign.id == policy.id());
             own.map_or_else(
-                || State::new(policy.rule()),
+                || policy.counter().unused(),
                 |own| {
                     let own = foreign.swap_remove(own);
-                    own.state.converted(&own.rule, policy.rule())
+                    policy.counter().convert(&own.state, &own.counter)
                 },
             )
         };
@@ -241,8 +234,8 @@ impl PartitionState {
     /// All states that are not empty yet, as they are now.
     fn advanced(&self, now: Timestamp) -> Vec<Foreign> {
         let own = self.policies.iter().zip(&self.states).map(|(policy, state)| {
-            let (id, rule, state) = (policy.id(), *policy.rule(), state.clone());
-            (self.at, Foreign { id, rule, state })
+            let (id, counter, state) = (policy.id(), *policy.counter(), state.clone());
+            (self.at, Foreign { id, counter, state })
         });
         let others = self.others.iter().flat_map(|others| {
             let of = |foreign: &Foreign| (others.at, foreign.clone());
@@ -250,8 +243,8 @@ impl PartitionState {
         });
         let mut advanced: Vec<Foreign> = Vec::new();
         for (at, mut foreign) in own.chain(others) {
-            foreign.state.advance(&foreign.rule, times(at, now));
-            if foreign.state.empty_at(&foreign.rule, now.as_micros()) > now.as_micros() {
+            foreign.counter.advance(&mut foreign.state, times(at, now));
+            if foreign.counter.empty_at(&foreign.state, now.as_micros()) > now.as_micros() {
                 advanced.push(foreign);
             }
         }
@@ -274,17 +267,18 @@ impl PartitionState {
     fn time_behind(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
         let counted = self.counts_anything().then_some(self.at.as_micros());
         let is_named = |id: u32| policies.iter().any(|policy| policy.id() == id);
-        let own = self.policies.iter().map(Policy::id).zip(&mut self.states);
+        let own = self.policies.iter().zip(&mut self.states);
+        let own = own.map(|(policy, state)| (policy.id(), policy.counter(), state));
         let others = self.others.iter_mut().flat_map(|others| &mut others.states);
-        let others = others.map(|foreign| (foreign.id, &mut foreign.state));
-        let named = own.chain(others).filter(|(id, _)| is_named(*id));
-        let logs: SmallVec<[&mut State; 4]> = named.map(|(_, state)| state).collect();
-        let entries = logs.iter().filter_map(|log| log.newest_entry());
+        let others = others.map(|foreign| (foreign.id, &foreign.counter, &mut foreign.state));
+        let named = own.chain(others).filter(|(id, ..)| is_named(*id));
+        let logs: SmallVec<[(&Counter, &mut State); 4]> = named.map(|(_, counter, state)| (counter, state)).collect();
+        let entries = logs.iter().filter_map(|(counter, state)| counter.newest_entry(state));
         let (from, to) = (clock.as_micros(), clock.as_micros().saturating_add(STANDSTILL));
         let ahead = entries.chain(counted).filter(|moment| (from..=to).contains(moment));
         let now = Timestamp::from_micros(ahead.max().unwrap_or(from));
-        for log in logs {
-            log.rebase(now.as_micros());
+        for (counter, state) in logs {
+            counter.rebase(state, now.as_micros());
         }
         if now < self.at {
             self.rebase(now);
@@ -294,8 +288,11 @@ impl PartitionState {
 
     /// Whether anything but logs and slots was used when it was written.
     fn counts_anything(&self) -> bool {
+        let at = self.at.as_micros();
+        let mut own = self.policies.iter().zip(&self.states);
         let others = self.others.as_ref();
-        self.states.iter().any(State::counts_anything) || others.is_some_and(|others| others.count_anything(self.at))
+        own.any(|(policy, state)| policy.counter().is_used(state, at, at))
+            || others.is_some_and(|others| others.count_anything(self.at))
     }
 
     /// What is counted with a few numbers was written now.
@@ -303,8 +300,8 @@ impl PartitionState {
         if let Some(others) = &mut self.others {
             // They have gone on until the last charge, too, although nobody has written that down.
             let times = times(others.at, self.at);
-            for Foreign { rule, state, .. } in &mut others.states {
-                state.advance(rule, times);
+            for Foreign { counter, state, .. } in &mut others.states {
+                counter.advance(state, times);
             }
             others.at = now;
         }
@@ -317,10 +314,10 @@ impl PartitionState {
             .policies
             .iter()
             .zip(&self.states)
-            .map(|(policy, state)| state.empty_at(policy.rule(), self.at.as_micros()));
+            .map(|(policy, state)| policy.counter().empty_at(state, self.at.as_micros()));
         let others = self.others.iter().flat_map(|others| {
             let at = others.at.as_micros();
-            let empty_at = move |foreign: &Foreign| foreign.state.empty_at(&foreign.rule, at);
+            let empty_at = move |foreign: &Foreign| foreign.counter.empty_at(&foreign.state, at);
             others.states.iter().map(empty_at)
         });
         Timestamp::from_micros(own.chain(others).max().unwrap_or(0))
@@ -330,7 +327,7 @@ impl PartitionState {
     /// expired.
     pub(super) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<Worth> {
         let own = self.policies.iter().zip(&self.states).filter_map(|(policy, state)| {
-            let worth = state.worth(policy.rule(), self.times(now))?;
+            let worth = policy.counter().worth(state, self.times(now))?;
             Some(if policy.policy().is_shadow() {
                 worth.of_shadow()
             } else {
@@ -339,7 +336,7 @@ impl PartitionState {
         });
         let others = self.others.iter().flat_map(|others| {
             let times = times(others.at, now);
-            let worth = move |foreign: &Foreign| foreign.state.worth(&foreign.rule, times);
+            let worth = move |foreign: &Foreign| foreign.counter.worth(&foreign.state, times);
             others.states.iter().filter_map(worth)
         });
         let worth = own.chain(others).max();

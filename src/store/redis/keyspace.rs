@@ -4,7 +4,7 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::Rule,
+    algorithm::Form,
     plan::{PartPlan, Plan},
     quota::Policy,
 };
@@ -38,13 +38,13 @@ impl Keyspace {
 
     /// The keys of a plan's limits of concurrent requests.
     pub(super) fn slots(&self, plan: &Plan) -> Keys {
-        let is_slots = |rule: &Rule| matches!(rule, Rule::Concurrency(_));
+        let is_slots = |form| form == Form::Slots;
         plan.parts().flat_map(|part| self.policy_keys(part, is_slots)).collect()
     }
 
     /// All other keys of a plan.
     pub(super) fn windows(&self, plan: &Plan) -> Keys {
-        let is_log = |rule: &Rule| matches!(rule, Rule::SlidingLog(_));
+        let is_log = |form| form == Form::Log;
         let windows = plan.parts().flat_map(|part| {
             let partition = std::iter::once(self.partition(part));
             partition.chain(self.policy_keys(part, is_log))
@@ -52,8 +52,11 @@ impl Keyspace {
         windows.collect()
     }
 
-    fn policy_keys(&self, part: PartPlan<'_>, is_asked_for: impl Fn(&Rule) -> bool) -> impl Iterator<Item = Key> {
-        let policies = part.policies().iter().filter(move |policy| is_asked_for(policy.rule()));
+    fn policy_keys(&self, part: PartPlan<'_>, is_asked_for: impl Fn(Form) -> bool) -> impl Iterator<Item = Key> {
+        let policies = part
+            .policies()
+            .iter()
+            .filter(move |policy| is_asked_for(policy.counter().form()));
         policies.filter_map(move |policy| self.policy(part, policy))
     }
 
@@ -76,10 +79,10 @@ impl Keyspace {
 
     /// The key of a policy that has one of its own, because it keeps more than a few numbers.
     fn policy(&self, part: PartPlan<'_>, policy: &Policy) -> Option<Key> {
-        let kind = match policy.rule() {
-            Rule::SlidingLog(_) => "log",
-            Rule::Concurrency(_) => "slots",
-            _ => return None,
+        let kind = match policy.counter().form() {
+            Form::Log => "log",
+            Form::Numbers => return None,
+            Form::Slots => "slots",
         };
         let mut key = self.partition(part);
         key.extend_from_slice(format!(":{kind}:{:08x}", policy.id()).as_bytes());

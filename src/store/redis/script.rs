@@ -14,14 +14,14 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Concurrency, EXACT, FixedWindow, LeakyBucket, Moment, Moments, Readings, Rule, SlidingCounter, SlidingLog,
-        TokenBucket,
+        Concurrency, Counter, EXACT, FixedWindow, LeakyBucket, LogReading, Moment, Moments, Reading, Readings,
+        SlidingCounter, SlidingLog, TokenBucket, Windows,
     },
     clock::Timestamp,
     decision::{Decision, Measured},
     error::{StoreError, StoreErrorKind},
     lease::LeaseId,
-    plan::Plan,
+    plan::{PartPlan, Plan},
     quota::Policy,
     random,
     settlement::{Adjustment, PartSettlement},
@@ -187,7 +187,7 @@ impl Call {
             numbers.write(&mut charges, adjustment.policy.id(), adjustment.delta as f64);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
         }
-        let answer = Answer::new(&mut charges, 1 + MOMENT + settlement.part.width());
+        let answer = Answer::new(&mut charges, 1 + part_width(settlement.part));
         let lease = settlement.lease.filter(|_| settlement.releases());
         let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
         let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
@@ -327,8 +327,8 @@ struct Numbers {
 
 impl Numbers {
     fn of(policy: &Policy, lease_micros: u64) -> Self {
-        let (weight, drain, limit, bound) = match *policy.rule() {
-            Rule::TokenBucket(bucket) | Rule::LeakyBucket(LeakyBucket { bucket }) => {
+        let (weight, drain, limit, bound) = match *policy.counter() {
+            Counter::TokenBucket(bucket) | Counter::LeakyBucket(LeakyBucket { bucket }) => {
                 let TokenBucket {
                     weight,
                     drain,
@@ -337,24 +337,24 @@ impl Numbers {
                 } = bucket;
                 (weight, drain as f64, limit, bound)
             }
-            Rule::FixedWindow(FixedWindow {
+            Counter::FixedWindow(FixedWindow {
                 window_micros,
                 limit,
                 bound,
             }) => (window_micros, FIXED_WINDOW, limit, bound),
-            Rule::SlidingCounter(SlidingCounter {
+            Counter::SlidingCounter(SlidingCounter {
                 window_micros,
                 limit,
                 bound,
             }) => (window_micros, SLIDING_COUNTER, limit, bound),
-            Rule::SlidingLog(SlidingLog {
+            Counter::SlidingLog(SlidingLog {
                 window_micros,
                 limit,
                 bound,
             }) => (window_micros, SLIDING_LOG, limit, bound),
-            Rule::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
+            Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
         };
-        let is_bucket = matches!(policy.rule(), Rule::TokenBucket(_) | Rule::LeakyBucket(_));
+        let is_bucket = matches!(policy.counter(), Counter::TokenBucket(_) | Counter::LeakyBucket(_));
         Self {
             short: short(if is_bucket { weight } else { weight / 1_000_000 }),
             weight: weight as f64,
@@ -389,18 +389,25 @@ fn short(number: u64) -> u32 {
 
 /// How many numbers the script returns for a plan.
 fn width(plan: &Plan) -> usize {
-    plan.parts().map(|part| MOMENT + part.width()).sum()
+    plan.parts().map(part_width).sum()
+}
+
+fn part_width(part: PartPlan<'_>) -> usize {
+    let widths = part.policies().iter().map(|policy| match policy.counter() {
+        Counter::TokenBucket(_) | Counter::LeakyBucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) => 1,
+        Counter::SlidingCounter(_) => 2,
+        Counter::SlidingLog(_) => 4,
+    });
+    MOMENT + widths.sum::<usize>()
 }
 
 /// What the script has to know of a charge to take it back: how full a bucket was afterwards, as a negative number for a
 /// leaky one, or the number of an entry.
 fn mark(adjustment: &Adjustment<'_>) -> f64 {
-    let receipt = &adjustment.receipt;
-    match adjustment.policy.rule() {
-        Rule::TokenBucket(_) => receipt.filled_to() as f64,
-        Rule::LeakyBucket(_) => -(receipt.filled_to() as f64),
-        Rule::SlidingLog(_) => receipt.entry() as f64,
-        Rule::FixedWindow(_) | Rule::SlidingCounter(_) | Rule::Concurrency(_) => 0.0,
+    let mark = adjustment.receipt.mark as f64;
+    match adjustment.policy.counter() {
+        Counter::LeakyBucket(_) => -mark,
+        _ => mark,
     }
 }
 
@@ -442,8 +449,8 @@ impl Numbered<'_> {
         let (mut moments, mut readings) = (Moments::new(), Readings::new());
         for part in plan.parts() {
             moments.push(self.moment().ok_or_else(unreadable)?);
-            for _ in 0..part.width() {
-                readings.push(self.next().ok_or_else(unreadable)?);
+            for policy in part.policies() {
+                readings.push(self.reading(policy.counter()).ok_or_else(unreadable)?);
             }
         }
         Ok(Decision::measured(Measured {
@@ -460,6 +467,25 @@ impl Numbered<'_> {
             now: Timestamp::from_micros(self.now.as_micros() + ahead),
             ahead: u32::try_from(ahead).ok()?,
             birth: u32::try_from(birth).ok()?,
+        })
+    }
+
+    fn reading(&mut self, counter: &Counter) -> Option<Reading> {
+        Some(match counter {
+            Counter::TokenBucket(_) => Reading::TokenBucket(self.next()?),
+            Counter::LeakyBucket(_) => Reading::LeakyBucket(self.next()?),
+            Counter::FixedWindow(_) => Reading::FixedWindow(self.next()?),
+            Counter::SlidingCounter(_) => Reading::SlidingCounter(Windows {
+                previous: self.next()?,
+                current: self.next()?,
+            }),
+            Counter::SlidingLog(_) => Reading::SlidingLog(LogReading {
+                used: self.next()?,
+                wait: self.next()?,
+                oldest_leaves: self.next()?,
+                sequence: self.next()?,
+            }),
+            Counter::Concurrency(_) => Reading::Concurrency(self.next()?),
         })
     }
 

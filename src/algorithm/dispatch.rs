@@ -1,0 +1,263 @@
+//! Gives a counter, a state and a reading to the algorithm that they are of.
+
+use std::fmt;
+
+use super::{
+    Arithmetic, Concurrency, Denial, FixedWindow, Form, LeakyBucket, Receipt, SlidingCounter, SlidingLog, Times,
+    TokenBucket,
+};
+use crate::lease::LeaseId;
+
+/// Makes a counter, a state and a reading of all algorithms, and the two ways to take a step with them.
+macro_rules! algorithms {
+    ($d:tt $($algorithm:ident),+ $(,)?) => {
+        /// A policy in the numbers of its algorithm.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Counter {
+            $($algorithm($algorithm)),+
+        }
+
+        /// What a store in this process keeps of a policy.
+        #[derive(Clone, Debug)]
+        pub(crate) enum State {
+            $($algorithm(<$algorithm as Arithmetic>::State)),+
+        }
+
+        /// What a store says about a policy at one moment.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Reading {
+            $($algorithm(<$algorithm as Arithmetic>::Reading)),+
+        }
+
+        /// An algorithm by its name among all of them.
+        trait Named: Arithmetic {
+            fn state(state: Self::State) -> State;
+            fn reading(reading: Self::Reading) -> Reading;
+            /// The other way round.
+            fn of(reading: Reading) -> Self::Reading;
+        }
+
+        $(impl Named for $algorithm {
+            #[inline]
+            fn state(state: Self::State) -> State {
+                State::$algorithm(state)
+            }
+
+            #[inline]
+            fn reading(reading: Self::Reading) -> Reading {
+                Reading::$algorithm(reading)
+            }
+
+            #[inline]
+            fn of(reading: Reading) -> Self::Reading {
+                match reading {
+                    Reading::$algorithm(own) => own,
+                    other => mismatch(stringify!($algorithm), &other),
+                }
+            }
+        })+
+
+        /// Takes a step of the counter's algorithm, here called `A`.
+        macro_rules! step {
+            ($d counter:expr, |$d own:ident| $d step:expr) => {
+                match $d counter {
+                    $(Counter::$algorithm($d own) => {
+                        #[allow(dead_code, reason = "not every step needs the name")]
+                        type A = $algorithm;
+                        $d step
+                    }),+
+                }
+            };
+        }
+
+        /// The same with a state.
+        macro_rules! step_with {
+            ($d counter:expr, $d state:expr, |$d own:ident, $d its:ident| $d step:expr) => {
+                match ($d counter, $d state) {
+                    $((Counter::$algorithm($d own), State::$algorithm($d its)) => {
+                        #[allow(dead_code, reason = "not every step needs the name")]
+                        type A = $algorithm;
+                        $d step
+                    })+
+                    (counter, other) => mismatch(counter, other),
+                }
+            };
+        }
+
+        impl Counter {
+            /// The same used units for a policy whose numbers have changed. Those of another algorithm are none: two names
+            /// that a store cannot tell apart.
+            pub(crate) fn convert(&self, state: &State, from: &Self) -> State {
+                match (self, state, from) {
+                    $((Self::$algorithm(to), State::$algorithm(state), Self::$algorithm(from)) => {
+                        State::$algorithm(to.convert(state, from))
+                    })+
+                    _ => self.unused(),
+                }
+            }
+        }
+    };
+}
+
+algorithms!($ TokenBucket, LeakyBucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency);
+
+/// States and readings are made for the policy that they stay with; only what another plan has left behind is
+/// [converted](Counter::convert).
+#[cold]
+fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
+    unreachable!("{own:?} meets {other:?}, which another algorithm has made")
+}
+
+/// See [`Arithmetic`] for what is not explained here.
+impl Counter {
+    /// The state of a policy that was never charged.
+    pub(crate) fn unused(&self) -> State {
+        step!(self, |_own| A::state(Default::default()))
+    }
+
+    #[inline]
+    pub(crate) fn form(&self) -> Form {
+        step!(self, |_own| A::FORM)
+    }
+
+    #[inline]
+    pub(crate) fn weigh(&self, cost: u64) -> u64 {
+        step!(self, |own| own.weigh(cost))
+    }
+
+    pub(crate) fn units(&self) -> u64 {
+        step!(self, |own| own.units())
+    }
+
+    pub(crate) fn fill_micros(&self) -> u64 {
+        step!(self, |own| own.fill_micros())
+    }
+
+    pub(crate) fn lapse_micros(&self, now: u64) -> Option<u64> {
+        step!(self, |own| own.lapse_micros(now))
+    }
+
+    #[inline]
+    pub(crate) fn read(&self, state: &State, times: Times, charge: u64, first: u64) -> Reading {
+        step_with!(self, state, |own, state| {
+            A::reading(own.read(state, times, charge, first))
+        })
+    }
+
+    #[inline]
+    pub(crate) fn charge(&self, state: &mut State, now: u64, reading: Reading, charge: u64, lease: Option<LeaseId>) {
+        step_with!(self, state, |own, state| {
+            own.charge(state, now, A::of(reading), charge, lease)
+        });
+    }
+
+    /// Charges more than was charged at first: it has been used already, so nothing is rejected.
+    pub(crate) fn charge_late(&self, state: &mut State, times: Times, charge: u64, first: u64) {
+        step_with!(self, state, |own, state| {
+            let reading = own.read(state, times, 0, first);
+            own.charge(state, times.now, reading, own.believed(reading, charge), None);
+        });
+    }
+
+    /// Takes back a part of the charge that a receipt is about, or all of it, if it was made to what is there since `birth`.
+    /// A log knows its entries, and slots know who holds them.
+    pub(crate) fn refund(&self, state: &mut State, times: Times, birth: u32, refund: u64, receipt: Receipt) {
+        let is_young = times.now.saturating_sub(receipt.at) < receipt.refundable_micros;
+        let is_due = match self.form() {
+            Form::Log => is_young,
+            Form::Numbers => is_young && receipt.birth == birth,
+            Form::Slots => true,
+        };
+        self.advance(state, times);
+        if is_due {
+            step_with!(self, state, |own, state| own.refund(state, times.now, refund, receipt));
+        }
+    }
+
+    pub(crate) fn is_refundable(&self, is_unused: bool) -> bool {
+        step!(self, |_own| A::is_refundable(is_unused))
+    }
+
+    pub(crate) fn advance(&self, state: &mut State, times: Times) {
+        step_with!(self, state, |own, state| own.advance(state, times));
+    }
+
+    pub(crate) fn empty_at(&self, state: &State, last: u64) -> u64 {
+        step_with!(self, state, |own, state| own.empty_at(state, last))
+    }
+
+    /// Whether anything is used now that is kept in numbers, of a state that was written at `last`.
+    pub(crate) fn is_used(&self, state: &State, last: u64, now: u64) -> bool {
+        self.form() == Form::Numbers && self.empty_at(state, last) > now
+    }
+
+    pub(crate) fn newest_entry(&self, state: &State) -> Option<u64> {
+        step_with!(self, state, |_own, state| A::newest_entry(state))
+    }
+
+    pub(crate) fn rebase(&self, state: &mut State, now: u64) {
+        step_with!(self, state, |_own, state| A::rebase(state, now));
+    }
+
+    #[inline]
+    pub(crate) fn is_counted(&self, reading: Reading) -> bool {
+        step!(self, |_own| A::is_counted(A::of(reading)))
+    }
+
+    #[inline]
+    pub(crate) fn admits(&self, reading: Reading, now: u64, charge: u64) -> bool {
+        step!(self, |own| own.admits(A::of(reading), now, charge))
+    }
+
+    #[inline]
+    pub(crate) fn charged(&self, reading: Reading, charge: u64) -> Reading {
+        step!(self, |own| A::reading(own.charged(A::of(reading), charge)))
+    }
+
+    pub(crate) fn mark(&self, reading: Reading, charge: u64) -> u64 {
+        step!(self, |_own| A::mark(A::of(reading), charge))
+    }
+
+    pub(crate) fn remaining(&self, reading: Reading, now: u64) -> u64 {
+        step!(self, |own| own.remaining(A::of(reading), now))
+    }
+
+    pub(crate) fn reset(&self, reading: Reading, now: u64) -> Option<u64> {
+        step!(self, |own| own.reset(A::of(reading), now))
+    }
+
+    pub(crate) fn wait(&self, reading: Reading, now: u64, charge: u64) -> Option<u64> {
+        step!(self, |own| own.wait(A::of(reading), now, charge))
+    }
+
+    #[inline]
+    pub(crate) fn delay(&self, reading: Reading, charge: u64) -> u64 {
+        step!(self, |own| own.delay(A::of(reading), charge))
+    }
+
+    /// Whether a charge is rejected for certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
+    /// `asked`; `None` if it may pass.
+    ///
+    /// The wait is the one after which it passes if nobody else asks. Of a log it may be longer than that, where the
+    /// reading was made for another charge.
+    pub(crate) fn denial(&self, reading: Reading, now: u64, asked: u64, charge: u64, elapsed: u64) -> Option<Denial> {
+        let Some(wait) = self.wait(reading, now, charge) else {
+            return Some(Denial::Never);
+        };
+        if self.admits(reading, now, charge) {
+            return None;
+        }
+        let (certain, shown) = step!(self, |own| own.certain_wait(A::of(reading), asked, charge, wait));
+        (certain > elapsed).then(|| Denial::For(shown - elapsed))
+    }
+
+    pub(crate) fn foretells(&self, reading: Reading, asked: u64) -> bool {
+        step!(self, |own| own.foretells(A::of(reading), asked))
+    }
+
+    pub(crate) fn foreseen(&self, reading: Reading, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<Reading> {
+        step!(self, |own| {
+            own.foreseen(A::of(reading), now, elapsed, charge, hold).map(A::reading)
+        })
+    }
+}
