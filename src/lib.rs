@@ -113,9 +113,13 @@ mod breaker;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod clock;
-mod decision;
 pub mod docs;
 mod error;
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, reason = "the Redis store sends settlements")
+)]
+mod exchange;
 pub mod fields;
 mod guard;
 pub mod guide;
@@ -128,7 +132,6 @@ mod last_turn;
 mod layer;
 mod lease;
 mod partition;
-mod plan;
 #[cfg(feature = "privacy-pass")]
 pub mod privacy_pass;
 mod quota;
@@ -139,11 +142,6 @@ mod rejection;
 mod response_fields;
 mod rules;
 mod screening;
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "the Redis store sends settlements")
-)]
-mod settlement;
 mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;
@@ -154,21 +152,19 @@ pub use self::layer::NoDecision;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
-    decision::{Allowance, Decision, Outcome},
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
+    exchange::{Allowance, Charge, Decision, Outcome, Plan, Settlement},
     guard::FailureMode,
     layer::{
         ActualCost, AdminHandle, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder,
         RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
-    plan::{Charge, Plan},
     quota::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
     response_fields::{LegacyReset, ResponseFields, ShownWhen},
     rules::{ResolvedTier, Rules, RulesHandle, Tiers},
     screening::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
-    settlement::Settlement,
     store::{
         AcquireFuture, Store, StoreFuture,
         memory::{MemoryStore, MemoryStoreBuilder},

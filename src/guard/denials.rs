@@ -32,11 +32,9 @@ use self::record::{Answer, Record, Standing};
 use crate::{
     bounded_map::BoundedMap,
     clock::{Clock, Timestamp},
-    decision::{ChargeDenials, Decision, Outcome, Remembered},
+    exchange::{ChargeDenials, Decision, Outcome, PartPlan, Plan, Remembered, Settlement},
     partition::PartitionId,
-    plan::{PartPlan, Plan},
     quota::MAX_POLICIES,
-    settlement::Settlement,
     store::{Store, StoreFuture},
 };
 

@@ -24,11 +24,9 @@ use self::{
 use crate::{
     breaker::{Admission, Breaker, CircuitTelemetry},
     clock::{Clock, Timestamp},
-    decision::{Decision, Outcome},
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
+    exchange::{Decision, Outcome, Plan, Settlement},
     last_turn,
-    plan::Plan,
-    settlement::Settlement,
     store::{AcquireFuture, Store},
     telemetry::{HeldSlots, Stopwatch, StoreTelemetry},
 };

@@ -14,7 +14,7 @@ use std::{
 use tokio::runtime::Handle;
 
 use super::Guard;
-use crate::{decision::Decision, settlement::Settlement};
+use crate::exchange::{Decision, Settlement};
 
 /// A decision that is not there yet.
 pub(crate) struct Waiting {

@@ -4,10 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use super::{admission::Limits, attribution::Holder};
 use crate::{
-    decision::Decision,
     error::{ConfigError, StoreError},
+    exchange::{Decision, Plan},
     partition::ToPartitionKey,
-    plan::Plan,
     rules::{Policies, QuotaSet},
 };
 

@@ -13,9 +13,8 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    decision::{Decision, Outcome},
+    exchange::{Costs, Decision, Outcome, Plan},
     guard::{Deciding, Guard},
-    plan::{Costs, Plan},
     rejection::{Rejection, Responder},
     rules::{FollowUp, Policies, QuotaSet, Selection},
     screening::{Caller, Screened, Screening},

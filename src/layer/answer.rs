@@ -12,11 +12,9 @@ use super::{
     charge::OpenCharge,
 };
 use crate::{
-    decision::Decision,
-    plan::Costs,
+    exchange::{Costs, Decision, Settlement},
     response_fields::{Delay, PolicyFields},
     rules::QuotaSet,
-    settlement::Settlement,
 };
 
 impl Limits {

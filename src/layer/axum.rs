@@ -18,7 +18,7 @@ use http::{Response, StatusCode, request::Parts};
 use http_body::Body as _;
 
 use super::RateLimitLayerBuilder;
-use crate::{decision::Decision, rejection::Rejection, telemetry::StreamTelemetry};
+use crate::{exchange::Decision, rejection::Rejection, telemetry::StreamTelemetry};
 
 /// The decision about the request, for handlers: what is left for this caller. Needs
 /// [`decision_in_request`](RateLimitLayerBuilder::decision_in_request), without which the answer is 500; an

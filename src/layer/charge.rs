@@ -8,7 +8,11 @@ use std::{
 use http::Method;
 use smallvec::SmallVec;
 
-use crate::{decision::Decision, guard::Guard, plan::Costs, settlement::Settlement, telemetry::HeldSlots};
+use crate::{
+    exchange::{Costs, Decision, Settlement},
+    guard::Guard,
+    telemetry::HeldSlots,
+};
 
 /// An allowed request that is not over. Whoever takes part in it has a clone of the `Arc`: the future, the response
 /// body, the request body, an upgraded connection. When the last of them is dropped, the request is over, and its

@@ -21,7 +21,7 @@ use super::{
     admission::{Admitted, Judgement, Limits},
     service::take_ready,
 };
-use crate::{decision::Decision, guard::Waiting, rules::Selection};
+use crate::{exchange::Decision, guard::Waiting, rules::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).

@@ -10,7 +10,7 @@ use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
 use self::problem::ProblemType;
 use crate::{
-    decision::{Decision, Outcome},
+    exchange::{Decision, Outcome},
     quota::QuotaPolicy,
 };
 

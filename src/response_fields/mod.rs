@@ -10,8 +10,8 @@ use http::HeaderMap;
 
 pub(crate) use self::{policy_fields::PolicyFields, write::Delay};
 use crate::{
-    decision::{Allowance, Decision},
     error::{ConfigError, ConfigErrorKind},
+    exchange::{Allowance, Decision},
 };
 
 /// Which fields a layer adds to responses, and what they say.
@@ -907,8 +907,8 @@ mod tests {
     use crate::{
         QuotaPolicy,
         clock::{Clock, Timestamp},
+        exchange::Plan,
         partition::{PartitionKey, Scope},
-        plan::Plan,
         quota::PolicySet,
         store::{Store, memory::MemoryStore},
     };

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::{Form, ResponseFields, ShownWhen, policy_fields::has_one_number};
 use crate::{
-    decision::{Allowance, Decision},
+    exchange::{Allowance, Decision},
     fields::whole_seconds,
     partition::PartitionId,
     quota::{QuotaPolicy, QuotaUnit},

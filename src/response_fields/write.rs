@@ -8,7 +8,7 @@ use sfv::{Integer, KeyRef, ListSerializer, StringRef, TokenRef};
 use super::{Form, LegacyReset, PolicyFields, ResponseFields};
 use crate::{
     clock::Clock,
-    decision::{Decision, Outcome},
+    exchange::{Decision, Outcome},
     fields::{
         self, ClosestLimit, OwnFields, RetryAfter,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},

@@ -19,8 +19,8 @@ pub use self::{
     hooks::{AbnormalUsage, Capacity},
 };
 use crate::{
-    decision::Outcome,
     error::{ConfigError, ConfigErrorKind},
+    exchange::Outcome,
 };
 
 /// What a layer asks before it looks at quotas.

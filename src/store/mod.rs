@@ -12,7 +12,10 @@ use std::{
     task::{Context, Poll},
 };
 
-use crate::{decision::Decision, error::StoreError, plan::Plan, settlement::Settlement};
+use crate::{
+    error::StoreError,
+    exchange::{Decision, Plan, Settlement},
+};
 
 /// Where quota is kept. Decides a whole [`Plan`] at once: every policy is charged, or none.
 ///

@@ -18,8 +18,8 @@ use metrics::{
 use super::{outcome_name, rejecting_policy, series::Series};
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{Decision, Outcome},
     error::StoreErrorKind,
+    exchange::{Decision, Outcome},
 };
 
 const CIRCUIT_OPEN: &str = "tower_quota_circuit_open";

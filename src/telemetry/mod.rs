@@ -166,8 +166,8 @@ pub(crate) use self::meters::{HeldSlots, Stopwatch};
 use self::meters::{LayerMeters, StoreMeters};
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{Decision, Outcome},
     error::{StoreError, StoreErrorKind},
+    exchange::{Decision, Outcome},
     quota::QuotaPolicy,
 };
 

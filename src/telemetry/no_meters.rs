@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{
     clock::Clock,
-    decision::{Decision, Outcome},
     error::StoreErrorKind,
+    exchange::{Decision, Outcome},
 };
 
 #[cfg(feature = "redis")]

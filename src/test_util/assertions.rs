@@ -4,7 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use http::Response;
 
-use crate::decision::{Allowance, Decision, Outcome};
+use crate::exchange::{Allowance, Decision, Outcome};
 
 /// What was decided about the request that this is the response to; the decision of the innermost layer that has
 /// rejected it, or else of the outermost one.

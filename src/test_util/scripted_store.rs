@@ -8,11 +8,9 @@ use std::{
 use crate::{
     algorithm::{Counter, Moment, Reading, Times},
     clock::{Clock, Timestamp},
-    decision::{Decision, Measured},
     error::{StoreError, StoreErrorKind},
+    exchange::{Decision, Measured, Plan, Settlement},
     lease::LeaseId,
-    plan::Plan,
-    settlement::Settlement,
     store::{AcquireFuture, Store, StoreFuture, memory::MemoryStore},
 };
 

@@ -6,7 +6,7 @@ use crate::{
     algorithm::{Counter, Denial, Form, Moment, Reading},
     breaker::jittered,
     clock::{Clock, Timestamp},
-    plan::Charge,
+    exchange::Charge,
     quota::{Algorithm, Policy, PolicySet},
 };
 

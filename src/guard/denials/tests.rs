@@ -18,10 +18,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     MemoryStore, Outcome, StoreError,
+    exchange::Settlement,
     guard::{Deciding, Guard, Terms, Waiting},
     partition::{PartitionKey, Scope},
     quota::{Algorithm, PolicySet, QuotaPolicy},
-    settlement::Settlement,
     store::{AcquireFuture, Store, StoreFuture},
 };
 

@@ -5,10 +5,8 @@ use std::fmt;
 use super::Settling;
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Outcome},
-    plan::Plan,
+    exchange::{Decision, Outcome, Plan, Settlement},
     quota::BlockTerms,
-    settlement::Settlement,
     store::StoreFuture,
 };
 

@@ -5,9 +5,8 @@ use tokio::sync::oneshot;
 use super::block::Block;
 use crate::{
     clock::Timestamp,
-    decision::{Decision, Outcome},
     error::StoreError,
-    plan::Plan,
+    exchange::{Decision, Outcome, Plan},
     quota::{BlockTerms, PolicySet},
 };
 

@@ -38,10 +38,9 @@ use super::{Asked, Deciding, Guard, Place, Settling, Waiting};
 use crate::{
     bounded_map::BoundedMap,
     clock::{Clock, Timestamp},
-    decision::{Allowance, Decision, Outcome},
     error::{StoreError, StoreErrorKind},
+    exchange::{Allowance, Decision, Outcome, Plan},
     partition::PartitionId,
-    plan::Plan,
     quota::BlockTerms,
 };
 

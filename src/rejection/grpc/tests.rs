@@ -2,7 +2,7 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
 
 use super::{media_type, percent_encoded};
 use crate::{
-    MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, clock::Clock, decision::Decision,
+    MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store, clock::Clock, exchange::Decision,
     rejection::Rejection,
 };
 

@@ -16,12 +16,10 @@ use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     algorithm::{Moments, Readings},
     clock::Clock,
-    decision::{Decision, Measured},
     error::{ConfigError, ConfigErrorKind},
+    exchange::{Decision, Measured, Plan, Settlement},
     lease::LeaseId,
     partition::PartitionId,
-    plan::Plan,
-    settlement::Settlement,
 };
 
 /// Keeps quota in this process: the embedded default, exact and without a server.

@@ -7,10 +7,9 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::{Counter, Form, Moment, Readings, STANDSTILL, State, Times, Worth},
     clock::Timestamp,
+    exchange::{PartPlan, PartSettlement},
     lease::LeaseId,
-    plan::PartPlan,
     quota::{Policy, PolicySet},
-    settlement::PartSettlement,
 };
 
 /// The states of a partition's policies at one moment.

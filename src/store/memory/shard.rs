@@ -2,8 +2,12 @@
 
 use super::partition::{PartitionState, Read};
 use crate::{
-    bounded_map::BoundedMap, clock::Timestamp, lease::LeaseId, partition::PartitionId, plan::PartPlan,
-    settlement::PartSettlement, telemetry,
+    bounded_map::BoundedMap,
+    clock::Timestamp,
+    exchange::{PartPlan, PartSettlement},
+    lease::LeaseId,
+    partition::PartitionId,
+    telemetry,
 };
 
 pub(super) struct Shard {

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    plan::Plan,
+    exchange::Plan,
 };
 
 /// How many requests may wait for the writer of one connection; beyond it they wait for a place, inside their deadline.

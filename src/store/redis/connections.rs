@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    plan::{PartNumbers, PartPlan, Plan},
+    exchange::{PartNumbers, PartPlan, Plan},
 };
 
 /// The connections of one store.

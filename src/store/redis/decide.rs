@@ -10,11 +10,9 @@ use super::{
     shared_calls::{Way, overloaded, together},
 };
 use crate::{
-    decision::{Decision, Measured, Outcome},
     error::StoreError,
+    exchange::{Decision, Measured, Outcome, PartNumbers, Plan, Settlement},
     lease::LeaseId,
-    plan::{PartNumbers, Plan},
-    settlement::Settlement,
 };
 
 impl Inner {

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::Form,
-    plan::{PartPlan, Plan},
+    exchange::{PartPlan, Plan},
     quota::Policy,
 };
 

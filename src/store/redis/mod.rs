@@ -27,8 +27,7 @@ use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     clock::{Clock, Timestamp},
     error::ConfigError,
-    plan::Plan,
-    settlement::Settlement,
+    exchange::{Plan, Settlement},
 };
 
 /// Keeps quota in Redis, so that any number of instances enforce one limit.

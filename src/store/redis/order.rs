@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::{keyspace::Key, script::Call};
-use crate::{error::StoreError, partition::PartitionId, plan::Plan};
+use crate::{error::StoreError, exchange::Plan, partition::PartitionId};
 
 pub(super) type Settled = Result<(), StoreError>;
 

@@ -18,13 +18,11 @@ use crate::{
         SlidingCounter, SlidingLog, TokenBucket, Windows,
     },
     clock::Timestamp,
-    decision::{Decision, Measured},
     error::{StoreError, StoreErrorKind},
+    exchange::{Adjustment, Decision, Measured, PartPlan, PartSettlement, Plan},
     lease::LeaseId,
-    plan::{PartPlan, Plan},
     quota::Policy,
     random,
-    settlement::{Adjustment, PartSettlement},
 };
 
 static QUOTA: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("quota.lua")));

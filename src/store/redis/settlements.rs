@@ -29,11 +29,10 @@ use super::{
 use crate::{
     clock::Clock,
     error::{StoreError, StoreErrorKind},
+    exchange::{Plan, Settlement},
     last_turn,
     lease::LeaseId,
     partition::PartitionId,
-    plan::Plan,
-    settlement::Settlement,
     store::StoreFuture,
     telemetry::UnsettledTelemetry,
 };

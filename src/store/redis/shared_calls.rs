@@ -39,9 +39,8 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    decision::Decision,
     error::{StoreError, StoreErrorKind},
-    plan::Plan,
+    exchange::{Decision, Plan},
 };
 
 /// How many decisions may wait for a call. Beyond it the store is overloaded: a call for each of the others would cost
@@ -429,7 +428,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        decision::Outcome,
+        exchange::Outcome,
         partition::{PartitionKey, Scope},
         quota::{PolicySet, QuotaPolicy},
     };

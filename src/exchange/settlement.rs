@@ -4,10 +4,9 @@ use smallvec::SmallVec;
 
 use crate::{
     algorithm::{Form, Moment, Reading, Receipt},
-    decision::{Decision, Measured},
+    exchange::{Costs, Decision, Measured, PartPlan},
     lease::LeaseId,
     partition::PartitionId,
-    plan::{Costs, PartPlan},
     quota::Policy,
 };
 

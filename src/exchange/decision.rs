@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::{Counter, Denial, Moment, Moments, Reading, Readings},
     clock::Timestamp,
+    exchange::{Charge, Charges, Costs, PartNumbers, Plan},
     lease::LeaseId,
     partition::PartitionId,
-    plan::{Charge, Charges, Costs, PartNumbers, Plan},
     quota::QuotaPolicy,
 };
 
