@@ -42,7 +42,7 @@ struct Row<'a> {
 }
 
 fn read(path: &str) -> Option<String> {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).ok()
+    fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)).ok()
 }
 
 fn document() -> String {

@@ -9,7 +9,7 @@ use std::{fs, path::Path};
 mod targets;
 
 fn run_over_the_seeds_of(target: &str, run: fn(&[u8])) {
-    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/seeds").join(target);
     let mut inputs: Vec<Vec<u8>> = fs::read_dir(seeds)
         .unwrap()
         .map(|seed| fs::read(seed.unwrap().path()).unwrap())
@@ -75,7 +75,7 @@ fn the_seeds_of_token_directories_hold() {
 /// A target that nobody declares would never run.
 #[test]
 fn every_folder_of_seeds_belongs_to_a_target() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");
     let manifest = fs::read_to_string(root.join("Cargo.toml")).unwrap();
     let mut folders = 0;
     for folder in fs::read_dir(root.join("seeds")).unwrap() {

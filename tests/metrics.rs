@@ -62,6 +62,10 @@ fn decisions(page: &str) -> Vec<&str> {
     lines
 }
 
+fn documentation() -> String {
+    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../src/telemetry/mod.rs")).unwrap()
+}
+
 fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
     let recorder = example::prometheus().unwrap().build_recorder();
     let page = recorder.handle();
@@ -121,15 +125,16 @@ async fn the_page_of_the_example_shows_what_was_decided() {
         get("/items").await;
     }
     let page = get("/metrics").await;
-    let decisions = r#"tower_quota_decisions_total{scope="items",tier="","#;
-    assert_eq!(
-        value(&page, &format!(r#"{decisions}policy="",outcome="allowed"}}"#)),
-        3.0
-    );
-    assert_eq!(
-        value(&page, &format!(r#"{decisions}policy="burst",outcome="rejected"}}"#)),
-        2.0
-    );
+    let documentation = documentation();
+    let shown: Vec<_> = documentation
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! tower_quota_decisions_total"))
+        .collect();
+    assert_eq!(shown.len(), 2);
+    for line in shown {
+        let line = format!("tower_quota_decisions_total{line}");
+        assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
+    }
     assert_eq!(value(&page, r#"tower_quota_store_seconds_count{scope="items"}"#), 5.0);
     assert_eq!(
         value(&page, r#"tower_quota_store_seconds_bucket{scope="items",le="+Inf"}"#),
@@ -166,7 +171,7 @@ async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
 const REASONS: [&str; 6] = [
     "circuit_open",
     "overloaded",
-    "rejected",
+    "failed",
     "timed_out",
     "unavailable",
     "unreachable",
@@ -296,7 +301,7 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
         )
     };
     assert_eq!((undecided("timed_out"), undecided("circuit_open")), (5.0, 3.0));
-    assert_eq!(undecided("rejected"), 8.0);
+    assert_eq!(undecided("failed"), 8.0);
     let failed = |name, mode| value(&text, &format!(r#"tower_quota_{name}{{scope="test",mode="{mode}"}}"#));
     let all = "failed_total";
     assert_eq!((failed(all, "open"), failed(all, "closed")), (8.0, 8.0));
@@ -312,6 +317,62 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
 
     drop(open);
     assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_circuits_of_layers_with_the_same_scope_are_added_up() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let open = || value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#);
+    let layer = || {
+        let layer = builder(Failing(Some(StoreErrorKind::Unavailable)));
+        layer.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
+    };
+    let (first, second) = (layer(), layer());
+    for (layer, expected) in [(&first, 1.0), (&second, 2.0)] {
+        for _ in 0..8 {
+            send(layer, request("alice")).await;
+        }
+        assert_eq!(open(), expected);
+    }
+    drop(first);
+    assert_eq!(open(), 1.0);
+    drop(second);
+    assert_eq!(open(), 0.0);
+}
+
+#[tokio::test]
+async fn the_time_of_a_store_is_measured_in_seconds() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let clock = Clock::manual(Timestamp::from_micros(1));
+    let layer = builder(Distant(clock.clone()));
+    let layer = layer.clock(clock).policy(QuotaPolicy::per_day("day", 9)).build().unwrap();
+    send(&layer, request("alice")).await;
+    let seconds = value(&page.render(), r#"tower_quota_store_seconds_sum{scope="test"}"#);
+    assert_eq!(seconds, 1.5);
+}
+
+/// Has no answer, and needs a second and a half to say so.
+#[derive(Debug)]
+struct Distant(Clock);
+
+impl Store for Distant {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        let clock = self.0.clone();
+        AcquireFuture::boxed(async move {
+            clock.advance(Duration::from_millis(1_500));
+            Err(StoreError::new(StoreErrorKind::Failed, "test"))
+        })
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
 }
 
 /// L10
@@ -657,8 +718,7 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
         .unwrap();
     send(&layer, request("alice")).await;
     send(&layer, request("alice")).await;
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/telemetry/mod.rs");
-    let source = fs::read_to_string(source).unwrap();
+    let source = documentation();
     let docs: Vec<_> = source.lines().filter(|line| line.starts_with("//! | ")).collect();
     let rows = |named: bool| {
         let is_name = |line: &&str| line.starts_with("//! | `tower_quota_") == named;

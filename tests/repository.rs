@@ -8,13 +8,15 @@ mod algorithms;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
 fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
 }
 
 /// The path and the text of each file of the crate.
 fn sources() -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(ROOT);
     let (mut folders, mut sources) = (vec![root.join("src")], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -32,36 +34,45 @@ fn sources() -> Vec<(String, String)> {
     sources
 }
 
-/// Names on the left side of a section of the manifest.
-fn names(section: &str) -> Vec<String> {
-    let manifest = read("Cargo.toml");
-    let section = manifest
-        .split(&format!("\n[{section}]\n"))
-        .nth(1)
-        .unwrap()
-        .split("\n[")
-        .next()
-        .unwrap();
-    section
-        .lines()
+/// The lines `name = value` of a section of a manifest.
+fn section(manifest: &str, section: &str) -> Vec<(String, String)> {
+    let manifest = read(manifest);
+    let (_, section) = manifest.split_once(&format!("[{section}]\n")).unwrap();
+    let lines = section.split("\n[").next().unwrap().lines();
+    lines
         .filter_map(|line| line.split_once(" = "))
-        .map(|(name, _)| name.to_owned())
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
+}
+
+fn names(manifest: &str, of: &str) -> Vec<String> {
+    section(manifest, of).into_iter().map(|(name, _)| name).collect()
 }
 
 #[test]
 fn the_readme_names_this_version_and_this_minimum_of_rust() {
-    let readme = read("README.md");
-    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    let (readme, package) = (read("README.md"), section("Cargo.toml", "package"));
+    let value = |name: &str| {
+        let (_, value) = package.iter().find(|(own, _)| own == name).unwrap();
+        value.trim_matches('"').to_owned()
+    };
+    let version = value("version");
+    let version = version.rsplit_once('.').unwrap().0;
     assert!(
         readme.contains(&format!("tower-quota = {{ version = \"{version}\"")),
         "{version}"
     );
-    let rust = env!("CARGO_PKG_RUST_VERSION");
+    let rust = value("rust-version");
     assert!(
         readme.contains(&format!("minimum supported Rust version is {rust}")),
         "{rust}"
     );
+}
+
+/// `--features` at the root is for the crate and for its tests.
+#[test]
+fn the_tests_have_the_features_of_the_crate() {
+    assert_eq!(names("tests/Cargo.toml", "features"), names("Cargo.toml", "features"));
 }
 
 /// A user of the ACL who is given less than the scripts call is not limited, and one who is given more could do harm.
@@ -91,7 +102,7 @@ fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_s
 #[test]
 fn every_feature_is_explained_in_the_readme_and_in_the_documentation() {
     let document = read("src/lib.rs");
-    for feature in names("features").iter().filter(|feature| *feature != "default") {
+    for feature in names("Cargo.toml", "features").iter().filter(|feature| *feature != "default") {
         assert!(document.contains(&format!("| `{feature}` |")), "{feature}");
     }
 }

@@ -43,22 +43,9 @@
 //!   `hyper_util::client::legacy::Client`.
 //! - tonic: `HealthClient::new(ClientLayer::new().layer(channel))`, with a `tonic::transport::Channel`. All
 //!   requests through one channel are to one origin.
-//! - reqwest: its client speaks types of its own, which become those of `http` on the way:
-//!
-//!   ```
-//!   use http::{Request, Response};
-//!   # use tower::ServiceBuilder;
-//!   # use tower_quota::client::ClientLayer;
-//!
-//!   let client = reqwest::Client::new();
-//!   let service = ServiceBuilder::new()
-//!       .layer(ClientLayer::new())
-//!       .service_fn(move |request: Request<reqwest::Body>| {
-//!           let client = client.clone();
-//!           async move { client.execute(request.try_into()?).await.map(Response::from) }
-//!       });
-//!   # let _ = tower::ServiceExt::<Request<reqwest::Body>>::oneshot(service, Request::default());
-//!   ```
+//! - reqwest: its client has types of its own, so a `tower::service_fn` converts them:
+//!   `client.execute(request.try_into()?).await.map(Response::from)`, where `request` is an
+//!   `http::Request<reqwest::Body>`.
 //!
 //! Put it *inside* of layers that make requests again after a failure, so that those wait, too; *inside* of a cache, so
 //! that only what goes to the server counts; and *outside* of connection pools and concurrency limits, which a request

@@ -13,7 +13,6 @@ use std::{
 };
 
 use futures_util::FutureExt;
-use proptest::prelude::*;
 
 use super::*;
 use crate::{
@@ -22,6 +21,7 @@ use crate::{
     guard::{Deciding, Guard, Terms, Waiting},
     partition::{PartitionKey, Scope},
     quota::{Algorithm, PolicySet, QuotaPolicy},
+    random::{Sequence, for_many},
     store::{AcquireFuture, Store, StoreFuture},
 };
 
@@ -553,48 +553,50 @@ enum Deed {
     Reset,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let after = prop_oneof![Just(0), 1_u64..200, 1_u64..20_000, 1_u64..400_000];
-    let deed = prop_oneof![
-        20 => (0_u64..5).prop_map(Deed::Request),
-        2 => (4_u64..14).prop_map(Deed::Request),
-        1 => (0_u64..3).prop_map(Deed::Settle),
-        1 => Just(Deed::Reset),
-    ];
-    let step = (after, 0_usize..2, deed).prop_map(|(after, instance, deed)| Step {
-        after: Duration::from_micros(after),
-        instance,
-        deed,
-    });
-    prop::collection::vec(step, 1..120)
+fn step(random: &mut Sequence) -> Step {
+    let after = random.any_of(&[0..1, 1..200, 1..20_000, 1..400_000]);
+    Step {
+        after: Duration::from_micros(random.within(after)),
+        instance: random.below(2),
+        deed: match random.below(24) {
+            0 => Deed::Reset,
+            1 => Deed::Settle(random.within(0..3)),
+            2 | 3 => Deed::Request(random.within(4..14)),
+            _ => Deed::Request(random.within(0..5)),
+        },
+    }
 }
 
-fn policies() -> impl Strategy<Value = PolicySet> {
-    let algorithm = prop_oneof![
-        Just(Algorithm::TokenBucket),
-        Just(Algorithm::StrictTokenBucket),
-        Just(Algorithm::LeakyBucketMeter),
-        Just(Algorithm::LeakyBucketQueue { max_waiting: 2 }),
-        Just(Algorithm::FixedWindow),
-        Just(Algorithm::SlidingWindowCounter),
-        Just(Algorithm::SlidingWindowLog),
-    ];
-    let build = |(name, (algorithm, quota, seconds, kind))| {
-        let policy = QuotaPolicy::new(name, quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
-        match kind {
-            0 => QuotaPolicy::concurrent(name, quota),
-            1 => policy.shadow(),
-            // A full bucket and the rate never give more than the quota.
-            _ if algorithm == Algorithm::StrictTokenBucket => policy.with_burst_capacity(quota.div_ceil(2)),
-            _ => policy,
+fn policy(name: &'static str, random: &mut Sequence) -> QuotaPolicy {
+    let algorithm = random.any_of(&[
+        Algorithm::TokenBucket,
+        Algorithm::StrictTokenBucket,
+        Algorithm::LeakyBucketMeter,
+        Algorithm::LeakyBucketQueue { max_waiting: 2 },
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+    ]);
+    let (quota, seconds) = (random.within(1..12), random.within(1..4));
+    let policy = QuotaPolicy::new(name, quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
+    match random.below(6) {
+        0 => QuotaPolicy::concurrent(name, quota),
+        1 => policy.shadow(),
+        // A full bucket and the rate never give more than the quota.
+        _ if algorithm == Algorithm::StrictTokenBucket => policy.with_burst_capacity(quota.div_ceil(2)),
+        _ => policy,
+    }
+}
+
+fn policies(random: &mut Sequence) -> PolicySet {
+    loop {
+        let count = random.below(3) + 1;
+        let policies = ["a", "b", "c"].into_iter().take(count).map(|name| policy(name, random));
+        // A strict bucket above its quota is none.
+        if let Ok(policies) = PolicySet::new(policies.collect::<Vec<_>>()) {
+            return policies;
         }
-    };
-    let numbers = (algorithm, 1_u64..12, 1_u64..4, 0..6);
-    prop::collection::vec(numbers, 1..4)
-        .prop_map(move |numbers| ["a", "b", "c"].into_iter().zip(numbers).map(build).collect::<Vec<_>>())
-        .prop_filter_map("a strict bucket above its quota", |policies| {
-            PolicySet::new(policies).ok()
-        })
+    }
 }
 
 /// What the test knows of an instance, to tell which rejections are excused.
@@ -706,16 +708,13 @@ fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration) {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1_500))]
-
-    /// But for the hold, and for a second after another instance has given something back.
-    #[test]
-    fn what_is_rejected_from_memory_would_be_rejected_by_the_store(
-        policies in policies(),
-        steps in steps(),
-        one_way in prop_oneof![Just(0_u64), 1_u64..3_000],
-    ) {
-        live(&policies, steps, Duration::from_micros(one_way));
-    }
+/// But for the hold, and for a second after another instance has given something back.
+#[test]
+fn what_is_rejected_from_memory_would_be_rejected_by_the_store() {
+    for_many(1_500, |random| {
+        let policies = policies(random);
+        let one_way = random.any_of(&[0..1, 1..3_000]);
+        let one_way = Duration::from_micros(random.within(one_way));
+        live(&policies, random.list(1..120, step), one_way);
+    });
 }
