@@ -347,7 +347,11 @@ async fn the_time_of_a_store_is_measured_in_seconds() {
     let _recorder = set_default_local_recorder(&recorder);
     let clock = Clock::manual(Timestamp::from_micros(1));
     let layer = builder(Distant(clock.clone()));
-    let layer = layer.clock(clock).policy(QuotaPolicy::per_day("day", 9)).build().unwrap();
+    let layer = layer
+        .clock(clock)
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
     send(&layer, request("alice")).await;
     let seconds = value(&page.render(), r#"tower_quota_store_seconds_sum{scope="test"}"#);
     assert_eq!(seconds, 1.5);

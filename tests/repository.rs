@@ -102,7 +102,10 @@ fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_s
 #[test]
 fn every_feature_is_explained_in_the_readme_and_in_the_documentation() {
     let document = read("src/lib.rs");
-    for feature in names("Cargo.toml", "features").iter().filter(|feature| *feature != "default") {
+    for feature in names("Cargo.toml", "features")
+        .iter()
+        .filter(|feature| *feature != "default")
+    {
         assert!(document.contains(&format!("| `{feature}` |")), "{feature}");
     }
 }

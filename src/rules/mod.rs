@@ -332,7 +332,8 @@ mod tests {
     #[test]
     fn a_share_is_as_large_as_it_says_for_any_scope_and_any_kind_of_keys() {
         for_many(8, |random| {
-            let mut text = |length| String::from_iter(random.list(length, |random| random.any_of(&['a', ':', 'ß', '\0'])));
+            let mut text =
+                |length| String::from_iter(random.list(length, |random| random.any_of(&['a', ':', 'ß', '\0'])));
             let (scope, kind) = (Scope::new(&text(1..20)), text(0..20));
             let (first, percent) = (random.within(0..1 << 32), random.any_of(&[0, 1, 10, 10, 50, 99, 100]));
             let candidate = candidate(percent);

@@ -153,7 +153,12 @@ mod tests {
         ];
         let parameters = ["", "", "", ";", ";a=b", "%3b"];
         let segments = random.list(0..4, |random| {
-            [random.any_of(&delimiters), random.any_of(&dots), random.any_of(&parameters)].concat()
+            [
+                random.any_of(&delimiters),
+                random.any_of(&dots),
+                random.any_of(&parameters),
+            ]
+            .concat()
         });
         format!("/health{}", segments.concat())
     }
