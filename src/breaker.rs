@@ -1,4 +1,4 @@
-//! Circuit breaker: after failures in a row, nobody waits for the store any more.
+//! Circuit breaker: after several failures in a row, requests stop waiting for the store.
 //!
 //! The words are the usual ones: *closed*, calls go through; *open*, none does; *half-open*, one call tries.
 
@@ -17,9 +17,9 @@ use crate::{
     random,
 };
 
-/// Who is told about a circuit.
+/// Receives the changes of a circuit.
 pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
-    /// Nobody waits any more, because of this.
+    /// The circuit has opened because of this error.
     fn opened(&self, error: &StoreError);
 
     /// All calls go through again, after so many that did not.
@@ -40,12 +40,12 @@ struct Circuit {
     /// Read by every call; all else is looked at only in trouble.
     is_open: AtomicBool,
     failures: AtomicU32,
-    /// How often the store was found unreachable by a call that began after the time before.
+    /// Number of times that a call found the store unreachable, each begun after the one before was known.
     losses: AtomicU32,
     /// Answers of the store. Of those that come in one round trip only the first few are counted, so that not each call
     /// has to write where all others read.
     answers: AtomicU32,
-    /// How often the circuit has opened.
+    /// Number of times that the circuit has opened.
     openings: AtomicU32,
     /// Calls that found the circuit open.
     rejected: AtomicU64,
@@ -60,11 +60,11 @@ struct Trial {
     at: Timestamp,
     pause: Duration,
     is_running: bool,
-    /// Until then, the one that is running is waited for.
+    /// Until then, other calls wait for the running trial.
     ends: Timestamp,
 }
 
-/// How a call may go on.
+/// Decides how a call may go on.
 #[derive(Debug)]
 pub(crate) enum Admission {
     /// The circuit is closed, and this is what was known when the call began.
@@ -75,7 +75,7 @@ pub(crate) enum Admission {
     Rejected,
 }
 
-/// How many losses, answers and openings there were.
+/// Counters of losses, answers and openings.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Known {
     losses: u32,
@@ -89,7 +89,7 @@ impl Breaker {
     const ANSWERS: u32 = 8;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-    /// A trial that takes longer does not keep another one from trying: perhaps nobody polls it any more.
+    /// A trial that takes longer does not block another one: its task may be gone.
     const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {
@@ -135,7 +135,7 @@ impl Breaker {
         !self.0.is_open.load(Ordering::Acquire)
     }
 
-    /// What became of a call that was admitted: `error` is none if it succeeded.
+    /// Records the result of an admitted call: `error` is `None` if it succeeded.
     pub(crate) fn record(&self, admission: Admission, error: Option<&StoreError>) {
         // The store was not asked. A trial that was to ask it has found out nothing.
         if error.is_some_and(|error| error.kind() == StoreErrorKind::Overloaded) {
@@ -226,7 +226,7 @@ impl Circuit {
         trial.at = self.clock.now().saturating_add(jittered(trial.pause));
     }
 
-    /// A call that was given up has found out nothing, so another one tries soon.
+    /// A cancelled call says nothing about the store, so another one tries soon.
     // ## Half-open => Open
     fn give_up_trial(&self) {
         let mut trial = self.trial();
@@ -333,7 +333,7 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// Found with a process that had more to do than it could: the store had answered, and nobody had time to read it.
+    /// Found with a process that had more to do than it could: the store had answered, and no task had time to read it.
     #[test]
     fn a_missed_deadline_says_nothing_against_a_store_that_has_answered_others_meanwhile() {
         let (_, breaker) = manual();

@@ -1,4 +1,4 @@
-//! What can go wrong: in a configuration, found by `build()`; and in a store, met at run time.
+//! Errors: of a configuration, found by `build()`; and of a store, at run time.
 
 use std::{borrow::Cow, error::Error, fmt, sync::Arc};
 
@@ -26,7 +26,7 @@ pub struct ConfigError {
     message: String,
 }
 
-/// What a [`ConfigError`] is about.
+/// The category of a [`ConfigError`].
 ///
 /// You want it where settings come from outside of the program, to say which of them is to be mended.
 ///
@@ -59,9 +59,9 @@ pub enum ConfigErrorKind {
     Client,
     /// A time limit: the deadline of a decision, a connection time.
     Deadline,
-    /// How many rejections are remembered.
+    /// The size of the denial cache.
     DenialCache,
-    /// How many requests may wait for a store.
+    /// The number of requests that may wait for a store.
     MaxWaiting,
     /// No policies, or more than one layer can hold.
     Policies,
@@ -73,7 +73,7 @@ pub enum ConfigErrorKind {
     Exemption,
     /// More for one caller than the rules say.
     Grant,
-    /// How requests are attributed: a missing key, an unreadable network, a prefix length, a header name.
+    /// The attribution of requests: a missing key, an unreadable network, a prefix length, a header name.
     Key,
     /// The name of a policy.
     PolicyName,
@@ -81,7 +81,7 @@ pub enum ConfigErrorKind {
     Quota,
     /// The status of rejections, because of a quota or of an access list.
     RejectionStatus,
-    /// What responses tell clients: a setting, or a policy that the chosen dialect cannot say.
+    /// The response fields: a setting, or a policy that the chosen dialect cannot express.
     ResponseFields,
     /// The scope of a layer.
     Scope,
@@ -89,7 +89,7 @@ pub enum ConfigErrorKind {
     Store,
     /// A setting of a [`TierLayer`](crate::TierLayer).
     Tier,
-    /// How many units of a policy an instance may take at once.
+    /// The number of units that an instance may prefetch at once.
     Prefetch,
     /// The window of a policy.
     Window,
@@ -103,7 +103,7 @@ impl ConfigError {
         }
     }
 
-    /// What the error is about.
+    /// The category of the error.
     pub fn kind(&self) -> ConfigErrorKind {
         self.kind
     }
@@ -144,7 +144,7 @@ pub struct StoreError {
 ///
 /// After five errors in a row that are [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
 /// [`Unreachable`](Self::Unreachable), the circuit breaker of a layer opens, and the store is left alone for a while.
-/// A missed deadline counts only if the store has answered nobody since the call began: a store that answers others is
+/// A missed deadline counts only if the store has answered no call since this one began: a store that answers others is
 /// there, and it is the process or the network that was late. [`Failed`](Self::Failed) is an answer like any other:
 /// the count resets. [`Overloaded`](Self::Overloaded) changes nothing.
 ///

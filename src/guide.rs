@@ -4,7 +4,7 @@
 //! - [After authentication, by user](#after-authentication-by-user)
 //! - [Both](#both)
 //! - [Failed logins only](#failed-logins-only)
-//! - [Guesses that lock nobody out](#guesses-that-lock-nobody-out)
+//! - [Guesses that lock no user out](#guesses-that-lock-no-user-out)
 //! - [What must not be a key](#what-must-not-be-a-key)
 //! - [In an app of axum](#in-an-app-of-axum)
 //!
@@ -52,7 +52,7 @@
 //!     ("203.0.113.9", "alice", 401),
 //!     ("203.0.113.9", "bob", 401),
 //!     ("203.0.113.9", "carol", 429), // authentication is not asked any more
-//!     ("192.0.2.1", "alice", 401),   // and nobody else is concerned
+//!     ("192.0.2.1", "alice", 401),   // and no other client is affected
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(address, claimed)).await?.status(), status);
 //! }
@@ -65,7 +65,7 @@
 //! Put the layer *inside* of authentication to give each user a quota, wherever they come from. Authentication leaves
 //! a value of a type of your own in the request's extensions, once it has verified who is there, and
 //! [`key::extension`](crate::key::extension) takes it from there. A request that fails authentication never reaches the
-//! layer, and so charges nobody, least of all the user whose name it has borne.
+//! layer, and so charges no user, least of all the one that it names.
 //!
 //! ```
 //! use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
@@ -97,7 +97,7 @@
 //! let by_user = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("after authentication")
 //!     .key(key::extension::<User>())
-//!     .no_key(NoKey::Reject) // if somebody forgets authentication
+//!     .no_key(NoKey::Reject) // if a route lacks authentication
 //!     .policy(QuotaPolicy::per_day("day", 100))
 //!     .build()?;
 //!
@@ -113,7 +113,7 @@
 //! let first = app.clone().oneshot(request("secret")).await?;
 //! assert!(first.headers()["ratelimit"].to_str()?.starts_with(r#""day";r=99"#));
 //!
-//! // Somebody tries to be bob. Bob has as much left as before.
+//! // An attacker claims to be bob. Bob has as much left as before.
 //! let guess = app.clone().oneshot(request("wrong")).await?;
 //! assert_eq!(guess.status(), StatusCode::UNAUTHORIZED);
 //! assert!(!guess.headers().contains_key("ratelimit"));
@@ -208,7 +208,7 @@
 //!     ("secret", 204),
 //!     ("wrong", 401),
 //!     ("wrong", 401),
-//!     ("secret", 429), // right, but nobody looks at it any more
+//!     ("secret", 429), // right, but rejected before it is checked
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(password)).await?.status(), status);
 //! }
@@ -216,11 +216,11 @@
 //! # }).unwrap();
 //! ```
 //!
-//! # Guesses that lock nobody out
+//! # Guesses that lock no user out
 //!
 //! The name in a login is only a claim. If failed logins were counted by that name alone, anybody could lock out bob: a
-//! few wrong passwords, and bob himself is rejected. Count them by the address *and* the claimed name together: whoever
-//! guesses uses up what their own address may try on this name, and nobody else's.
+//! few wrong passwords, and bob himself is rejected. Count them by the address *and* the claimed name together: an
+//! attacker uses up what their own address may try on this name, and no other user's quota.
 //!
 //! The price is that guesses from many addresses at one name are not counted together. Limit these by other means than
 //! rejecting the owner: a second factor, or an [`AccessList`](crate::AccessList) that blocks the addresses. Have a limit by
@@ -267,15 +267,15 @@
 //!
 //! # What must not be a key
 //!
-//! Who is charged has to be who has sent the request. Therefore:
+//! The charged caller must be the sender of the request. Therefore:
 //!
-//! - No field that a client can set is a key by itself: neither a user id nor a token that nobody has verified, nor
+//! - No field that a client can set is a key by itself: neither an unverified user id or token, nor
 //!   `X-Forwarded-For` but from a [trusted proxy](crate::key::ClientIp::trusted_proxies). Two requests with different
-//!   inventions would have two quotas, and a request with somebody else's name uses up theirs.
+//!   inventions would have two quotas, and a request with another user's name uses up that user's quota.
 //!   [`key::header`](crate::key::header) is for fields that a gateway of yours sets, and removes where clients have set
 //!   them.
 //! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The `pk`
-//!   that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, of no use to act as somebody else; but
+//!   that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, of no use to act as another user; but
 //!   who is behind it can be guessed, unless there is a [digest key](crate::RateLimitLayerBuilder::digest_key).
 //! - An [exemption](crate::Exemption) or a rule of an [access list](crate::AccessList) by key is as trustworthy as the
 //!   key is.

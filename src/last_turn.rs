@@ -12,16 +12,16 @@ use tokio::{
     time::{Instant, timeout, timeout_at},
 };
 
-/// How much longer than its deadline a call is waited for at most. An idle process needs microseconds for the turn.
+/// The maximum time that a call may take beyond its deadline. An idle process needs microseconds for the turn.
 const LONGEST_TURN: Duration = Duration::from_millis(50);
 
 /// A reply goes through the hands of so many tasks at most: who reads it, who shares it out, who asked for a block of units,
 /// who spends one.
 const HANDS: usize = 4;
 
-/// What has come of it by the deadline. When that strikes, whoever reads the store's replies gets one turn first
+/// The result of a call, if it is there by the deadline. At the deadline, the reader of the store's replies gets one turn first
 /// (`catch_up`, none if there is nothing to read): in a process with more work than processors a reply may have arrived in
-/// time, and nobody has had the time to read it.
+/// time, and no task has had the time to read it.
 pub(crate) async fn within<T, C: Future>(
     deadline: Instant,
     call: impl Future<Output = T>,

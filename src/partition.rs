@@ -1,4 +1,4 @@
-//! Whose quota a request uses: the partition key, and the digest that stores see in its place.
+//! The partition of a request: its key, and the digest that stores see instead.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 use smallvec::SmallVec;
 
-/// Whose quota a request uses: a user, an API key, an address, or several of these together.
+/// The caller whose quota a request spends: a user, an API key, an address, or several of these together.
 ///
 /// A key is made of parts, each with a kind (`"user"`, `"route"`, …) and a value. Kinds and lengths are part of the
 /// key, so that `user "192.0.2.1"` never shares a bucket with the address `192.0.2.1`, nor `("ab", "c")` with
@@ -103,7 +103,7 @@ impl PartitionKey {
 /// The kinds of the keys that this crate makes by itself.
 const OWN_KINDS: [&str; 6] = ["address", "negative", "no key", "number", "route", "text"];
 
-/// What a text may not hold as it is: what separates its parts, and what a hash tag ends with.
+/// Characters that a text must escape: the separator of its parts, and the end of a hash tag.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');
 
 /// A field with its length before it, and what comes after.
@@ -202,7 +202,7 @@ impl ToPartitionKey for IpAddr {
     }
 }
 
-/// What a store knows of a partition: a 128-bit digest of its key.
+/// The identity of a partition in a store: a 128-bit digest of its key.
 ///
 /// Made with keyed BLAKE3, so it is the same in every process, on every machine and with every version of Rust. With a
 /// [digest key](Scope::with_digest_key), it says nothing about the caller to those who do not hold that; without one, they can
@@ -262,7 +262,7 @@ impl fmt::Debug for PartitionId {
     }
 }
 
-/// What limits are about, `"api"` or `"mails"`, say: the same caller has other buckets in another scope.
+/// The namespace of limits, such as `"api"` or `"mails"`: the same caller has other buckets in another scope.
 ///
 /// A layer makes its own from [`scope`](crate::RateLimitLayerBuilder::scope). You want one yourself to use a store
 /// without the layer, or to find the buckets of a layer from outside. Making one takes longer than using it: keep it.

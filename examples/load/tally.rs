@@ -14,7 +14,7 @@ pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
     fn new() -> Self {
-        Self(Histogram::new_with_bounds(RANGE.0, RANGE.1, 2).expect("the range is sound"))
+        Self(Histogram::new_with_bounds(RANGE.0, RANGE.1, 2).expect("the range is valid"))
     }
 
     pub(crate) fn count(&self) -> u64 {

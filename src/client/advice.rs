@@ -1,4 +1,4 @@
-//! What one response says, within bounds.
+//! The limits in one response, within bounds.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -41,7 +41,7 @@ pub struct Exchange {
     pub received: Timestamp,
 }
 
-/// What one response says about limits: [`Hints`], with everything in them that is absurd cut to [`Caps`], and
+/// The limits in one response: [`Hints`], with absurd values cut to [`Caps`], and
 /// everything that is not meant for this client left out.
 ///
 /// You want it to make a client of your own. The [`ClientLayer`](super::ClientLayer) leaves it in the extensions of
@@ -86,7 +86,7 @@ pub struct Advice {
     ignored: Vec<FieldError>,
 }
 
-/// What is said, or known, about one limit of a server: see [`Advice::limits`] and [`KnownOrigin::limits`].
+/// One limit of a server, as a response states it or as the client knows it: see [`Advice::limits`] and [`KnownOrigin::limits`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -145,12 +145,12 @@ impl Advice {
         }
     }
 
-    /// What is left, in the order of the field. Several items can have one name, for several partitions.
+    /// The remaining units, in the order of the field. Several items can have one name, for several partitions.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// How long to send nothing, at most [`Caps::wait`]. It counts more than the windows of all limits.
+    /// The time in which to send nothing, at most [`Caps::wait`]. It counts more than the windows of all limits.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -182,7 +182,7 @@ impl Limit {
         self.partition_key.as_deref()
     }
 
-    /// What the limit counts: requests, unless a `RateLimit-Policy` of the same name says something else.
+    /// The unit of the limit: requests, unless a `RateLimit-Policy` of the same name names another.
     pub fn unit(&self) -> &Unit {
         static REQUESTS: Unit = Unit::Requests;
         self.unit.as_ref().unwrap_or(&REQUESTS)
@@ -233,7 +233,7 @@ fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a Po
         .or(first)
 }
 
-/// How old a response is, and why.
+/// The age of a response, and its source.
 struct Ages {
     date: Option<SystemTime>,
     in_caches: Duration,

@@ -83,7 +83,7 @@ impl<R> ClientLayerBuilder<R> {
     const PATIENCES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
     const COUNTS: RangeInclusive<usize> = 1..=1_000_000;
 
-    /// How the units that are left are used. Default: [`Strategy::Wait`].
+    /// How the client spends the remaining units. Default: [`Strategy::Wait`].
     ///
     /// ```
     /// use tower_quota::client::{ClientLayer, Strategy};
@@ -205,7 +205,7 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// How long a request waits for its turn, at most one day. Default: two minutes.
+    /// The maximum time that a request waits for its turn, at most one day. Default: two minutes.
     ///
     /// It begins when the service is called, and no turn comes after it, neither the first nor that of a retry. It does
     /// not bound the time for the response. A request that is known to have to wait longer fails at once. Zero lets no
@@ -242,14 +242,14 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// How many requests may wait at the same time, in all clones and for all origins together, 1 to a million.
+    /// The maximum number of waiting requests, in all clones and for all origins together, 1 to a million.
     /// Default: 1 024. One more fails at once: see [`ThrottledKind`](super::ThrottledKind) for an example.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.max_waiting = requests;
         self
     }
 
-    /// How many origins, or partitions of origins, are remembered, 1 to a million. Default: 1 024.
+    /// The maximum number of cached origins, or partitions of origins, 1 to a million. Default: 1 024.
     ///
     /// One more evicts another: one of which nothing is known, if possible, then one that was asked only once, so that
     /// many origins that are asked once do not evict those that are used. Requests that wait for an evicted origin, or
@@ -332,7 +332,7 @@ impl<R> ClientLayerBuilder<R> {
     ///     })
     ///     .build()?;
     ///
-    /// // A server with nothing left for whoever asks, for a minute.
+    /// // A server with nothing left for any client, for a minute.
     /// # let server = service_fn(async |_: Request<()>| {
     /// #     Response::builder().header("ratelimit", r#""a";r=0;t=60"#).body(())
     /// # });
@@ -453,7 +453,7 @@ impl<R> ClientLayerBuilder<R> {
         }
     }
 
-    /// The layer, if the settings are sound.
+    /// Builds the layer, if the settings are valid.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! How much of what a server says is believed.
+//! Bounds on what a client believes of a server.
 
 use std::{ops::RangeInclusive, time::Duration};
 
@@ -7,7 +7,7 @@ use crate::{
     fields::MAX_INTEGER,
 };
 
-/// How much of what a server says a client believes.
+/// Bounds on the values that a client believes of a server.
 ///
 /// Any server can send any number, by mistake or on purpose. What lies above a cap counts as the cap: after a capped
 /// wait a client tries again, though the server has asked for more.

@@ -4,7 +4,7 @@ use std::{error::Error, fmt, time::Duration};
 
 use crate::clock::Timestamp;
 
-/// What a [`Client`](super::Client) fails with: the error of the service in it, or its own.
+/// The error of a [`Client`](super::Client): that of the inner service, or its own.
 ///
 /// ```
 /// use std::{io, time::Duration};
@@ -111,7 +111,7 @@ pub struct Throttled {
 pub enum ThrottledKind {
     /// The wait is, or was, longer than [`patience`](super::ClientLayerBuilder::patience).
     TooLong,
-    /// As many requests [wait already](super::ClientLayerBuilder::max_waiting) as may.
+    /// The maximum number of requests [wait already](super::ClientLayerBuilder::max_waiting).
     TooMany,
 }
 

@@ -75,7 +75,7 @@ pin_project! {
     }
 }
 
-/// What a request keeps on its way, however often it is sent.
+/// The state of a request, however often it is sent.
 pub(super) struct Journey<R> {
     origin: Arc<Origin>,
     hall: Arc<Hall>,

@@ -50,7 +50,7 @@ impl ClientLayer {
     /// assert_eq!(layer.origins(), 0, "nothing is known yet");
     /// ```
     pub fn new() -> Self {
-        Self::builder().build().expect("the default settings are sound")
+        Self::builder().build().expect("the default settings are valid")
     }
 
     /// A layer with settings of your own: see [`ClientLayerBuilder`].
@@ -60,7 +60,7 @@ impl ClientLayer {
 }
 
 impl<R> ClientLayer<R> {
-    /// What is known of the server that a request would go to; `None` if it was never heard of, or is forgotten.
+    /// The known limits of the server of a request; `None` if it has sent none, or was evicted.
     ///
     /// You want it to show it, or to decide whether to ask another server.
     ///
@@ -97,14 +97,14 @@ impl<R> ClientLayer<R> {
         })
     }
 
-    /// How many origins, or partitions of origins, are remembered at this moment, at most
+    /// The current number of cached origins, or partitions of origins, at most
     /// [`max_origins`](ClientLayerBuilder::max_origins).
     pub fn origins(&self) -> usize {
         self.origins.len()
     }
 }
 
-/// What is known of a server at one moment: see [`ClientLayer::known`].
+/// The known limits of a server at one moment: see [`ClientLayer::known`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -146,7 +146,7 @@ impl KnownOrigin {
         &self.limits
     }
 
-    /// How long nothing is sent because the server has asked for it: more than zero, and at most the
+    /// The wait that the server has asked for: more than zero, and at most the
     /// [cap](super::Caps::wait).
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after

@@ -64,10 +64,10 @@
 //! | `Retry-After`, seconds or a date | sends nothing until then, and forgets about `t`; then one at a time tries |
 //! | `t=1000000` | believes ten minutes: [`Caps`] |
 //! | something malformed | ignores that field |
-//! | something with an `Age` | ignores its `RateLimit` fields: they were true of somebody, some time ago |
+//! | something with an `Age` | ignores its `RateLimit` fields: they were true for another client, some time ago |
 //! | `X-RateLimit-*` | does not read it: servers differ in what they mean |
 //!
-//! How what is left is used is up to you: [`Strategy`]. [`Pacing`] has the rules in full; it is the part to make a
+//! You choose how the client spends the remaining units: [`Strategy`]. [`Pacing`] has the rules in full; it is the part to make a
 //! client of your own with, one without Tower or without tokio.
 //!
 //! # What happens on failure
@@ -82,7 +82,7 @@
 //! cost more than one unit. It bounds neither concurrency nor the rate of requests where servers say nothing. And other
 //! processes do not know what this one knows.
 //!
-//! How a client paces its requests may tell a server who it is, though it hides its address.
+//! The pace of its requests may identify a client to a server, although it hides its address.
 
 mod advice;
 mod builder;

@@ -1,4 +1,4 @@
-//! What all requests to one origin share, and the queue in front of it.
+//! The shared state of all requests to one origin, and the queue in front of it.
 
 use std::{
     future::Future,
@@ -34,12 +34,12 @@ pub(super) struct Origin {
 
 pub(super) struct OriginState {
     pub(super) pacing: Pacing,
-    /// How many stand in line.
+    /// The length of the queue.
     pub(super) waiting: usize,
 }
 
 impl OriginState {
-    /// When nothing is known any more, if nothing happens; `None` while somebody waits or is answered.
+    /// When the state expires; `None` while a request waits or is in progress.
     pub(super) fn idle_at(&self) -> Option<Timestamp> {
         let is_idle = self.waiting == 0 && self.pacing.in_flight() == 0;
         is_idle.then(|| self.pacing.known_until())
@@ -58,7 +58,7 @@ pub(super) struct Hall {
 /// The wait for a turn.
 pub(super) type Waiting = Pin<Box<dyn Future<Output = Result<Ticket, Throttled>> + Send>>;
 
-/// What becomes of a request that wants to be sent.
+/// The next step of a request that is ready to be sent.
 pub(super) enum Entry {
     Go(Ticket),
     Wait(Waiting),
@@ -74,12 +74,12 @@ impl Origin {
         }
     }
 
-    /// A panic while the state was locked can only have come from outside of its code; what it holds is sound.
+    /// A panic while the state was locked can only have come from outside of its code; the value is valid.
     pub(super) fn lock(&self) -> MutexGuard<'_, OriginState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a request go, or has it wait until `deadline`. Nobody overtakes those who wait already.
+    /// Lets a request go, or has it wait until `deadline`. It does not overtake waiting requests.
     pub(super) fn enter(self: &Arc<Self>, hall: &Arc<Hall>, deadline: Timestamp) -> Entry {
         let now = hall.clock.now();
         let mut state = self.lock();

@@ -1,4 +1,4 @@
-//! Which requests share what is known: a bounded map from origins and partitions.
+//! A bounded map from origins and partitions to their state.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -35,7 +35,7 @@ impl Origins {
         }
     }
 
-    /// What is known of the origin of a request; nothing if it was never heard of.
+    /// The state of the origin of a request, if there is one.
     pub(super) fn get(&self, request: &Parts) -> Option<Arc<Origin>> {
         let (id, _) = self.identify(request);
         self.with_map(|map| map.get_mut(id).cloned())
@@ -74,7 +74,7 @@ impl Origins {
         (self.scope.partition(&key), partition)
     }
 
-    /// A panic while the map was locked can only have come from outside of its code; what it holds is sound.
+    /// A panic while the map was locked can only have come from outside of its code; the value is valid.
     fn with_map<T>(&self, with: impl FnOnce(&mut BoundedMap<Arc<Origin>>) -> T) -> T {
         with(&mut self.map.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -102,7 +102,7 @@ fn is_idle(origin: &Arc<Origin>, now: Timestamp) -> bool {
     origin.lock().idle_at().is_some_and(|idle_at| idle_at <= now)
 }
 
-/// An origin that somebody waits for or is answered by is worth most, and one that was asked only once is worth less
+/// An origin with waiting or running requests is worth most, and one that was asked only once is worth less
 /// than others. Requests that are on their way to an evicted one come to their end all the same.
 fn worth(origin: &Arc<Origin>, is_returning: bool) -> (bool, bool, Option<Timestamp>) {
     let idle_at = origin.lock().idle_at();

@@ -76,7 +76,7 @@ impl Problem {
         })
     }
 
-    /// Which of the problems it is.
+    /// The type of the problem.
     pub fn kind(&self) -> ProblemKind {
         self.kind
     }

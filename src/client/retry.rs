@@ -1,4 +1,4 @@
-//! Which requests are sent again.
+//! Which requests the client sends again.
 
 use std::{fmt, sync::Arc};
 
@@ -45,7 +45,7 @@ mod sealed {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub trait Retry<B>: sealed::Sealed + Clone {
-    /// How often a request is sent again.
+    /// The maximum number of times that a request is sent again.
     #[doc(hidden)]
     fn count(&self) -> u8;
 

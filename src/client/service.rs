@@ -31,7 +31,7 @@ use super::{
 /// assert_eq!(advice.limits()[0].remaining(), Some(9));
 /// assert_eq!(client.layer().origins(), 1);
 ///
-/// // Without the client, nobody keeps count.
+/// // Without the client, there is no pacing.
 /// client.get_ref().clone().oneshot(Request::get("http://b.example/").body(())?).await?;
 /// assert_eq!(client.layer().origins(), 1);
 /// # Ok::<_, Box<dyn std::error::Error>>(())

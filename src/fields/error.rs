@@ -23,7 +23,7 @@ pub struct FieldError {
     problem: Problem,
 }
 
-/// What a [`FieldError`] is about.
+/// The category of a [`FieldError`].
 ///
 /// ```
 /// use tower_quota::fields::{FieldErrorKind, draft06, draft11::{LimitItem, RateLimit}};
@@ -69,7 +69,7 @@ pub enum FieldErrorKind {
     Type,
 }
 
-/// What is wrong, without where.
+/// The mistake, without its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     Duplicate(u64),
@@ -110,7 +110,7 @@ impl Problem {
 }
 
 impl FieldError {
-    /// What the error is about.
+    /// The category of the error.
     pub fn kind(&self) -> FieldErrorKind {
         match self.problem {
             Problem::Duplicate(_) => FieldErrorKind::Duplicate,

@@ -9,7 +9,7 @@ use super::{
     syntax::writable,
 };
 
-/// What an error names when a value belongs to no field yet.
+/// The name in an error about a value that belongs to no field yet.
 const NO_FIELD: &str = "extension parameter";
 
 /// The value of an extension parameter: a bare item of a structured field.
@@ -160,7 +160,7 @@ pub(super) enum Prefix {
     Optional,
 }
 
-/// What a dialect says about extension parameters.
+/// The rules of a dialect for extension parameters.
 #[derive(Clone, Copy)]
 pub(super) struct Rules {
     /// Parameters with a meaning.

@@ -1,4 +1,4 @@
-//! What a response of any server says, whatever dialect it speaks.
+//! The limits in a response of any server, in any dialect.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ impl Dialect {
     }
 }
 
-/// What a response says about limits, whatever dialect its server speaks.
+/// The limits in a response of any server, in any dialect.
 ///
 /// You want it in a client. Hints promise nothing: a request may be rejected although units are left, the next response
 /// may have no fields at all, and any server can send any number, so put bounds on what you do with them.
@@ -64,8 +64,8 @@ impl Dialect {
 /// both hold, and both are here: `RateLimit` says nothing about `RateLimit-Remaining`, and the other way round.
 ///
 /// A field that is malformed, or too long, is ignored as a whole; [`ignored`](Self::ignored) says why. So are the
-/// `RateLimit` fields of a response from a cache (with a positive `Age`): they were true of somebody, some time ago.
-/// Whether `Retry-After` still holds there is up to you. `X-RateLimit-*` fields are not read, as servers differ in what
+/// `RateLimit` fields of a response from a cache (with a positive `Age`): they were true for another client, some time ago.
+/// You decide whether `Retry-After` still holds there. `X-RateLimit-*` fields are not read, as servers differ in what
 /// they mean.
 ///
 /// ```
@@ -105,7 +105,7 @@ pub struct Hints {
     ignored: Vec<FieldError>,
 }
 
-/// What a response says about one limit: see [`Hints::limits`].
+/// One limit of a response: see [`Hints::limits`].
 ///
 /// ```
 /// use http::HeaderMap;
@@ -136,7 +136,7 @@ pub struct LimitHint {
     partition_key: Option<Vec<u8>>,
 }
 
-/// What a response says about one policy: see [`Hints::policies`].
+/// One policy of a response: see [`Hints::policies`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -187,7 +187,7 @@ impl Hints {
         self.limits_dialect.or(self.policies_dialect)
     }
 
-    /// What is left: the items of the list in their order, at most [`MAX_ITEMS`](super::MAX_ITEMS), and behind them the
+    /// The remaining units: the items of the list in their order, at most [`MAX_ITEMS`](super::MAX_ITEMS), and behind them the
     /// limit of draft-06, which has no name, unless it says the same as one of them. Several can have one name, for
     /// several partitions.
     ///
@@ -218,7 +218,7 @@ impl Hints {
         &self.policies
     }
 
-    /// How long to wait before the next request. It has no bound: see [`RetryAfter`].
+    /// The wait before the next request. It has no bound: see [`RetryAfter`].
     pub fn retry_after(&self) -> Option<RetryAfter> {
         self.retry_after
     }
@@ -277,7 +277,7 @@ impl Hints {
         };
         numbers.remaining.is_none_or(|_| numbers.remaining == item.remaining)
             && numbers.reset.is_none_or(|_| numbers.reset == item.reset)
-            // An item for another partition may hold for nobody here.
+            // An item for another partition may not hold for this client.
             && item.partition_key.is_none()
             && self.policies.iter().filter(|policy| policy.name == item.name).all(is_its)
     }
@@ -347,7 +347,7 @@ impl PolicyHint {
         self.quota
     }
 
-    /// What the quota counts.
+    /// The unit of the quota.
     pub fn unit(&self) -> &Unit {
         &self.unit
     }

@@ -1,4 +1,4 @@
-//! What all fields that are lists of items have in common.
+//! The common part of all fields that are lists of items.
 
 use sfv::{Item, ListSerializer, Version};
 
@@ -19,7 +19,7 @@ pub(super) trait Member: Sized {
 
     fn encode(&self, list: &mut ListSerializer<String>);
 
-    /// What holds for the list as a whole.
+    /// The rules for the list as a whole.
     fn check(_members: &[Self]) -> Result<(), Problem> {
         Ok(())
     }

@@ -19,7 +19,7 @@ use super::{
     unit::Unit,
 };
 
-/// What an intermediary has to say itself, in the dialect of [draft-11](super::draft11): see [`merge_into`].
+/// The limits of an intermediary itself, in the dialect of [draft-11](super::draft11): see [`merge_into`].
 ///
 /// Nothing, to begin with. Whether the numbers are true is up to you: show only limits that you enforce yourself.
 ///
@@ -60,7 +60,7 @@ impl OwnFields {
         Self::default()
     }
 
-    /// What is left of the limits that the intermediary enforces: see [`merge_into`] for an example.
+    /// The remaining units of the intermediary's own limits: see [`merge_into`] for an example.
     #[must_use]
     pub fn with_rate_limit(mut self, field: &RateLimit) -> Self {
         self.rate_limit = Some(field.to_header_value());
@@ -102,7 +102,7 @@ impl OwnFields {
         self
     }
 
-    /// How long the client should wait.
+    /// The time that the client should wait.
     #[must_use]
     pub fn with_retry_after(mut self, field: RetryAfter) -> Self {
         self.retry_after = Some(field);
@@ -231,7 +231,7 @@ pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mu
             let reset = RateLimitReset::read(headers).ok()??;
             Some((remaining.get(), reset.get()))
         };
-        // What is malformed is left alone, and so is a limit of which nobody knows how close it is.
+        // Malformed items stay as they are, and so does a limit with unknown remaining units.
         let Some(closer) = read().and_then(|inner| own.closer_than(inner)) else {
             return;
         };
@@ -279,7 +279,7 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
 
 /// Items that may be joined with those of another server.
 trait Merge: Member {
-    /// What has to be known besides the items themselves.
+    /// The context of the items.
     type Units;
 
     fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units;

@@ -1,4 +1,4 @@
-//! What responses tell clients: the `RateLimit` and `RateLimit-Policy` fields, and `Retry-After`.
+//! The fields of responses: `RateLimit`, `RateLimit-Policy` and `Retry-After`.
 //!
 //! The layer writes these fields by itself. You want this module where there is no layer: in a client that obeys the
 //! fields of any server, in a gateway that adds to those of the service behind it, in a test, or in a service that

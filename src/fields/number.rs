@@ -1,4 +1,4 @@
-//! What all fields that are one number have in common.
+//! The common part of all fields that are one number.
 
 /// A field that is an Integer: the type, and what everybody can do with it.
 macro_rules! number_field {

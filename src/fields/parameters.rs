@@ -39,7 +39,7 @@ impl Parameters {
         self.take_integer(key, minimum)?.ok_or(Problem::Missing(key.as_str()))
     }
 
-    /// What has not been taken.
+    /// The parameters that are left.
     pub(super) fn into_extensions(self) -> Extensions {
         Extensions::from(self.0)
     }

@@ -94,7 +94,7 @@ impl RetryAfter {
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
         let mut lines = lines.into_iter();
         let line = lines.next().ok_or_else(|| Problem::Empty.of(FIELD))?;
-        // Joined with a comma, two lines could make a date that nobody has sent.
+        // Joined with a comma, two lines could make a date that the server has not sent.
         if lines.next().is_some() {
             return Err(Problem::Syntax("there is more than one line".into()).of(FIELD));
         }
@@ -131,7 +131,7 @@ impl RetryAfter {
     /// headers.insert(RetryAfter::NAME, field.to_header_value());
     /// assert_eq!(RetryAfter::read(&headers)?, Some(field));
     ///
-    /// // Nobody knows which of two is meant.
+    /// // Two values contradict each other.
     /// headers.append(RetryAfter::NAME, field.to_header_value());
     /// assert!(RetryAfter::read(&headers).is_err());
     /// # Ok::<_, tower_quota::fields::FieldError>(())
@@ -143,7 +143,7 @@ impl RetryAfter {
         Self::parse(headers.get_all(Self::NAME)).map(Some)
     }
 
-    /// How long to wait from `now`; zero if the date has passed.
+    /// The wait from `now`; zero if the date has passed.
     ///
     /// `now` counts for dates only. Where clocks may differ, take the response's `Date` field for it, as the server
     /// has read both from the same clock.

@@ -1,4 +1,4 @@
-//! What a quota counts.
+//! Units of a quota.
 
 use std::fmt;
 
@@ -75,7 +75,7 @@ impl Unit {
         }
     }
 
-    /// The unit as a parameter has it; nothing for the one that is meant when there is no parameter.
+    /// The value of the parameter; `None` for the default unit.
     pub(super) fn text(&self) -> Option<&StringRef> {
         const CONTENT_BYTES: &StringRef = StringRef::constant("content-bytes");
         const CONCURRENT_REQUESTS: &StringRef = StringRef::constant("concurrent-requests");

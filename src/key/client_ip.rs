@@ -51,7 +51,7 @@ use crate::{
 /// request.extensions.insert(PeerAddress(SocketAddr::from(([198, 51, 100, 7], 4711))));
 /// assert_eq!(by_address.resolve(&request), "198.51.100.7".parse().ok());
 ///
-/// // Nor is it believed when nobody knows who has sent it:
+/// // Nor is it believed if the sender is unknown:
 /// request.extensions.remove::<PeerAddress>();
 /// assert!(by_address.extract(&request).is_none());
 /// ```
@@ -144,7 +144,7 @@ impl ClientIp {
     /// | a `Forwarded` element outside of the grammar, with no `for`, or with two of them | unknown |
     /// | a `Forwarded` line with a quoted string that has no end, or of more than 8 KiB | unknown |
     /// | the place where an `X-Forwarded-For` line was cut: its last 8 KiB are read | unknown |
-    /// | a 33rd hop | counted for the 32nd, which is as good as unknown to an access list or exemption |
+    /// | a 33rd hop | counted for the 32nd, which matches no access list or exemption |
     ///
     /// What stands left of the end of the walk is not looked at and changes nothing. An address may have a port
     /// (`192.0.2.1:4711`, `[2001:db8::1]:4711`) and brackets. Several lines are one list. A hop is also unreadable if its
@@ -161,8 +161,8 @@ impl ClientIp {
     /// are rejected; with [`NoKey::Allow`](crate::NoKey::Allow) they pass uncounted, so do not choose it there. Let proxies
     /// replace a `Forwarded` field from outside rather than append to it, then nobody can.
     ///
-    /// **Trust no more than you must.** Whoever sends from a trusted network chooses the address that is counted: a
-    /// fresh quota for each request, or somebody else's used up. Name the proxies rather than the network that they
+    /// **Trust no more than you must.** A sender in a trusted network chooses the address that is counted: a
+    /// fresh quota for each request, or the quota of another client used up. Name the proxies rather than the network that they
     /// share with other machines, and never `0.0.0.0/0` or `::/0`. Every one of them has to append to the field or to
     /// replace it; one that passes it on as it came lets every client choose.
     ///
@@ -269,7 +269,7 @@ impl ClientIp {
         self.walk_of(request).map(|end| end.address)
     }
 
-    /// The client's address where it may open or close a door: not one at which the walk was given up.
+    /// The client's address where it may open or close a door: not one at which the walk stopped early.
     pub(crate) fn believed(&self, request: &Parts) -> Option<IpAddr> {
         self.walk_of(request)
             .filter(|end| end.is_believed)

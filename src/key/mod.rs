@@ -1,4 +1,4 @@
-//! Who is counted: from a request to a [`PartitionKey`].
+//! Attribution: from a request to a [`PartitionKey`].
 //!
 //! Take the user where you know the user, else the address:
 //!
@@ -95,7 +95,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// Whether keys may be made from addresses. No, unless it is written otherwise; an extractor that has another one in it
     /// asks that.
     ///
-    /// There are so few addresses that whoever sees a digest of one can try them all. So
+    /// There are so few addresses that a reader of a digest can try them all. So
     /// [`build`](crate::RateLimitLayerBuilder::build) warns, by an event, where a policy
     /// [shows](crate::QuotaPolicy::show_partition_key) such a key and there is no
     /// [digest key](crate::RateLimitLayerBuilder::digest_key).
@@ -169,7 +169,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
 /// The value of type `T` that an outer layer, most often authentication, has put into the request's extensions.
 ///
 /// The layer that puts it there has to be *outside* of the rate limit layer, and must have verified what it says: a
-/// quota that is charged to an unverified name is a way to use up somebody else's.
+/// quota that is charged to an unverified name lets a client spend the quota of another one.
 ///
 /// Requests without such a value have no key of this kind.
 ///
@@ -221,9 +221,9 @@ pub fn header(name: impl AsRef<str>) -> Header {
     Header(HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned()))
 }
 
-/// Whatever a closure makes of the request. It is called for every request, so it must not block.
+/// A key that a closure makes from the request. It is called for every request, so it must not block.
 ///
-/// What any client can choose, such as the path, gives it as many partitions as it likes, each with a full quota: take
+/// A value that the client chooses, such as the path, gives it as many partitions as it likes, each with a full quota: take
 /// only values of which there are few.
 ///
 /// ```

@@ -977,7 +977,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// The layer, if the settings are sound.
+    /// Builds the layer, if the settings are valid.
     ///
     /// # Errors
     ///

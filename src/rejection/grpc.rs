@@ -14,7 +14,7 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use super::{Rejection, problem::ProblemType};
 
-/// What a request says that it is, without parameters, if that is gRPC or gRPC-Web of some message format.
+/// The content type of a request, without parameters, if it is gRPC or gRPC-Web.
 pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     let content_type = request.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let media_type = content_type.split(';').next()?.trim_end().to_ascii_lowercase();
@@ -102,5 +102,5 @@ const PERMISSION_DENIED: u16 = 7;
 const RESOURCE_EXHAUSTED: u16 = 8;
 const UNAVAILABLE: u16 = 14;
 
-/// What a `grpc-message` must not hold as it is, beside what is not ASCII.
+/// ASCII characters that a `grpc-message` must escape.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');

@@ -1,4 +1,4 @@
-//! What a rejected request is answered with.
+//! The response to a rejected request.
 
 mod grpc;
 mod problem;
@@ -58,7 +58,7 @@ pub struct Rejection<'a> {
     request: &'a Parts,
     /// The status that was chosen for a rejection because a quota is used up, or because the client is blocked.
     status: StatusCode,
-    /// What the client is told.
+    /// The message to the client.
     wait: Option<Duration>,
 }
 

@@ -9,7 +9,7 @@ use super::Rejection;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProblemType {
     AbnormalUsageDetected,
-    /// As for all that have no type of their own, the status says what there is to say.
+    /// For problems without a type of their own, the status says everything.
     Blocked,
     Forbidden,
     QuotaExceeded,

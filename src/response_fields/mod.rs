@@ -1,4 +1,4 @@
-//! What responses tell clients: in which dialect, on which of them, and how much.
+//! The settings of response fields: dialect, responses, and detail.
 
 mod policy_fields;
 mod shown;
@@ -14,7 +14,7 @@ use crate::{
     exchange::{Allowance, Decision},
 };
 
-/// Which fields a layer adds to responses, and what they say.
+/// The fields that a layer adds to responses, and their content.
 ///
 /// The default is [`draft11`](Self::draft11): `RateLimit` and `RateLimit-Policy`, with all policies that are not
 /// [hidden](crate::QuotaPolicy::hidden), on every response that was decided on. You want another choice for clients that
@@ -79,7 +79,7 @@ pub struct ResponseFields {
 type Lower = dyn Fn(&Allowance<'_>) -> u64 + Send + Sync;
 type Extra = dyn Fn(&Decision, &mut HeaderMap) + Send + Sync;
 
-/// Which fields there are, and what their values look like.
+/// The names of the fields, and the form of their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Draft06,
@@ -138,7 +138,7 @@ pub enum ShownWhen {
     Rejected,
 }
 
-/// What `X-RateLimit-Reset` counts: servers differ. See [`ResponseFields::legacy`].
+/// The meaning of `X-RateLimit-Reset`: servers differ. See [`ResponseFields::legacy`].
 ///
 /// ```
 /// # use tower_quota::clock::{Clock, Timestamp};
@@ -278,7 +278,7 @@ impl ResponseFields {
     /// Only policies that count requests are shown: there is no word for another unit. `build()` rejects two policies
     /// with the same quota, which nothing would tell apart.
     ///
-    /// Beside a `Retry-After`, whoever has set it, the reset names the same moment, as the draft asks for. Where that comes
+    /// Beside a `Retry-After` of any layer, the reset names the same moment, as the draft asks for. Where that comes
     /// before the limit really resets, nothing is shown as left until then.
     ///
     /// ```
@@ -571,7 +571,7 @@ impl ResponseFields {
         self
     }
 
-    /// How many times the rate of its policy a client may get if it spends what is left in the time that is shown: 1, or
+    /// How many times the rate of its policy a client gets if it spends the remaining units in the time shown: 1, or
     /// 2, the default.
     ///
     /// The time is lengthened as needed. The time of a policy that rejects the request is not: it is the wait, as in

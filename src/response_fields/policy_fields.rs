@@ -11,7 +11,7 @@ use crate::{
     quota::{PolicySet, QuotaPolicy, QuotaUnit},
 };
 
-/// What a set of policies says about itself.
+/// The field that describes a set of policies.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyFields {
     shown: Shown,

@@ -1,4 +1,4 @@
-//! What of a decision is shown: only ever less, and only ever later, than what is true.
+//! The visible part of a decision: never more units, and never an earlier moment, than what is true.
 
 use std::cmp::Reverse;
 
@@ -10,7 +10,7 @@ use crate::{
     quota::{QuotaPolicy, QuotaUnit},
 };
 
-/// What is shown of one policy.
+/// The visible part of one policy.
 #[derive(Clone, Copy)]
 pub(super) struct Shown<'a> {
     pub(super) policy: &'a QuotaPolicy,
@@ -52,7 +52,7 @@ impl<'a> Shown<'a> {
 }
 
 impl ResponseFields {
-    /// What is shown of each policy that is not hidden, every time so many seconds later.
+    /// The visible part of each policy that is not hidden, each time this many seconds later.
     pub(super) fn all_shown<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
         let allowances = decision.allowances();
         let visible = allowances.filter(|allowance| !allowance.policy().is_hidden());
@@ -65,7 +65,7 @@ impl ResponseFields {
             remaining = lower(allowance).min(remaining);
         }
         let mut reset = allowance.effective_window().map(whole_seconds);
-        // A shadow rejects nothing, so nobody waits for it.
+        // A shadow rejects nothing, so no client waits for it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
         if let (1, Some(seconds), Some(window)) = (self.ratio_cap, &mut reset, policy.window()) {
             let (quota, window) = (u128::from(policy.quota()), u128::from(window.as_secs()));
@@ -127,7 +127,7 @@ impl ResponseFields {
         }
     }
 
-    /// Whether a limit is as good as reached.
+    /// Whether a limit is nearly reached.
     pub(super) fn is_low(&self, decision: &Decision) -> bool {
         self.all_shown(decision, 0).any(|shown| shown.is_at_most(10))
     }

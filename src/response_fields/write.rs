@@ -88,7 +88,7 @@ impl ResponseFields {
         Some(own)
     }
 
-    /// What is added to the times of one response.
+    /// The seconds that are added to the times of one response.
     pub(crate) fn delay(&self) -> Delay {
         Delay(match self.jitter.as_secs() {
             0 => 0,
@@ -96,7 +96,7 @@ impl ResponseFields {
         })
     }
 
-    /// How long a rejected client is told to wait, before that is rounded up to whole seconds.
+    /// The wait of a rejected client, before it is rounded up to whole seconds.
     pub(crate) fn rejection_wait(&self, decision: &Decision, delay: Delay) -> Option<Duration> {
         let (exact, told) = (decision.retry_after()?, self.rejection_seconds(decision, delay.0)?);
         let is_exact = fields::whole_seconds(exact).max(1) == told;
@@ -104,7 +104,7 @@ impl ResponseFields {
     }
 }
 
-/// What one response says.
+/// The content of one response.
 struct Telling<'a> {
     settings: &'a ResponseFields,
     decision: &'a Decision,

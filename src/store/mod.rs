@@ -213,7 +213,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Waits until all answers that have arrived by now are read. They are then on their way to whoever waits for them.
     ///
     /// A layer waits for it when the deadline of a decision strikes, before it calls the decision missed: in a process with
-    /// more work than processors, an answer may have come in time, and nobody has had the time to read it. It waits for
+    /// more work than processors, an answer may have come in time, and no task has had the time to read it. It waits for
     /// 50 ms at most, and usually for some microseconds. A store that wraps another one passes it on.
     ///
     /// Default: a future that is ready at once, which says that there is nothing to read.

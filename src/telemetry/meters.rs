@@ -66,7 +66,7 @@ const COUNTERS: [(&str, &str); 13] = [
     ),
     (UNDECIDED, "Requests that the store gave no decision for, by the reason"),
     (UNKNOWN_TIER, "Requests of a tier that is not configured"),
-    (UNSETTLED, "Changes of charges that were given up"),
+    (UNSETTLED, "Settlements that a store has dropped"),
 ];
 
 const GAUGES: [(&str, &str); 3] = [
@@ -83,7 +83,7 @@ const GAUGES: [(&str, &str); 3] = [
 
 const HISTOGRAMS: [(&str, &str); 2] = [
     (QUEUE_WAIT, "How long requests in a leaky bucket wait for their turn"),
-    (STORE, "Time until the store has answered or was given up"),
+    (STORE, "Time until the store answered or the deadline passed"),
 ];
 
 /// Tells the recorder what there is. What can be there is there from the beginning, with a 0: what appears with its
@@ -146,7 +146,7 @@ fn by_mode(scope: &str, outcome: Outcome) -> Vec<Label> {
     labels
 }
 
-/// What one layer counts.
+/// The counters of one layer.
 #[derive(Debug, Default)]
 pub(super) struct LayerMeters(OnceLock<LayerHandles>);
 
@@ -235,7 +235,7 @@ impl LayerMeters {
     }
 }
 
-/// What is counted about the store of one layer.
+/// The counters for the store of one layer.
 #[derive(Debug, Default)]
 pub(super) struct StoreMeters {
     handles: OnceLock<StoreHandles>,

@@ -1,4 +1,4 @@
-//! What operators are told: events and span fields (feature `tracing`), and numbers (feature `metrics`).
+//! Telemetry for operators: events and span fields (feature `tracing`), and metrics (feature `metrics`).
 //!
 //! This module has documentation only. Nothing here ever says who a caller is or what was asked for: no key, address,
 //! path or field value. Names of scopes, tiers and policies are those of your configuration.
@@ -27,10 +27,10 @@
 //! | `tower_quota_shadow_rejections_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have rejected; what is rejected without asking the store is not held against shadows |
 //! | `tower_quota_unattributed_total` | counter | `scope` | requests without a key, whatever becomes of them |
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |
-//! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and nobody does |
+//! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and no layer counts |
 //! | `tower_quota_never_fits_total` | counter | `scope` | requests that cost more than a policy ever lets pass |
 //! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
-//! | `tower_quota_unsettled_total` | counter | | changes of charges that a Redis store has given up |
+//! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store has dropped |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
 //!
 //! - `outcome`: `allowed`, `rejected`, `unlimited`, `unattributed`, `failed_open`, `failed_closed`, `overloaded`, `blocked`,
@@ -58,10 +58,10 @@
 //! | alert | expression | what it means | what to do |
 //! |---|---|---|---|
 //! | limits are not enforced | `sum by (scope) (rate(tower_quota_failed_total{mode="open"}[5m])) > 0` | requests pass uncounted | see to the store; a [`fallback`](crate::RateLimitLayerBuilder::fallback) would limit each instance meanwhile |
-//! | limits leak although the store looks well | `sum by (scope) (rate(tower_quota_failed_while_closed_total[5m])) / sum by (scope) (rate(tower_quota_decisions_total[5m])) > 0.001`, for 5 min | more than one request in a thousand is not decided while the circuit is closed: too late, overloaded, on a connection that had ended | `tower_quota_undecided_total` names the `reason`. `timed_out`: compare `tower_quota_store_seconds` with the deadline and the distance of the server. `overloaded`: more is asked for than the server decides, or `max_waiting` is too low. `unreachable`: somebody closes idle connections |
+//! | limits leak although the store looks well | `sum by (scope) (rate(tower_quota_failed_while_closed_total[5m])) / sum by (scope) (rate(tower_quota_decisions_total[5m])) > 0.001`, for 5 min | more than one request in a thousand is not decided while the circuit is closed: too late, overloaded, on a connection that had ended | `tower_quota_undecided_total` names the `reason`. `timed_out`: compare `tower_quota_store_seconds` with the deadline and the distance of the server. `overloaded`: more is asked for than the server decides, or `max_waiting` is too low. `unreachable`: the server or a load balancer closes idle connections |
 //! | requests fail for want of a store | `sum by (scope) (rate(tower_quota_failed_total{mode="closed"}[5m])) > 0` | clients get a 503 | see to the store |
-//! | the store is away | `max by (scope) (tower_quota_circuit_open) > 0`, for 1 min | an instance has stopped asking the store, and a few requests a second try; without requests nobody does | is Redis up, is it reached from this instance? If all instances say so it is Redis, if one does it is the network |
-//! | a node of the cluster is away | `max(tower_quota_lost_nodes) > 0`, for 1 min | callers whose slots it has are not limited, all others are | is the node up, has its replica taken over? The event names it |
+//! | the store is unavailable | `max by (scope) (tower_quota_circuit_open) > 0`, for 1 min | an instance has stopped asking the store, and a few requests a second try; without requests there are no trials | is Redis up, is it reached from this instance? If all instances say so it is Redis, if one does it is the network |
+//! | a node of the cluster is lost | `max(tower_quota_lost_nodes) > 0`, for 1 min | callers whose slots it has are not limited, all others are | is the node up, has its replica taken over? The event names it |
 //! | the store is slow | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025`, for 5 min | half of the deadline is used up | slow commands on the server, its CPU, the way to it, starved worker threads of the program |
 //! | the store fails | `sum by (scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) > 0` | a script error, a missing permission: the circuit stays closed, so no other alert need fire | the event has the server's words; compare the ACL with the commands that `RedisStoreBuilder::key_prefix` names |
 //! | callers are not told apart | `sum by (scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota | is authentication outside of the layer, and `ConnectInfo` there? |
@@ -222,7 +222,7 @@ impl Sparse {
     }
 }
 
-/// What one layer tells about its store.
+/// Telemetry of one layer about its store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreTelemetry {
     scope: Box<str>,
@@ -237,7 +237,7 @@ struct Leak {
     since: Timestamp,
     last: Timestamp,
     undecided: u64,
-    /// How many requests had waited for the store when it began, modulo 2³².
+    /// The number of requests that had waited for the store when it began, modulo 2³².
     waited: u32,
 }
 
@@ -282,7 +282,7 @@ impl StoreTelemetry {
         event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
     }
 
-    /// The store has answered, or was given up.
+    /// The store has answered, or the deadline has passed.
     pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
         self.meters.answered(&self.scope, asked, clock);
     }
@@ -333,7 +333,7 @@ impl StoreTelemetry {
     }
 }
 
-/// Changes of charges that were given up: charges stand as they are, and leases end by themselves.
+/// Settlements that a store has dropped: charges stand as they are, and leases end by themselves.
 #[cfg(feature = "redis")]
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledTelemetry(Sparse);
@@ -360,7 +360,7 @@ impl TierTelemetry {
     }
 }
 
-/// What one layer tells about its requests.
+/// Telemetry of one layer about its requests.
 #[derive(Debug, Default)]
 pub(crate) struct LayerTelemetry {
     cost: Once,
@@ -485,7 +485,7 @@ impl Once {
     }
 }
 
-/// Of the policies that reject a request, the one that does so for longest; empty if none does.
+/// The policy that rejects a request for the longest time; empty if none does.
 fn rejecting_policy(decision: &Decision) -> &str {
     if decision.outcome() != Outcome::Rejected {
         return "";

@@ -26,7 +26,7 @@ struct Entry {
 
 impl Series {
     const PLACES: usize = 512;
-    /// How many places are looked at, from the one that the names hash to.
+    /// The number of places to look at, from the one that the names hash to.
     const PROBES: usize = 16;
     const OTHER: &str = "(other)";
 

@@ -367,7 +367,7 @@ impl TierLayerBuilder {
         self
     }
 
-    /// The layer, if the settings are sound.
+    /// Builds the layer, if the settings are valid.
     ///
     /// # Errors
     ///

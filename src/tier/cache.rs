@@ -262,7 +262,7 @@ impl Shared {
     }
 }
 
-/// A panic while a shard was locked can only have come from outside of its code; what it holds is sound.
+/// A panic while a shard was locked can only have come from outside of its code; the value is valid.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! What is known of one limit.
+//! The state of one limit.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ pub(super) struct Item {
     name: Option<String>,
     partition_key: Option<Vec<u8>>,
     unit: Unit,
-    /// What pacing takes for the quota.
+    /// The quota that pacing assumes.
     quota: u64,
     /// Requests that may still be sent before `until`. All that are on their way have been taken off. In other units, what
     /// the server has said.
@@ -128,7 +128,7 @@ impl Item {
             self.left = self.left.max(least);
         }
         if self.left > remaining {
-            // Somebody else uses the quota, too, or requests cost more than one unit.
+            // Another client uses the quota, too, or requests cost more than one unit.
             self.left = least.max(remaining.saturating_sub(answer.in_flight));
         }
     }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::clock::Timestamp;
 
-/// How a client uses the units that a server says are left.
+/// How a client spends the remaining units of a server.
 ///
 /// ```
 /// use tower_quota::client::{ClientLayer, Strategy};
@@ -87,7 +87,7 @@ impl Strategy {
     }
 }
 
-/// What a client knows about the limits of one server, and when it may send the next request.
+/// The limits of one server as a client knows them, and the time of its next request.
 ///
 /// You want it to make a client of your own, without Tower; the [`ClientLayer`](super::ClientLayer) has one for each
 /// origin and partition. It reads no clock and does not wait: you ask, send or wait, and tell what came of it.
@@ -104,7 +104,7 @@ impl Strategy {
 ///
 /// Each request counts as one unit of a limit that counts requests. Limits in other units hold requests back like this:
 ///
-/// - `content-bytes`: nobody knows how many bytes the next request takes, so requests go while any are left. When none are,
+/// - `content-bytes`: the size of the next request is unknown, so requests go while any bytes are left. When none are,
 ///   nothing is sent within `t`, and then one request at a time tries.
 /// - `concurrent-requests`: no more requests are on their way at once than slots were left, since the server may have
 ///   known of none of them; a single one always goes. When no slot is left, nothing is sent within `t` if the server says
@@ -148,7 +148,7 @@ pub struct Pacing {
     last: u64,
     /// Requests that are answered, lost or not sent after all.
     finished: u64,
-    /// How many of them since the last request.
+    /// The number of them since the last request.
     finished_since: u64,
     trial: Option<Trial>,
     /// The last request when a rejection came.
@@ -163,7 +163,7 @@ struct Trial {
     patience: Timestamp,
 }
 
-/// What [`Pacing::ask`] says.
+/// The answer of [`Pacing::ask`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -232,7 +232,7 @@ pub enum Turn {
 /// pacing.not_sent(dispatch);
 /// assert_eq!((left(&pacing), pacing.in_flight()), (Some(5), 0));
 ///
-/// // The connection broke, and nobody knows whether the server has counted it.
+/// // The connection broke, and it is unknown whether the server has counted the request.
 /// let dispatch = go(&mut pacing, now);
 /// pacing.lost(dispatch);
 /// assert_eq!((left(&pacing), pacing.in_flight()), (Some(4), 0));
@@ -245,7 +245,7 @@ pub struct Dispatch {
     finished_before: u64,
 }
 
-/// How long to wait: see [`Turn::Wait`].
+/// The time to wait: see [`Turn::Wait`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -289,7 +289,7 @@ impl Wait {
 
 impl Pacing {
     const MAX_ITEMS: usize = 32;
-    /// How long a request that tries keeps others from trying.
+    /// The time in which a trial blocks other trials.
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// A pacing that knows nothing yet. Unlike the [builder](super::ClientLayerBuilder::strategy), it takes any
@@ -412,7 +412,7 @@ impl Pacing {
         self.settle();
     }
 
-    /// What is known of each limit at this moment, at most 32: what this client may still send, and for how long.
+    /// The state of each limit at this moment, at most 32: the units that this client may still spend, and for how long.
     pub fn limits(&self, now: Timestamp) -> Vec<Limit> {
         let known = self.items.iter().filter(|item| item.is_known(now));
         known.map(|item| item.to_limit(now)).collect()
@@ -423,7 +423,7 @@ impl Pacing {
         self.is_blocked(now).then_some(self.blocked_until)
     }
 
-    /// How many requests are on their way.
+    /// The number of requests in progress.
     pub fn in_flight(&self) -> u64 {
         self.last - self.finished
     }
@@ -434,7 +434,7 @@ impl Pacing {
         items.fold(self.blocked_until, Timestamp::max)
     }
 
-    /// What keeps a request from being sent; nothing is changed by looking.
+    /// The reason that holds a request back. Looking changes nothing.
     pub(super) fn obstacle(&self, now: Timestamp) -> Option<Wait> {
         if self.only_observes() {
             return None;

@@ -135,7 +135,7 @@ impl PolicyItem {
         self.quota
     }
 
-    /// What the quota counts.
+    /// The unit of the quota.
     pub fn unit(&self) -> &Unit {
         &self.unit
     }

@@ -139,7 +139,7 @@ impl PolicyItem {
         self.partition_key.as_deref()
     }
 
-    /// What the quota counts.
+    /// The unit of the quota.
     pub fn unit(&self) -> &Unit {
         &self.unit
     }

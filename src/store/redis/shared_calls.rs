@@ -8,7 +8,7 @@
 //! - **The calls in flight.** They follow the distance of the server: one for each `PATIENCE` that a round trip takes at
 //!   least. More would only queue up inside of the server.
 //! - **The queue.** Decisions that come faster than the server makes them wait one behind the other, in the end each for
-//!   longer than its deadline, and the server would work for nobody. Those that cannot be answered in time any more are
+//!   longer than its deadline, and the server would work in vain. Those that cannot be answered in time any more are
 //!   cut off (see [`RoundTrips`]); the others are.
 
 use std::{
@@ -43,18 +43,18 @@ use crate::{
     exchange::{Decision, Plan},
 };
 
-/// How many decisions may wait for a call. Beyond it the store is overloaded: a call for each of the others would cost
+/// The maximum number of decisions that wait for a call. Beyond it the store is overloaded: more calls would cost
 /// the server more, just then.
 const QUEUE: usize = 65_536;
 
-/// How many calls are in flight for each connection before further decisions wait for company. Without a wait there would
+/// The number of calls in flight for each connection before further decisions wait for company. Without a wait there would
 /// be nothing to share, and with one call only the server would wait for us.
 const CALLS_PER_CONNECTION: usize = 2;
 
-/// How many calls are in flight for each connection at most, however distant the server is.
+/// The maximum number of calls in flight for each connection, however distant the server is.
 const MOST_CALLS_PER_CONNECTION: usize = 32;
 
-/// How long a call waits for company. Tokio's timers add up to a millisecond.
+/// The time that a call waits for company. Tokio's timers add up to a millisecond.
 const PATIENCE: Duration = Duration::from_millis(1);
 
 /// The task ends after so long without anything to do.
@@ -76,7 +76,7 @@ pub(super) struct SharedCalls {
     queue: ArcSwapOption<mpsc::Sender<Waiting>>,
 }
 
-/// What the calls of one store are bounded by.
+/// The bounds of the calls of one store.
 #[derive(Clone, Copy)]
 struct Bounds {
     /// Decisions of a call.
@@ -121,7 +121,7 @@ impl Drop for UnderWay {
     }
 }
 
-/// How a decision is made.
+/// The way in which a decision is made.
 pub(super) enum Way {
     /// By a call of its own.
     Alone(Plan, UnderWay),
@@ -203,7 +203,7 @@ pub(super) async fn together(answered: oneshot::Receiver<Answer>) -> Answer {
     let lost = |_| {
         Err(StoreError::new(
             StoreErrorKind::Unavailable,
-            "the shared call was given up",
+            "the shared call was cancelled",
         ))
     };
     answered.await.unwrap_or_else(lost)
@@ -278,7 +278,7 @@ impl Calls {
         self.fewer_than(self.most()).await;
     }
 
-    /// As many as the server's distance has room for.
+    /// The number of calls that the server's distance has room for.
     fn most(&self) -> usize {
         let Bounds { calls, most_calls, .. } = self.bounds;
         self.round_trips.shortest().map_or(most_calls, |round_trip| {
@@ -319,7 +319,7 @@ async fn fill(waiting: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>, m
     }
 }
 
-/// How long calls take at least, by those of the last seconds.
+/// The shortest round trips of the last seconds.
 #[derive(Default)]
 struct RoundTrips {
     shortest: Option<Duration>,
@@ -331,10 +331,10 @@ struct RoundTrips {
 impl RoundTrips {
     const WINDOW: Duration = Duration::from_secs(10);
 
-    /// Who has waited less than this is not late because of the queue.
+    /// A shorter wait is not because of the queue.
     const USUAL_WAIT: Duration = Duration::from_millis(5);
 
-    /// What an answer takes while the server is busy; of short deadlines a quarter.
+    /// The time of an answer while the server is busy; of short deadlines a quarter.
     const BUSY: Duration = Duration::from_millis(10);
 
     /// A round trip that took longer is none: the server was stopped.
@@ -373,7 +373,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Makes one call and gives everybody the answer; ends as soon as nobody waits for it any more.
+    /// Makes one call and answers all its decisions; ends as soon as no task waits for it any more.
     async fn call(self, waiting: Vec<Waiting>) {
         let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
         let Some(result) = unless_all_have_gone(self.decide(&plans), &mut answers).await else {
@@ -595,7 +595,7 @@ mod tests {
         assert!(server.most_in_flight() <= 6, "{}", server.most_in_flight());
     }
 
-    /// However long it has answered nobody, what still has time is decided.
+    /// However long the server was stopped, what still has time is decided.
     #[tokio::test(start_paused = true)]
     async fn what_waits_while_the_server_is_stopped_is_decided_when_it_goes_on() {
         let start = Instant::now();
@@ -619,7 +619,7 @@ mod tests {
         assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
     }
 
-    /// Without a deadline nobody says what is too late.
+    /// Without a deadline no decision is too late.
     #[tokio::test(start_paused = true)]
     async fn a_decision_without_a_deadline_waits_for_as_long_as_it_takes() {
         let server = Server::new(1, |_| millis(20));
