@@ -12,7 +12,7 @@ pub(crate) enum Denial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Counter, FixedWindow, LogReading, Reading, SlidingLog, TokenBucket};
+    use crate::algorithm::{Counter, FixedWindow, Reading, SlidingLog, TokenBucket, sliding_log::LogReading};
 
     const MINUTE: u64 = 60_000_000;
 

@@ -14,8 +14,8 @@ mod concurrency;
 mod dispatch;
 mod fixed_window;
 mod leaky_bucket;
-mod sliding_counter;
-mod sliding_log;
+pub(crate) mod sliding_counter;
+pub(crate) mod sliding_log;
 mod token_bucket;
 mod worth;
 
@@ -27,8 +27,8 @@ pub(crate) use self::{
     dispatch::{Counter, Reading, State},
     fixed_window::FixedWindow,
     leaky_bucket::LeakyBucket,
-    sliding_counter::{SlidingCounter, Windows},
-    sliding_log::{LogReading, SlidingLog},
+    sliding_counter::SlidingCounter,
+    sliding_log::SlidingLog,
     token_bucket::TokenBucket,
     worth::Worth,
 };

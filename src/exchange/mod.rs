@@ -2,7 +2,7 @@
 
 mod decision;
 mod plan;
-mod settlement;
+pub(crate) mod settlement;
 
 pub use self::{
     decision::{Allowance, Decision, Outcome},
@@ -12,5 +12,5 @@ pub use self::{
 pub(crate) use self::{
     decision::{ChargeDenials, Measured, Remembered},
     plan::{Charges, Costs, PartNumbers, PartPlan},
-    settlement::{Adjustment, PartSettlement},
+    settlement::PartSettlement,
 };

@@ -14,12 +14,12 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Concurrency, Counter, EXACT, FixedWindow, LeakyBucket, LogReading, Moment, Moments, Reading, Readings,
-        SlidingCounter, SlidingLog, TokenBucket, Windows,
+        Concurrency, Counter, EXACT, FixedWindow, LeakyBucket, Moment, Moments, Reading, Readings, SlidingCounter,
+        SlidingLog, TokenBucket, sliding_counter::Windows, sliding_log::LogReading,
     },
     clock::Timestamp,
     error::{StoreError, StoreErrorKind},
-    exchange::{Adjustment, Decision, Measured, PartPlan, PartSettlement, Plan},
+    exchange::{Decision, Measured, PartPlan, PartSettlement, Plan, settlement::Adjustment},
     lease::LeaseId,
     quota::Policy,
     random,
