@@ -35,6 +35,9 @@ pub use self::{
     directory::Directory,
     header::Challenge,
     message::MessageError,
-    scheme::{IssuerKey, KeyError, KeyId, Profile, PublicKey, RandomnessError},
+    scheme::{
+        Credential, CredentialRequest, IssuanceError, IssuerKey, KeyError, KeyId, Presentation, PresentationError,
+        Profile, PublicKey, RandomnessError, Tag, UsedNonces, VerificationError,
+    },
     token::Token,
 };

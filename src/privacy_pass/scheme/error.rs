@@ -76,3 +76,76 @@ impl fmt::Display for KeyError {
 }
 
 impl Error for KeyError {}
+
+/// Why no credential was issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum IssuanceError {
+    /// The bytes are no request, or its proof does not verify. HTTP says it with status 422.
+    Invalid,
+    /// No credential was made; the client can send the same request again later.
+    Randomness(RandomnessError),
+}
+
+impl From<RandomnessError> for IssuanceError {
+    fn from(error: RandomnessError) -> Self {
+        Self::Randomness(error)
+    }
+}
+
+impl fmt::Display for IssuanceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Invalid => f.write_str("not a valid request for a credential"),
+            Self::Randomness(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for IssuanceError {}
+
+/// A presentation or a response does not verify.
+///
+/// It does not say why, on purpose: whether the length, a point, the context, the nonce or the proof is wrong is something
+/// that only a forger would want to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VerificationError;
+
+impl fmt::Display for VerificationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("verification failed")
+    }
+}
+
+impl Error for VerificationError {}
+
+/// Why a client cannot present its credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PresentationError {
+    /// All nonces below the limit were used in this context. Nothing may be sent before the next context.
+    LimitReached,
+    /// The nonce is not below the limit. A credential also has one nonce that it can never use, which is below 2³² by a
+    /// chance of 2⁻²²⁴.
+    Nonce,
+    /// No presentation was made; the same nonce can be used later.
+    Randomness(RandomnessError),
+}
+
+impl From<RandomnessError> for PresentationError {
+    fn from(error: RandomnessError) -> Self {
+        Self::Randomness(error)
+    }
+}
+
+impl fmt::Display for PresentationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LimitReached => f.write_str("all presentations of this context are used"),
+            Self::Nonce => f.write_str("the nonce is not below the limit"),
+            Self::Randomness(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Error for PresentationError {}

@@ -9,15 +9,15 @@ use p384::{
     elliptic_curve::{
         CurveGroup, Group,
         consts::{U48, U72},
-        ff::{Field, PrimeField},
+        ff::PrimeField,
         group::GroupEncoding,
         ops::{LinearCombination, MulByGeneratorVartime},
     },
 };
 use sha2::{Sha256, Sha384};
-use zeroize::{DefaultIsZeroes, Zeroize, Zeroizing};
+use zeroize::DefaultIsZeroes;
 
-use super::{Profile, error::RandomnessError, wire};
+use super::{Profile, wire};
 
 /// What the drafts call a ciphersuite.
 pub(super) trait Suite: Sized + 'static {
@@ -30,18 +30,28 @@ pub(super) trait Suite: Sized + 'static {
         + Group<Scalar = Self::Scalar>
         + GroupEncoding
         + LinearCombination<[(Self::Element, Self::Scalar)]>
+        + DefaultIsZeroes
         + MulByGeneratorVartime
         + Send
         + Sync;
 
     fn hash_to_group(message: &[u8], info: &[u8]) -> Self::Element;
 
-    #[allow(dead_code, reason = "until proofs are there")]
     /// The domain separation tag ends in all of `info`, one after the other.
     fn hash_to_scalar(message: &[u8], info: &[&[u8]]) -> Self::Scalar;
 
     /// The second generator, whose discrete logarithm is unknown.
     fn generator_h() -> Self::Element;
+
+    /// What a credential is bound to (m2).
+    fn request_scalar(request_context: &[u8]) -> Self::Scalar {
+        Self::hash_to_scalar(request_context, &[b"requestContext"])
+    }
+
+    /// What all tags of a presentation context are made from (T).
+    fn tag_base(presentation_context: &[u8]) -> Self::Element {
+        Self::hash_to_group(presentation_context, b"Tag")
+    }
 }
 
 const NOT_TOO_LONG: &str = "the domain separation tag is neither empty nor too long for RFC 9380";
@@ -77,19 +87,3 @@ macro_rules! suite {
 
 suite!(NistP384, P384, b"ARCV1-P384", Sha384, U72);
 suite!(NistP256, P256, b"ARCV1-P256", Sha256, U48);
-
-/// A random scalar from 1 up to the order.
-pub(super) fn random_scalar<S: Suite>() -> Result<Zeroizing<S::Scalar>, RandomnessError> {
-    loop {
-        let mut repr = <S::Scalar as PrimeField>::Repr::default();
-        getrandom::fill(repr.as_mut()).map_err(RandomnessError::new)?;
-        let scalar = Option::<S::Scalar>::from(S::Scalar::from_repr(repr));
-        let scalar = scalar
-            .filter(|scalar| !bool::from(scalar.is_zero()))
-            .map(Zeroizing::new);
-        repr.as_mut().zeroize();
-        if let Some(scalar) = scalar {
-            return Ok(scalar);
-        }
-    }
-}

@@ -2,9 +2,11 @@
 
 use p384::elliptic_curve::{
     CurveGroup, Group,
-    ff::PrimeField,
+    ff::{Field, PrimeField},
     group::{CurveAffine, GroupEncoding},
 };
+
+use zeroize::{Zeroize, Zeroizing};
 
 use super::suite::Suite;
 
@@ -21,6 +23,24 @@ pub(super) fn encode<S: Suite>(elements: &[S::Element]) -> Option<Vec<u8>> {
         bytes.extend_from_slice(element.to_bytes().as_ref());
     }
     Some(bytes)
+}
+
+/// Adds a scalar that need not stay secret.
+pub(super) fn put_scalar<S: Suite>(bytes: &mut Vec<u8>, scalar: &S::Scalar) {
+    bytes.extend_from_slice(scalar.to_repr().as_ref());
+}
+
+/// Secret scalars, one after the other, and what follows them.
+pub(super) fn encode_secrets<S: Suite>(scalars: &[&Zeroizing<S::Scalar>], rest: &[u8]) -> Zeroizing<Vec<u8>> {
+    // As long as it becomes: a vector that moves leaves a copy behind.
+    let mut bytes = Vec::with_capacity(scalars.len() * S::PROFILE.scalar_len() + rest.len());
+    for scalar in scalars {
+        let mut repr = scalar.to_repr();
+        bytes.extend_from_slice(repr.as_ref());
+        repr.as_mut().zeroize();
+    }
+    bytes.extend_from_slice(rest);
+    Zeroizing::new(bytes)
 }
 
 /// Reads the parts of a message in order. Nothing may be left at the end.
@@ -61,6 +81,12 @@ impl<'a> Reader<'a> {
         let mut repr = <S::Scalar as PrimeField>::Repr::default();
         repr.as_mut().copy_from_slice(self.take(S::PROFILE.scalar_len())?);
         S::Scalar::from_repr(repr).into()
+    }
+
+    /// A scalar that is not zero, and wiped when it is dropped.
+    pub(super) fn secret<S: Suite>(&mut self) -> Option<Zeroizing<S::Scalar>> {
+        let scalar = self.scalar::<S>().map(Zeroizing::new)?;
+        (!bool::from(scalar.is_zero())).then_some(scalar)
     }
 
     pub(super) fn end(self) -> Option<()> {

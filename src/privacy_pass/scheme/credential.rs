@@ -1,0 +1,191 @@
+//! Credentials and what clients make of them: one presentation for each nonce.
+
+use std::fmt;
+
+use p256::NistP256;
+use p384::{
+    NistP384,
+    elliptic_curve::{Group, ff::Field, ops::LinearCombination},
+};
+use zeroize::Zeroizing;
+
+use super::{
+    Profile,
+    error::{KeyError, PresentationError, RandomnessError},
+    presentation::{PRESENTATION, Tag},
+    proof::{Labelled, Transcript},
+    randomness::{OperatingSystem, Random},
+    suite::Suite,
+    wire::{Reader, encode, encode_secrets},
+};
+
+/// What an issuer has given to a client: the secret from which the client makes its tokens.
+///
+/// You want it where the client's layer is not what you need. It keeps no account of the nonces that were used: that is
+/// what [`UsedNonces`](super::UsedNonces) is for, one for each presentation context. **A nonce that is used twice in one
+/// context gives two equal tags**, which the origin sees and rejects. The secrets are wiped when it is dropped.
+pub struct Credential {
+    profile: Profile,
+    held: Box<dyn Present>,
+}
+
+/// What a credential does, whatever its profile.
+trait Present: Send + Sync {
+    fn present(&self, presentation_context: &[u8], nonce: u32) -> Result<Presentation, PresentationError>;
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
+}
+
+impl Credential {
+    pub(super) fn new<S: Suite>(held: Held<S>) -> Self {
+        Self {
+            profile: S::PROFILE,
+            held: Box::new(held),
+        }
+    }
+
+    /// Reads a credential that [`to_bytes`](Self::to_bytes) has written.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Length`], and [`KeyError::Malformed`] where a part is no valid scalar or point.
+    pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, KeyError> {
+        KeyError::check_length(profile.scalar_len() + 3 * profile.element_len(), bytes)?;
+        match profile {
+            Profile::P384 => Held::<NistP384>::read(bytes).map(Self::new),
+            Profile::P256 => Held::<NistP256>::read(bytes).map(Self::new),
+        }
+        .ok_or(KeyError::Malformed)
+    }
+
+    /// The credential, to be kept: m1, U, U' and X1 as the drafts call them, in a format of this crate. The bytes are as
+    /// secret as the credential, and wiped when they are dropped.
+    pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        self.held.to_bytes()
+    }
+
+    /// The profile that it is for.
+    #[inline]
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// Makes a presentation with this nonce.
+    ///
+    /// # Errors
+    ///
+    /// [`PresentationError::Nonce`] where the nonce is not below the limit, and [`PresentationError::Randomness`].
+    pub fn present(
+        &self,
+        presentation_context: &[u8],
+        nonce: u32,
+        limit: u32,
+    ) -> Result<Presentation, PresentationError> {
+        match nonce < limit {
+            true => self.held.present(presentation_context, nonce),
+            false => Err(PresentationError::Nonce),
+        }
+    }
+}
+
+/// Shows no secret.
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("profile", &self.profile)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One use of a credential: goes into a token, beside its nonce.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Presentation {
+    bytes: Vec<u8>,
+    tag: Tag,
+}
+
+impl Presentation {
+    /// The presentation, [`presentation_len`](Profile::presentation_len) bytes.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What the origin remembers of it.
+    #[inline]
+    pub fn tag(&self) -> Tag {
+        self.tag
+    }
+}
+
+impl fmt::Debug for Presentation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presentation")
+            .field("tag", &self.tag)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the drafts call m1, U, U' and X1.
+pub(super) struct Held<S: Suite> {
+    m1: Zeroizing<S::Scalar>,
+    u: S::Element,
+    u_prime: S::Element,
+    x1: S::Element,
+}
+
+impl<S: Suite> Held<S> {
+    /// `None` where U' is the identity, with which nothing can be presented.
+    pub(super) fn new(m1: Zeroizing<S::Scalar>, u: S::Element, u_prime: S::Element, x1: S::Element) -> Option<Self> {
+        (!bool::from(u_prime.is_identity())).then_some(Self { m1, u, u_prime, x1 })
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        let m1 = reader.secret::<S>()?;
+        let [u, u_prime, x1] = reader.elements::<S, 3>()?;
+        reader.end()?;
+        Some(Self { m1, u, u_prime, x1 })
+    }
+
+    /// `None` where a random scalar makes an element the identity, or the nonce is the one that this credential cannot use:
+    /// both have the chance of one in the order of the group.
+    pub(super) fn presentation<T: Transcript<S>>(
+        &self,
+        presentation_context: &[u8],
+        nonce: u32,
+        random: &mut impl Random<S>,
+    ) -> Result<Option<Vec<u8>>, RandomnessError> {
+        let (a, r, z) = (random.scalar()?, random.scalar()?, random.scalar()?);
+        let (g, h) = (S::Element::generator(), S::generator_h());
+        let nonce = S::Scalar::from(nonce.into());
+        let Some(inverse) = Option::from((*self.m1 + nonce).invert()).map(Zeroizing::<S::Scalar>::new) else {
+            return Ok(None);
+        };
+        let u = self.u * *a;
+        let u_prime_commit = self.u_prime * *a + S::Element::mul_by_generator(&r);
+        let m1_commit = S::Element::lincomb(&[(u, *self.m1), (h, *z)][..]);
+        let base = S::tag_base(presentation_context);
+        let tag = base * *inverse;
+        let v = self.x1 * *z - S::Element::mul_by_generator(&r);
+        let m1_tag = tag * *self.m1;
+        let elements = [g, h, u, u_prime_commit, m1_commit, v, self.x1, tag, base, m1_tag];
+        let secrets = Zeroizing::new([*self.m1, *z, -*r, nonce]);
+        let proof = PRESENTATION.prove::<S, T>(&elements, &*secrets, random)?;
+        let enc = encode::<S>(&[u, u_prime_commit, m1_commit, tag]);
+        Ok(enc.zip(proof).map(|(enc, proof)| [enc, proof].concat()))
+    }
+}
+
+impl<S: Suite> Present for Held<S> {
+    fn present(&self, presentation_context: &[u8], nonce: u32) -> Result<Presentation, PresentationError> {
+        let bytes = self.presentation::<Labelled>(presentation_context, nonce, &mut OperatingSystem)?;
+        let bytes = bytes.ok_or(PresentationError::Nonce)?;
+        let tag = Tag::of(S::PROFILE, &bytes).ok_or(PresentationError::Nonce)?;
+        Ok(Presentation { bytes, tag })
+    }
+
+    fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
+        let points = encode::<S>(&[self.u, self.u_prime, self.x1]).unwrap_or_default();
+        encode_secrets::<S>(&[&self.m1], &points)
+    }
+}
