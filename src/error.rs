@@ -55,8 +55,12 @@ pub enum ConfigErrorKind {
     Algorithm,
     /// The burst capacity of a policy.
     BurstCapacity,
+    /// How much of its capacity a service has.
+    Capacity,
     /// A setting of a client: how long it waits, how much it believes.
     Client,
+    /// The cost of every request, which a policy could never let pass.
+    Cost,
     /// A time limit: the deadline of a decision, a connection time.
     Deadline,
     /// The size of the denial cache.

@@ -156,13 +156,13 @@ pub use self::{
     exchange::{Allowance, Charge, Decision, Outcome, Plan, Settlement},
     guard::FailureMode,
     layer::{
-        ActualCost, AdminHandle, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder,
-        RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
+        ActualCost, AdminError, AdminHandle, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer,
+        RateLimitLayerBuilder, RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     quota::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
-    response_fields::{LegacyReset, ResponseFields, ShownWhen},
+    response_fields::{LegacyReset, RatioCap, ResponseFields, ShownWhen},
     rules::{ResolvedTier, Rules, RulesHandle, Tiers},
     screening::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     store::{

@@ -282,8 +282,6 @@ pub struct QuotaPolicy {
 pub(crate) struct Extension {
     pub(crate) name: Cow<'static, str>,
     pub(crate) value: ExtensionValue,
-    /// Whether the name may stand without that of a vendor.
-    pub(crate) is_bare: bool,
 }
 
 impl QuotaPolicy {
@@ -666,48 +664,11 @@ impl QuotaPolicy {
     /// );
     /// ```
     #[must_use]
-    pub fn with_extension(self, name: impl Into<Cow<'static, str>>, value: impl Into<ExtensionValue>) -> Self {
-        self.extended(name.into(), value.into(), false)
-    }
-
-    /// Adds an extension parameter with a bare name, such as `burst`. You want it only for clients that exist already.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(
-    ///         QuotaPolicy::per_hour("hour", 100)
-    ///             .with_burst_capacity(20)
-    ///             .with_unprefixed_extension("burst", 20)
-    ///             .with_extension("acme-shared", true),
-    ///     )
-    ///     .build()?;
-    ///
-    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
-    /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600;burst=20;acme-shared"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    #[must_use]
-    pub fn with_unprefixed_extension(
-        self,
-        name: impl Into<Cow<'static, str>>,
-        value: impl Into<ExtensionValue>,
-    ) -> Self {
-        self.extended(name.into(), value.into(), true)
-    }
-
-    fn extended(mut self, name: Cow<'static, str>, value: ExtensionValue, is_bare: bool) -> Self {
-        self.extensions.push(Extension { name, value, is_bare });
+    pub fn with_extension(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<ExtensionValue>) -> Self {
+        self.extensions.push(Extension {
+            name: name.into(),
+            value: value.into(),
+        });
         self
     }
 

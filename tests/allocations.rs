@@ -18,8 +18,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer, ResponseFields, Scope,
-    Store, ToPartitionKey, key,
+    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RatioCap,
+    ResponseFields, Scope, Store, ToPartitionKey, key,
 };
 
 #[global_allocator]
@@ -143,7 +143,7 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
         (
             "draft-11 with all that changes numbers",
             ResponseFields::draft11()
-                .with_ratio_cap(1)
+                .with_ratio_cap(RatioCap::Once)
                 .with_jitter(Duration::from_secs(9))
                 .lowered_by(|allowance| allowance.remaining() / 2),
         ),

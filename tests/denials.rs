@@ -387,8 +387,8 @@ async fn less_capacity_has_rejections_of_its_own() {
     let layer = builder(Remote::new(&clock), &clock)
         .policy(QuotaPolicy::per_minute("minute", 2))
         .capacity(move |_| match asked.load(Ordering::SeqCst) {
-            true => Capacity::Reduced { percent: 50 },
-            false => Capacity::Full,
+            true => Capacity::reduced_to(50).unwrap(),
+            false => Capacity::full(),
         })
         .build()
         .unwrap();

@@ -558,7 +558,7 @@ async fn whatever_numbers_a_server_answers_a_decision_is_made_or_there_is_an_err
                 .scope("numbers")
                 .key(key::extension::<u64>());
             let layer = layer
-                .cost(2)
+                .cost_by(|_| 2)
                 .policy(timed.clone())
                 .policy(slots.clone())
                 .build()

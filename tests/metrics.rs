@@ -514,7 +514,7 @@ async fn mistakes_of_the_configuration_are_counted_beside_their_warning() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let layer = builder(MemoryStore::new())
-        .cost(7)
+        .cost_by(|_| 7)
         .policy(QuotaPolicy::per_day("day", 5))
         .policy(QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Direction::Request))
         .build()

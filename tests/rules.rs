@@ -21,8 +21,9 @@ use tokio::task::JoinSet;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, Algorithm, Capacity, Decision, Direction, Exemption, MemoryStore, NoKey, PartitionKey, Plan,
-    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
+    Access, AccessList, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Exemption, MemoryStore, NoKey,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope,
+    Store, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -217,7 +218,7 @@ async fn no_closure_of_the_application_runs_while_the_limits_are_switched_off() 
         })
         .capacity(move |_| {
             capacity();
-            Capacity::Full
+            Capacity::full()
         })
         .cost_by(move |_| {
             cost();
@@ -524,12 +525,17 @@ async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
     }
     assert_eq!(left(admin.peek(&alice, None).await.unwrap()), [0, 27]);
     assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [1]);
-    assert!(admin.peek_by("nothing", &address, None).await.unwrap().is_none());
+    let unknown = admin.peek_by("adress", &address, None).await.unwrap_err();
+    let known = r#"the layer has no such key, only ["address", "everybody"]"#;
+    assert_eq!(unknown.to_string(), format!(r#"key "adress": {known}"#));
     admin.reset(&alice).await.unwrap();
     assert_eq!(left(admin.peek(&alice, None).await.unwrap()), [3, 30]);
     assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [1]);
     admin.reset_by("address", &address).await.unwrap();
-    admin.reset_by("nothing", &address).await.unwrap();
+    assert_eq!(
+        admin.reset_by("adress", &address).await.unwrap_err().to_string(),
+        unknown.to_string()
+    );
     assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [4]);
     assert_eq!(
         numbers(&send_from(&layer, "alice", Some("1.1.1.1")).await.1),
@@ -616,10 +622,104 @@ async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
         )
     };
     assert_eq!(left(Some("premium")).await, Some(vec![99, 49]));
-    assert_eq!(left(Some("unknown")).await, Some(vec![9]));
+    assert_eq!(left(None).await, Some(vec![9]));
     assert_eq!(left(Some("admin")).await, None);
+    let unknown = admin.peek(&alice, Some("premuim")).await.unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        r#"tier "premuim": the layer has no such tier, only ["free", "premium", "admin"]"#
+    );
     admin.reset(&alice).await.unwrap();
     assert_eq!(left(Some("premium")).await, Some(vec![100, 50]));
+}
+
+#[tokio::test]
+async fn a_tier_that_only_the_rules_on_trial_have_is_known_to_the_administrator() {
+    let scene = Scene::new();
+    let tiers = Tiers::by(|_| Some("free")).tier("free", [hour(10)]);
+    let layer = scene.builder().tiers(tiers).build().unwrap();
+    let tried = Rules::new().tier("free", [hour(10)]).tier("gold", [hour(1_000)]);
+    layer.rules_handle().roll_out(0, tried).unwrap();
+    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    let decision = admin.peek(&alice, Some("gold")).await.unwrap().unwrap();
+    // Who does not try the new rules is of the first tier, as a request of theirs would be.
+    assert_eq!(decision.allowances().next().unwrap().remaining(), 10);
+    let without_tiers = scene.layer([hour(1)]).admin();
+    let error = without_tiers.peek(&alice, Some("free")).await.unwrap_err();
+    assert_eq!(error.to_string(), r#"tier "free": the layer has no such tier, only []"#);
+}
+
+#[tokio::test]
+async fn policies_and_rules_meet_and_nothing_that_was_given_is_dropped() {
+    let scene = Scene::new();
+    let named = |name: &str| QuotaPolicy::new(name.to_owned(), 10, Duration::from_secs(60));
+    let layer = scene
+        .builder()
+        .policy(named("a"))
+        .rules(rules([named("b")]))
+        .policy(named("c"))
+        .build()
+        .unwrap();
+    let current = layer.rules_handle().current();
+    let names: Vec<_> = current.policies().iter().map(QuotaPolicy::name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+
+    let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
+    let both = "policies: both `policy` and `tiers` are set; put the policies into the tiers";
+    let tiers = || Tiers::by(|_| None).tier("free", [hour(1)]);
+    assert_eq!(error(scene.builder().policy(hour(1)).tiers(tiers())), both);
+    let with_tiers = Rules::new().tier("free", [hour(1)]);
+    let base = || scene.builder().tiers(Tiers::by(|_| None));
+    assert_eq!(error(base().policy(hour(1)).rules(with_tiers)), both);
+    assert_eq!(
+        error(scene.builder().tiers(tiers()).tiers(tiers())),
+        "tiers: they are set twice; only one closure can tell the tier of a request"
+    );
+    assert_eq!(
+        error(scene.builder().policy(hour(1)).rules(rules([hour(2)]))),
+        r#"policy "hour": the name is used twice; names must be unique"#
+    );
+}
+
+#[test]
+fn a_named_key_that_no_policy_counts_by_is_a_mistake_unless_rules_are_data() {
+    let scene = Scene::new();
+    let builder = || scene.builder().named_key("team", key::header("x-team"));
+    let error = builder().policy(hour(1)).build().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::Key);
+    assert_eq!(
+        error.to_string(),
+        r#"key "team": no policy counts by it; use `counted_by`, or leave it out"#
+    );
+    assert!(builder().policy(hour(1).counted_by("team")).build().is_ok());
+    // A file may use what the program offers today, tomorrow or never.
+    assert!(builder().rules(rules([hour(1)])).build().is_ok());
+}
+
+/// Decision 12: never is a fault of the configuration, not of the client.
+#[test]
+fn a_cost_of_every_request_that_can_never_pass_is_a_mistake() {
+    let scene = Scene::new();
+    let small = || hour(100).with_burst_capacity(5);
+    let error = scene.builder().policy(small()).cost(6).build().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::Cost);
+    assert_eq!(
+        error.to_string(),
+        r#"policy "hour": cost 6 of every request is above its capacity 5"#
+    );
+    let layer = scene.builder().policy(hour(100)).cost(6).build().unwrap();
+    let tried = layer.rules_handle().replace(rules([small()])).unwrap_err();
+    assert_eq!(tried.to_string(), error.to_string());
+    let tiers = Tiers::by(|_| None).tier("free", [small()]);
+    let in_a_tier = scene.builder().tiers(tiers).cost(6).build().unwrap_err();
+    assert_eq!(in_a_tier.to_string(), format!(r#"tier "free": {error}"#));
+    // Neither bytes nor slots are charged by the cost of requests.
+    let others = scene
+        .builder()
+        .policy(small().with_content_bytes(Direction::Response))
+        .policy(QuotaPolicy::concurrent("slots", 1));
+    assert!(others.cost(6).build().is_ok());
+    assert!(scene.builder().policy(small()).cost(5).build().is_ok());
 }
 
 #[test]

@@ -253,9 +253,7 @@ async fn exempt_requests_pass_and_the_hooks_are_not_asked() {
         })
         .capacity(|request| {
             assert_ne!(request.uri.path(), "/health");
-            Capacity::Exhausted {
-                retry_after: Duration::from_secs(1),
-            }
+            Capacity::exhausted(Duration::from_secs(1))
         })
         .build()
         .unwrap();

@@ -297,7 +297,7 @@ fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_
 /// Decision 12: never is a fault of the configuration, not of the client.
 #[test]
 fn a_cost_that_never_fits_is_told_once() {
-    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log").cost(7);
+    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log").cost_by(|_| 7);
     let policies = builder
         .policy(QuotaPolicy::per_hour("hourly", 100))
         .policy(QuotaPolicy::per_second("burst", 5));
@@ -353,6 +353,36 @@ fn a_rejection_with_a_stream_as_its_body_is_told_once() {
         .unwrap();
     let expected = "WARN tower_quota: the body of a rejection is a stream, which is not waited for; \
                     the usual response is given instead";
+    assert_eq!(lines_of(&layer, 100), [expected]);
+}
+
+#[test]
+fn tiers_that_no_layer_looks_up_are_told_once() {
+    let tiers = Tiers::resolved().tier("free", [QuotaPolicy::per_minute("minute", 1_000)]);
+    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log").tiers(tiers);
+    let layer = builder.key(key::header("x-user-id")).build().unwrap();
+    let expected = "WARN tower_quota: a request has passed no `TierLayer`, which is to look up its tier; \
+                    is it missing outside of the rate limit? scope=log";
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let tiers = TierLayer::by(|_| Some(7_u64), async |_| Ok::<_, Infallible>(None::<&str>));
+    let tiers = tiers.build().unwrap();
+    let resolved = lines_while(|| {
+        runtime.block_on(async {
+            let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+            let service = tiers.layer(layer.layer(handler));
+            service.oneshot(Request::new(())).await.unwrap();
+        });
+    });
+    let without_a_key = |line: &String| !line.contains("could not be attributed");
+    assert_eq!(
+        resolved.iter().filter(|line| without_a_key(line)).count(),
+        0,
+        "{resolved:?}"
+    );
     assert_eq!(lines_of(&layer, 100), [expected]);
 }
 

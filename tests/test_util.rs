@@ -265,7 +265,12 @@ async fn assertions_that_fail_tell_the_whole_decision() {
 async fn a_policy_that_has_not_rejected_and_a_cost_that_never_fits_are_told() {
     let store = ScriptedStore::new();
     let day = QuotaPolicy::per_day("day", 24);
-    let layer = builder(&store).cost(5).policy(MINUTE).policy(day).build().unwrap();
+    let layer = builder(&store)
+        .cost_by(|_| 5)
+        .policy(MINUTE)
+        .policy(day)
+        .build()
+        .unwrap();
     let response = send(&layer).await;
     assert_rejected_by(&response, "minute");
     assert_eq!(

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use tower_quota::{
-    Access, AccessList, ActualCost, AdminHandle, ConfigError, Decision, MemoryStore, QuotaPolicy, RateLimitLayer,
-    StoreError, TierCache, ToPartitionKey, key,
+    Access, AccessList, ActualCost, AdminError, AdminHandle, ConfigError, Decision, MemoryStore, QuotaPolicy,
+    RateLimitLayer, TierCache, ToPartitionKey, key,
 };
 
 use super::{
@@ -152,9 +152,12 @@ async fn grant(
 }
 
 /// Nothing else keeps a deadline here.
-async fn answer<T>(answer: impl Future<Output = Result<T, StoreError>>) -> Result<T, Failure> {
+async fn answer<T>(answer: impl Future<Output = Result<T, AdminError>>) -> Result<T, Failure> {
     let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
-    answer.map_err(unavailable)?.map_err(unavailable)
+    answer.map_err(unavailable)?.map_err(|error| match error {
+        AdminError::Store(error) => unavailable(error),
+        mistake => unprocessable(mistake),
+    })
 }
 
 /// `{"user": "mallory"}` or `{"network": "203.0.113.0/24"}`.

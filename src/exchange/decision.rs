@@ -218,8 +218,8 @@ pub struct Decision {
 ///     .exempt(Exemption::path("/health"))
 ///     .abnormal_usage(|request| (request.uri.path() == "/.env").then(AbnormalUsage::new))
 ///     .capacity(|request| match request.uri.path() {
-///         "/report" => Capacity::Exhausted { retry_after: Duration::from_secs(5) },
-///         _ => Capacity::Full,
+///         "/report" => Capacity::exhausted(Duration::from_secs(5)),
+///         _ => Capacity::full(),
 ///     })
 ///     .build()?;
 ///

@@ -1,6 +1,6 @@
 //! What support staff ask and do.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use super::{admission::Limits, attribution::Holder};
 use crate::{
@@ -56,8 +56,8 @@ impl AdminHandle {
         Self(limits)
     }
 
-    /// What a caller has left, without a charge, by the policies of a tier that count by the layer's main key; of the
-    /// first tier, if there is none of this name.
+    /// What a caller has left, without a charge, by the policies of a tier that count by the layer's main key. Without a
+    /// tier: by those of the first one, or by the policies of all callers.
     ///
     /// While new rules are [tried](crate::RulesHandle::roll_out), they are those by which this caller is limited.
     ///
@@ -91,23 +91,26 @@ impl AdminHandle {
     ///     let hour = decision.as_ref().and_then(|decision| decision.allowances().next());
     ///     assert_eq!(hour.map(|hour| hour.remaining()), left);
     /// }
+    /// let error = layer.admin().peek(&alice, Some("premuim")).await.unwrap_err();
+    /// assert_eq!(error.to_string(), r#"tier "premuim": the layer has no such tier, only ["free", "premium", "admin"]"#);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// If the store does not answer.
+    /// If the layer has no such tier, or the store does not answer.
     pub async fn peek(
         &self,
         caller: &(impl ToPartitionKey + ?Sized),
         tier: Option<&str>,
-    ) -> Result<Option<Decision>, StoreError> {
+    ) -> Result<Option<Decision>, AdminError> {
         self.peek_part(None, self.holder(caller), tier).await
     }
 
-    /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key); `None` also if the
-    /// layer has no such key. Rules that are tried do not count here: on whom they are is known by the main key.
+    /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key).
+    ///
+    /// Rules that are tried do not count here: the main key says who tries them.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -133,24 +136,21 @@ impl AdminHandle {
     /// let of_red = layer.admin().peek_by("team", &red, None).await?.expect("teams are limited");
     /// let left: Vec<_> = of_red.allowances().map(|team| (team.policy().name(), team.remaining())).collect();
     /// assert_eq!(left, [("team", 99)]);
-    /// assert!(layer.admin().peek_by("company", &red, None).await?.is_none());
+    /// assert!(layer.admin().peek_by("taem", &red, None).await.is_err());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
     ///
     /// # Errors
     ///
-    /// If the store does not answer.
+    /// If the layer has no such key or tier, or the store does not answer.
     pub async fn peek_by(
         &self,
         key: &str,
         caller: &(impl ToPartitionKey + ?Sized),
         tier: Option<&str>,
-    ) -> Result<Option<Decision>, StoreError> {
-        match self.0.policies.key(key) {
-            Some(key) => self.peek_part(Some(key), self.holder(caller), tier).await,
-            None => Ok(None),
-        }
+    ) -> Result<Option<Decision>, AdminError> {
+        self.peek_part(Some(self.key(key)?), self.holder(caller), tier).await
     }
 
     /// Forgets what a caller has used by the main key, in all tiers; slots of requests in progress stay taken.
@@ -158,11 +158,11 @@ impl AdminHandle {
     /// # Errors
     ///
     /// If the store does not answer. Some of it may be forgotten then.
-    pub async fn reset(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), StoreError> {
+    pub async fn reset(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), AdminError> {
         self.reset_part(None, self.holder(caller)).await
     }
 
-    /// The same by a [named key](crate::RateLimitLayerBuilder::named_key). Nothing happens if the layer has no such key.
+    /// The same by a [named key](crate::RateLimitLayerBuilder::named_key).
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -194,12 +194,9 @@ impl AdminHandle {
     ///
     /// # Errors
     ///
-    /// If the store does not answer. Some of it may be forgotten then.
-    pub async fn reset_by(&self, key: &str, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), StoreError> {
-        match self.0.policies.key(key) {
-            Some(key) => self.reset_part(Some(key), self.holder(caller)).await,
-            None => Ok(()),
-        }
+    /// If the layer has no such key; or if the store does not answer. Some of it may be forgotten then.
+    pub async fn reset_by(&self, key: &str, caller: &(impl ToPartitionKey + ?Sized)) -> Result<(), AdminError> {
+        self.reset_part(Some(self.key(key)?), self.holder(caller)).await
     }
 
     /// Gives a caller so many units more than the rules say, for as long as this: in each window of those policies that
@@ -250,6 +247,14 @@ impl AdminHandle {
         self.0.policies.grant(partition, units, now.saturating_add(time), now)
     }
 
+    fn key(&self, name: &str) -> Result<usize, AdminError> {
+        let policies = &self.0.policies;
+        policies.key(name).ok_or_else(|| AdminError::UnknownKey {
+            name: name.to_owned(),
+            known: policies.key_names().to_vec(),
+        })
+    }
+
     fn holder(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Holder {
         self.0.attribution.holder(&caller.to_partition_key())
     }
@@ -259,21 +264,24 @@ impl AdminHandle {
         key: Option<usize>,
         holder: Holder,
         tier: Option<&str>,
-    ) -> Result<Option<Decision>, StoreError> {
+    ) -> Result<Option<Decision>, AdminError> {
         let set = {
             let (policies, active) = (&self.0.policies, self.0.policies.active());
-            // Whoever is known by another key only is not among those on whom rules are tried.
+            // Who is known by another key only is not among those who try rules.
             let caller = key.is_none().then_some(holder.partition);
-            let set = Policies::of_tier(&active, tier, caller);
+            let set = Policies::of_tier(&active, tier, caller).map_err(|known| AdminError::UnknownTier {
+                name: tier.unwrap_or_default().to_owned(),
+                known,
+            })?;
             set.map(|set| policies.granted(&active, set, holder.partition, || self.0.guard.now()))
         };
         match set.and_then(|set| plan(&set, key, &holder)) {
-            Some(plan) => self.0.guard.store().peek(plan).await.map(Some),
+            Some(plan) => Ok(Some(self.0.guard.store().peek(plan).await?)),
             None => Ok(None),
         }
     }
 
-    async fn reset_part(&self, key: Option<usize>, holder: Holder) -> Result<(), StoreError> {
+    async fn reset_part(&self, key: Option<usize>, holder: Holder) -> Result<(), AdminError> {
         for set in self.0.policies.all_sets() {
             if let Some(plan) = plan(&set, key, &holder) {
                 self.0.guard.reset(plan).await?;
@@ -294,5 +302,75 @@ impl fmt::Debug for AdminHandle {
         f.debug_struct("AdminHandle")
             .field("scope", &self.0.scope_name())
             .finish_non_exhaustive()
+    }
+}
+
+/// Why an [`AdminHandle`] could not do what it was asked to.
+///
+/// ```
+/// # use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
+/// use tower_quota::AdminError;
+///
+/// # tokio_test::block_on(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .named_key("team", key::header("x-team"))
+///     .policy(QuotaPolicy::per_hour("team", 100).counted_by("team"))
+///     .build()?;
+///
+/// let error = layer.admin().reset_by("taem", &PartitionKey::new("x-team", "red")).await.unwrap_err();
+/// assert!(matches!(error, AdminError::UnknownKey { .. }));
+/// assert_eq!(error.to_string(), r#"key "taem": the layer has no such key, only ["team"]"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// The store did not answer.
+    Store(StoreError),
+    /// The layer has no key of this name.
+    UnknownKey {
+        /// The name that was given.
+        name: String,
+        /// The names of the keys that the layer has.
+        known: Vec<String>,
+    },
+    /// The layer has no tier of this name.
+    UnknownTier {
+        /// The name that was given.
+        name: String,
+        /// The names of the tiers that the layer has.
+        known: Vec<String>,
+    },
+}
+
+impl fmt::Display for AdminError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Store(error) => error.fmt(f),
+            Self::UnknownKey { name, known } => {
+                write!(f, "key {name:?}: the layer has no such key, only {known:?}")
+            }
+            Self::UnknownTier { name, known } => {
+                write!(f, "tier {name:?}: the layer has no such tier, only {known:?}")
+            }
+        }
+    }
+}
+
+impl Error for AdminError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Store(error) => error.source(),
+            Self::UnknownKey { .. } | Self::UnknownTier { .. } => None,
+        }
+    }
+}
+
+impl From<StoreError> for AdminError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
     }
 }

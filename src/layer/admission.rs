@@ -93,6 +93,9 @@ impl Limits {
         if selection.is_unknown {
             self.log.unknown_tier(self.scope_name());
         }
+        if selection.is_unresolved {
+            self.log.unresolved_tier(self.scope_name());
+        }
         let percent = match screened {
             Screened::Counted(percent) => percent,
             Screened::Decided(outcome, wait) => return (at_once(outcome, wait), selection),

@@ -34,6 +34,14 @@ impl RequestCost {
         }
     }
 
+    /// The cost of every request, if the program has fixed it.
+    pub(super) fn fixed(&self) -> Option<u64> {
+        match self.expected {
+            ExpectedCost::By(_) => None,
+            ExpectedCost::Same(cost) => Some(cost),
+        }
+    }
+
     /// What the response says, or else what the application makes of it.
     pub(super) fn actual(&self, response: &response::Parts) -> Option<u64> {
         let told = response.extensions.get().map(|ActualCost(cost)| *cost);

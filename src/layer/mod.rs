@@ -22,7 +22,7 @@ use self::admission::Limits;
 #[cfg(feature = "axum")]
 pub use self::axum::NoDecision;
 pub use self::{
-    admin::AdminHandle,
+    admin::{AdminError, AdminHandle},
     attribution::NoKey,
     body::RateLimitBody,
     builder::RateLimitLayerBuilder,

@@ -66,8 +66,7 @@ pub struct ResponseFields {
     shown_when: ShownWhen,
     without_limits: bool,
     without_policies: bool,
-    low_limits_on_redirects: bool,
-    ratio_cap: u32,
+    ratio_cap: RatioCap,
     lowered_by: Option<Arc<Lower>>,
     jitter: Duration,
     retry_after_as_date: bool,
@@ -178,6 +177,17 @@ pub enum LegacyReset {
     UnixTime,
 }
 
+/// The bound of what is shown, in multiples of a policy's rate: see [`ResponseFields::with_ratio_cap`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RatioCap {
+    /// The rate of the policy: a client that spends what it is shown sends evenly.
+    Once,
+    /// Twice the rate. The default.
+    #[default]
+    Twice,
+}
+
 impl ResponseFields {
     const MAX_JITTER: Duration = Duration::from_secs(3_600);
 
@@ -189,8 +199,7 @@ impl ResponseFields {
             shown_when: ShownWhen::Always,
             without_limits: false,
             without_policies: false,
-            low_limits_on_redirects: false,
-            ratio_cap: 2,
+            ratio_cap: RatioCap::Twice,
             lowered_by: None,
             jitter: Duration::ZERO,
             retry_after_as_date: false,
@@ -536,43 +545,8 @@ impl ResponseFields {
         self
     }
 
-    /// Shows low limits on redirects, too.
-    ///
-    /// By default a redirect says nothing about limits of which 10 % or less are left, so that a client does not put off
-    /// the request which it is told to make.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
-    /// # tokio_test::block_on(async {
-    /// // What does a redirect say when 1 of 10 requests is left?
-    /// let redirect = async |fields| {
-    ///     let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///         .scope("api")
-    ///         .key(key::header("x-user-id"))
-    ///         .policy(QuotaPolicy::per_hour("hour", 10))
-    ///         .cost(9)
-    ///         .response_fields(fields)
-    ///         .build()?;
-    ///     let inner = async |_| Response::builder().status(307).header("location", "/there").body(String::new());
-    ///     let response = layer.layer(service_fn(inner)).oneshot(Request::new(())).await?;
-    ///     Ok::<_, Box<dyn std::error::Error>>(response.headers().get("ratelimit").cloned())
-    /// };
-    ///
-    /// assert_eq!(redirect(ResponseFields::draft11()).await?, None);
-    /// let told = redirect(ResponseFields::draft11().with_low_limits_on_redirects()).await?;
-    /// assert_eq!(told.expect("low limits are shown"), r#""hour";r=1;t=360"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    pub const fn with_low_limits_on_redirects(mut self) -> Self {
-        self.low_limits_on_redirects = true;
-        self
-    }
-
-    /// How many times the rate of its policy a client gets if it spends the remaining units in the time shown: 1, or
-    /// 2, the default.
+    /// How many times the rate of its policy a client gets if it spends the remaining units in the time shown. Default:
+    /// [`RatioCap::Twice`].
     ///
     /// The time is lengthened as needed. The time of a policy that rejects the request is not: it is the wait, as in
     /// `Retry-After`, and fewer units are shown instead.
@@ -581,7 +555,7 @@ impl ResponseFields {
     /// # use std::time::Duration;
     /// # use http::{Request, Response};
     /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
+    /// # use tower_quota::{Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, RatioCap, ResponseFields, key};
     /// # use tower_quota::clock::{Clock, Timestamp};
     /// # tokio_test::block_on(async {
     /// // A minute of 60 requests ends in 10 seconds, and 59 are left.
@@ -599,14 +573,13 @@ impl ResponseFields {
     /// };
     ///
     /// assert_eq!(told(ResponseFields::draft11()).await?, r#""minute";r=59;t=30"#);
-    /// assert_eq!(told(ResponseFields::draft11().with_ratio_cap(1)).await?, r#""minute";r=59;t=59"#);
-    /// let error = told(ResponseFields::draft11().with_ratio_cap(3)).await.unwrap_err();
-    /// assert_eq!(error.to_string(), "response fields: ratio cap 3 is outside 1..=2");
+    /// let capped = ResponseFields::draft11().with_ratio_cap(RatioCap::Once);
+    /// assert_eq!(told(capped).await?, r#""minute";r=59;t=59"#);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub const fn with_ratio_cap(mut self, factor: u32) -> Self {
-        self.ratio_cap = factor;
+    pub const fn with_ratio_cap(mut self, cap: RatioCap) -> Self {
+        self.ratio_cap = cap;
         self
     }
 
@@ -746,11 +719,12 @@ impl ResponseFields {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # use tower_quota::{Capacity, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
     /// # tokio_test::block_on(async {
+    /// let half = Capacity::reduced_to(50)?;
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 100))
-    ///     .capacity(|_| Capacity::Reduced { percent: 50 })
+    ///     .capacity(move |_| half)
     ///     .response_fields(ResponseFields::draft11().with_usual_policies())
     ///     .build()?;
     /// # let inner = service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new())));
@@ -849,12 +823,6 @@ impl ResponseFields {
     /// Finds settings out of their range.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let error = |message: String| Err(ConfigError::new(ConfigErrorKind::ResponseFields, message));
-        if !(1..=2).contains(&self.ratio_cap) {
-            return error(format!(
-                "response fields: ratio cap {} is outside 1..=2",
-                self.ratio_cap
-            ));
-        }
         if self.adds_draft06_limit && self.form != Form::Draft11 {
             return error(format!(
                 "response fields: the limit of draft-06 is added to {:?}; it goes with draft-11 only",

@@ -105,11 +105,7 @@ macro_rules! extended {
     ($item:expr, $policy:expr) => {
         $policy.extensions().iter().fold($item, |item, extension| {
             let (name, value) = (&*extension.name, extension.value.clone());
-            if extension.is_bare {
-                item?.with_unprefixed_extension(name, value)
-            } else {
-                item?.with_extension(name, value)
-            }
+            item?.with_extension(name, value)
         })
     };
 }

@@ -117,8 +117,8 @@ struct Telling<'a> {
 impl Telling<'_> {
     fn write<B>(&self, response: &mut Response<B>) {
         let settings = self.settings;
-        let is_quiet =
-            is_redirect(response.status()) && !settings.low_limits_on_redirects && settings.is_low(self.decision);
+        // A client is not to put off the request that a redirect tells it to make.
+        let is_quiet = is_redirect(response.status()) && settings.is_low(self.decision);
         let shows_limits = !settings.without_limits && !is_quiet;
         match settings.form {
             Form::Draft11 => {

@@ -53,6 +53,11 @@ impl Rules {
         }
     }
 
+    pub(super) fn append(&mut self, other: Self) {
+        self.policies.extend(other.policies);
+        self.tiers.extend(other.tiers);
+    }
+
     /// The policies for all callers.
     pub fn policies(&self) -> &[QuotaPolicy] {
         &self.policies

@@ -214,7 +214,7 @@ impl RulesHandle {
     }
 
     fn check(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
-        Sets::new(rules, self.0.select.is_some(), &self.0.keys, &self.0.fields).map(Arc::new)
+        Sets::new(rules, &self.0.frame).map(Arc::new)
     }
 
     /// Two changes at once both happen.

@@ -7,6 +7,7 @@ mod grants;
 mod handle;
 mod resolved;
 mod set;
+mod settings;
 mod tiers;
 
 use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
@@ -14,24 +15,36 @@ use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use http::request::Parts;
 
-pub(crate) use self::set::{FollowUp, QuotaSet};
 pub use self::{data::Rules, handle::RulesHandle, resolved::ResolvedTier, tiers::Tiers};
-use self::{grants::Grants, tiers::SelectTier};
+use self::{grants::Grants, tiers::TierSource};
+pub(crate) use self::{
+    resolved::NoTier,
+    set::{FollowUp, QuotaSet},
+    settings::RulesSettings,
+};
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
-    quota::QuotaPolicy,
+    quota::{QuotaPolicy, QuotaUnit},
     response_fields::ResponseFields,
 };
 
 /// The rules of a layer, which may be replaced while requests are under way.
 pub(crate) struct Policies {
-    select: Option<Box<SelectTier>>,
+    frame: Frame,
+    active: ArcSwap<Active>,
+}
+
+/// What rules must fit into: it stays when they are replaced.
+#[derive(Default)]
+struct Frame {
+    tiers: TierSource,
     /// The names of all keys but the main one.
     keys: Vec<String>,
+    /// What every request costs, if that is known.
+    fixed_cost: Option<u64>,
     fields: ResponseFields,
-    active: ArcSwap<Active>,
 }
 
 /// What holds at one moment.
@@ -71,6 +84,8 @@ pub(crate) struct Selection {
     pub(crate) set: Option<Arc<QuotaSet>>,
     /// Whether the request named a tier that the layer does not have.
     pub(crate) is_unknown: bool,
+    /// Whether the tier is for a [`TierLayer`](crate::TierLayer) to find, and the request has passed none.
+    pub(crate) is_unresolved: bool,
 }
 
 impl Selection {
@@ -81,39 +96,13 @@ impl Selection {
 }
 
 impl Policies {
-    /// The same for all, or by tier.
-    pub(crate) fn new(
-        mut rules: Rules,
-        tiers: Option<Tiers>,
-        keys: Vec<String>,
-        fields: ResponseFields,
-    ) -> Result<Self, ConfigError> {
-        let select = tiers.map(|tiers| {
-            rules.tiers.extend(tiers.rules.tiers);
-            tiers.select
-        });
-        let sets = Sets::new(rules, select.is_some(), &keys, &fields)?;
-        let active = Active {
-            is_on: true,
-            current: Arc::new(sets),
-            candidate: None,
-            grants: Arc::default(),
-        };
-        Ok(Self {
-            select,
-            keys,
-            fields,
-            active: ArcSwap::from_pointee(active),
-        })
-    }
-
     pub(crate) fn fields(&self) -> &ResponseFields {
-        &self.fields
+        &self.frame.fields
     }
 
     /// A set with so many percent of its quotas.
     pub(crate) fn at_capacity(&self, set: &Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
-        set.at_capacity(percent, &self.keys, &self.fields)
+        set.at_capacity(percent, &self.frame)
     }
 
     /// The policies of a caller, raised if there is a grant that is not over.
@@ -125,7 +114,7 @@ impl Policies {
         now: impl FnOnce() -> Timestamp,
     ) -> Arc<QuotaSet> {
         let raised = active.grants.of(partition).and_then(|grant| {
-            let raise = |set: &QuotaSet, units| set.raised_by(units, &self.keys, &self.fields).ok();
+            let raise = |set: &QuotaSet, units| set.raised_by(units, &self.frame).ok();
             grant.raise(&set, now(), raise)
         });
         raised.unwrap_or(set)
@@ -165,18 +154,18 @@ impl Policies {
     pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
         match &active.sets(partition).checked {
             CheckedSets::Same(set) => Selection {
-                tier: None,
                 set: Some(Arc::clone(set)),
-                is_unknown: false,
+                ..Selection::default()
             },
             CheckedSets::ByTier(tiers) => {
-                let name = self.select.as_ref().and_then(|select| select(request));
+                let name = self.frame.tiers.tier_of(request);
                 let known = name.map(|name| tiers.iter().find(|(tier, _)| **tier == *name));
                 let (tier, set) = known.flatten().unwrap_or(&tiers[0]);
                 Selection {
                     tier: Some(Arc::clone(tier)),
                     set: set.clone(),
                     is_unknown: known.is_some_and(|known| known.is_none()),
+                    is_unresolved: name.is_none() && self.frame.tiers.has_not_asked(request),
                 }
             }
         }
@@ -184,34 +173,39 @@ impl Policies {
 
     /// The position of a key that has this name.
     pub(crate) fn key(&self, name: &str) -> Option<usize> {
-        self.keys.iter().position(|key| key == name)
+        self.frame.keys.iter().position(|key| key == name)
     }
 
-    /// The policies of a tier, or of the first one; `None` if it is not limited.
+    pub(crate) fn key_names(&self) -> &[String] {
+        &self.frame.keys
+    }
+
+    /// The policies of a tier, or of the first one without a name; `None` if it is not limited. A name that no rules have
+    /// is an error, with the names that they have.
     pub(crate) fn of_tier(
         active: &Active,
         name: Option<&str>,
         partition: Option<PartitionId>,
-    ) -> Option<Arc<QuotaSet>> {
-        match &active.sets(partition).checked {
+    ) -> Result<Option<Arc<QuotaSet>>, Vec<String>> {
+        if let Some(name) = name {
+            let known: Vec<String> = active.tiers().map(|(tier, _)| (**tier).to_owned()).collect();
+            if !known.iter().any(|tier| tier == name) {
+                return Err(known);
+            }
+        }
+        Ok(match &active.sets(partition).checked {
             CheckedSets::Same(set) => Some(Arc::clone(set)),
             CheckedSets::ByTier(tiers) => {
                 let named = tiers.iter().find(|(tier, _)| Some(&**tier) == name);
                 named.unwrap_or(&tiers[0]).1.clone()
             }
-        }
+        })
     }
 
     /// The policies of all tiers, and those that are tried.
     pub(crate) fn all_sets(&self) -> Vec<Arc<QuotaSet>> {
         let active = self.active.load();
-        let candidate = active.candidate.as_ref().map(|candidate| &candidate.sets);
-        let all = std::iter::once(&active.current).chain(candidate);
-        all.flat_map(|sets| match &sets.checked {
-            CheckedSets::Same(set) => vec![Arc::clone(set)],
-            CheckedSets::ByTier(tiers) => tiers.iter().filter_map(|(_, set)| set.clone()).collect(),
-        })
-        .collect()
+        active.all().flat_map(|sets| sets.all().cloned()).collect()
     }
 
     /// The windows of sets that have none shorter than an hour.
@@ -246,6 +240,19 @@ impl Active {
         candidate.map_or(&self.current, |candidate| &candidate.sets)
     }
 
+    /// The rules that hold, and those that are tried.
+    fn all(&self) -> impl Iterator<Item = &Arc<Sets>> {
+        let candidate = self.candidate.as_ref().map(|candidate| &candidate.sets);
+        std::iter::once(&self.current).chain(candidate)
+    }
+
+    fn tiers(&self) -> impl Iterator<Item = &CheckedTier> {
+        self.all().flat_map(|sets| match &sets.checked {
+            CheckedSets::ByTier(tiers) => &**tiers,
+            CheckedSets::Same(_) => &[],
+        })
+    }
+
     /// Whether it matters to the rules who the caller is.
     pub(crate) fn depends_on_caller(&self) -> bool {
         self.candidate.is_some() || !self.grants.is_empty()
@@ -263,46 +270,70 @@ impl Candidate {
 }
 
 impl Sets {
-    fn new(rules: Rules, has_select: bool, keys: &[String], fields: &ResponseFields) -> Result<Self, ConfigError> {
+    fn new(rules: Rules, frame: &Frame) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
+        let can_tell = frame.tiers.is_set();
         let checked = match (&*rules.policies, &*rules.tiers) {
-            ([], []) if has_select => return error("tiers: there is none; at least one is needed"),
-            (policies, []) => CheckedSets::Same(Arc::new(QuotaSet::new(policies.to_vec(), keys, fields)?)),
-            ([], tiers) if has_select => CheckedSets::ByTier(by_tier(tiers, keys, fields)?),
+            ([], []) if can_tell => return error("tiers: there is none; at least one is needed"),
+            (policies, []) => CheckedSets::Same(Arc::new(frame.check(policies)?)),
+            ([], tiers) if can_tell => CheckedSets::ByTier(frame.check_tiers(tiers)?),
             ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::by`"),
             _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
         };
         Ok(Self { rules, checked })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<QuotaSet>> {
+        let (same, tiers) = match &self.checked {
+            CheckedSets::Same(set) => (Some(set), &[][..]),
+            CheckedSets::ByTier(tiers) => (None, &**tiers),
+        };
+        same.into_iter().chain(tiers.iter().filter_map(|(_, set)| set.as_ref()))
     }
 }
 
 /// A tier's name and its policies, if it has any.
 type CheckedTier = (Arc<str>, Option<Arc<QuotaSet>>);
 
-fn by_tier(
-    tiers: &[(String, Option<Vec<QuotaPolicy>>)],
-    keys: &[String],
-    fields: &ResponseFields,
-) -> Result<Vec<CheckedTier>, ConfigError> {
-    if tiers.iter().any(|(name, _)| name.is_empty()) {
-        return Err(ConfigError::new(
-            ConfigErrorKind::Policies,
-            "tier \"\": the name is empty",
-        ));
-    }
-    let mut names = HashSet::new();
-    if let Some((name, _)) = tiers.iter().find(|(name, _)| !names.insert(name)) {
-        let message = format!("tier {name:?}: the name is used twice; names must be unique");
-        return Err(ConfigError::new(ConfigErrorKind::DuplicateTier, message));
-    }
-    let checked = tiers.iter().map(|(name, policies)| {
-        let set = policies.clone().map(|policies| QuotaSet::new(policies, keys, fields));
-        match set.transpose() {
-            Ok(set) => Ok((Arc::from(&**name), set.map(Arc::new))),
-            Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),
+impl Frame {
+    /// Policies that hold together, if they are valid and leave room for what every request costs.
+    fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
+        let set = QuotaSet::new(policies.to_vec(), self)?;
+        let too_small = |policy: &&QuotaPolicy| {
+            let is_charged = policy.unit() == QuotaUnit::Requests;
+            is_charged && self.fixed_cost.is_some_and(|cost| cost > policy.burst_capacity())
+        };
+        match (policies.iter().find(too_small), self.fixed_cost) {
+            (Some(policy), Some(cost)) => {
+                let (name, capacity) = (policy.name(), policy.burst_capacity());
+                let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
+                Err(ConfigError::new(ConfigErrorKind::Cost, message))
+            }
+            _ => Ok(set),
         }
-    });
-    checked.collect()
+    }
+
+    fn check_tiers(&self, tiers: &[(String, Option<Vec<QuotaPolicy>>)]) -> Result<Vec<CheckedTier>, ConfigError> {
+        if tiers.iter().any(|(name, _)| name.is_empty()) {
+            return Err(ConfigError::new(
+                ConfigErrorKind::Policies,
+                "tier \"\": the name is empty",
+            ));
+        }
+        let mut names = HashSet::new();
+        if let Some((name, _)) = tiers.iter().find(|(name, _)| !names.insert(name)) {
+            let message = format!("tier {name:?}: the name is used twice; names must be unique");
+            return Err(ConfigError::new(ConfigErrorKind::DuplicateTier, message));
+        }
+        let checked = tiers.iter().map(|(name, policies)| {
+            let set = policies.as_deref().map(|policies| self.check(policies));
+            match set.transpose() {
+                Ok(set) => Ok((Arc::from(&**name), set.map(Arc::new))),
+                Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),
+            }
+        });
+        checked.collect()
+    }
 }
 
 impl fmt::Debug for Policies {
@@ -321,7 +352,7 @@ mod tests {
 
     fn candidate(percent: u8) -> Candidate {
         let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 1));
-        let sets = Sets::new(rules, false, &[], &ResponseFields::default());
+        let sets = Sets::new(rules, &Frame::default());
         Candidate {
             percent,
             sets: Arc::new(sets.unwrap()),

@@ -19,6 +19,10 @@ use std::{fmt, sync::Arc};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ResolvedTier(Arc<str>);
 
+/// A [`TierLayer`](crate::TierLayer) has found no tier for the request.
+#[derive(Clone, Copy)]
+pub(crate) struct NoTier;
+
 impl ResolvedTier {
     /// The tier of this name.
     pub fn new(name: impl AsRef<str>) -> Self {

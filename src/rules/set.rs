@@ -7,10 +7,11 @@ use std::{
 
 use smallvec::SmallVec;
 
+use super::Frame;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     quota::{Algorithm, Direction, PolicySet, QuotaPolicy, QuotaUnit},
-    response_fields::{PolicyFields, ResponseFields},
+    response_fields::PolicyFields,
 };
 
 /// Policies that one decision holds together, with the field that shows them.
@@ -114,15 +115,11 @@ impl FollowUp {
 }
 
 impl QuotaSet {
-    pub(crate) fn new(
-        policies: Vec<QuotaPolicy>,
-        keys: &[String],
-        fields: &ResponseFields,
-    ) -> Result<Self, ConfigError> {
+    pub(super) fn new(policies: Vec<QuotaPolicy>, frame: &Frame) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
         Ok(Self {
-            parts: parts(&policies, keys)?,
-            fields: Arc::new(fields.prepare(&policies)?),
+            parts: parts(&policies, &frame.keys)?,
+            fields: Arc::new(frame.fields.prepare(&policies)?),
             follow_up: FollowUp::of(&policies),
             has_shadows: policies.iter().any(|policy| policy.policy().is_shadow()),
             policies,
@@ -132,18 +129,18 @@ impl QuotaSet {
     }
 
     /// The same policies with so many percent of their quotas.
-    pub(crate) fn at_capacity(self: &Arc<Self>, percent: u8, keys: &[String], fields: &ResponseFields) -> Arc<Self> {
+    pub(super) fn at_capacity(self: &Arc<Self>, percent: u8, frame: &Frame) -> Arc<Self> {
         let index = match percent {
             100.. => return Arc::clone(self),
             percent => usize::from(percent.max(1)) - 1,
         };
         let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
-        let reduced = reduced[index].get_or_init(|| Arc::new(self.reduced_to(percent.max(1), keys, fields)));
+        let reduced = reduced[index].get_or_init(|| Arc::new(self.reduced_to(percent.max(1), frame)));
         Arc::clone(reduced)
     }
 
     /// The same policies with so many units more for the caller of the main key, of those that count requests over time.
-    pub(super) fn raised_by(&self, units: u64, keys: &[String], fields: &ResponseFields) -> Result<Self, ConfigError> {
+    pub(super) fn raised_by(&self, units: u64, frame: &Frame) -> Result<Self, ConfigError> {
         let policies = self.policies.iter().map(|policy| {
             let policy = policy.policy();
             let raised = policy.clone().raised_by(units);
@@ -152,21 +149,17 @@ impl QuotaSet {
             let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
             if is_sound { raised } else { policy.clone() }
         });
-        let raised = Self::new(policies.collect(), keys, fields)?;
+        let raised = Self::new(policies.collect(), frame)?;
         Ok(Self {
             is_reduced: self.is_reduced,
             ..raised
         })
     }
 
-    fn reduced_to(&self, percent: u8, keys: &[String], fields: &ResponseFields) -> Self {
+    fn reduced_to(&self, percent: u8, frame: &Frame) -> Self {
         let reduced = |percent| {
             let policies = self.policies.iter().map(|policy| policy.policy().clone());
-            Self::new(
-                policies.map(|policy| policy.reduced_to(percent)).collect(),
-                keys,
-                fields,
-            )
+            Self::new(policies.map(|policy| policy.reduced_to(percent)).collect(), frame)
         };
         // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
         // next lower ones are as good.
@@ -180,7 +173,7 @@ impl QuotaSet {
             is_reduced: true,
             reduced: OnceLock::new(),
         });
-        if fields.shows_usual_policies() {
+        if frame.fields.shows_usual_policies() {
             found.fields = Arc::clone(&self.fields);
         }
         found.is_reduced = true;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::request::Parts;
 
-use super::{ResolvedTier, Rules};
+use super::{NoTier, ResolvedTier, Rules};
 use crate::quota::QuotaPolicy;
 
 /// Policies by tier: what "free", "premium" and "admin" callers are allowed.
@@ -57,11 +57,34 @@ use crate::quota::QuotaPolicy;
 /// # }).unwrap();
 /// ```
 pub struct Tiers {
-    pub(super) select: Box<SelectTier>,
+    pub(super) source: TierSource,
     pub(super) rules: Rules,
 }
 
-pub(super) type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
+/// What tells the tier of a request.
+#[derive(Default)]
+pub(super) struct TierSource {
+    select: Option<Box<SelectTier>>,
+    /// Whether a [`TierLayer`](crate::TierLayer) has to come first.
+    is_resolved: bool,
+}
+
+impl TierSource {
+    pub(super) fn is_set(&self) -> bool {
+        self.select.is_some()
+    }
+
+    pub(super) fn tier_of<'a>(&self, request: &'a Parts) -> Option<&'a str> {
+        self.select.as_ref()?(request)
+    }
+
+    /// Whether a request without a tier has passed no layer that looks for one.
+    pub(super) fn has_not_asked(&self, request: &Parts) -> bool {
+        self.is_resolved && request.extensions.get::<NoTier>().is_none()
+    }
+}
+
+type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
 
 impl Tiers {
     /// Tiers that are told apart by `select`, which is called once for each request and must not block.
@@ -70,7 +93,10 @@ impl Tiers {
         F: for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync + 'static,
     {
         Self {
-            select: Box::new(select),
+            source: TierSource {
+                select: Some(Box::new(select)),
+                is_resolved: false,
+            },
             rules: Rules::new(),
         }
     }
@@ -78,7 +104,8 @@ impl Tiers {
     /// Tiers that are told apart by the [`ResolvedTier`] in the request's extensions, which a
     /// [`TierLayer`](crate::TierLayer) outside of this one has looked up, in a database say.
     ///
-    /// A request without one is of the first tier: its user has none, or the source did not answer in time.
+    /// A request without one is of the first tier: its user has none, or the source did not answer in time. If the request
+    /// has passed no `TierLayer` at all, because that is missing or inside of this layer, a `tracing` event says so once.
     ///
     /// ```
     /// # use http::{Request, Response};
@@ -109,7 +136,9 @@ impl Tiers {
     /// # }).unwrap();
     /// ```
     pub fn resolved() -> Self {
-        Self::by(|request| request.extensions.get().map(ResolvedTier::as_str))
+        let mut tiers = Self::by(|request| request.extensions.get().map(ResolvedTier::as_str));
+        tiers.source.is_resolved = true;
+        tiers
     }
 
     /// Adds a tier with its policies, from 1 to 16.

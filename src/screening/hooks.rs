@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use http::request::Parts;
 
+use crate::error::{ConfigError, ConfigErrorKind};
+
 /// How much of its usual capacity a service has: what a
 /// [capacity hook](crate::RateLimitLayerBuilder::capacity) says about each request.
 ///
@@ -23,14 +25,15 @@ use http::request::Parts;
 /// // Whoever watches the load writes to it.
 /// let load = Arc::new(AtomicU8::new(50));
 /// let seen = Arc::clone(&load);
+/// let quarter = Capacity::reduced_to(25)?;
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 100))
 ///     .capacity(move |_request| match seen.load(Ordering::Relaxed) {
-///         0..80 => Capacity::Full,
-///         80..95 => Capacity::Reduced { percent: 25 },
-///         _ => Capacity::Exhausted { retry_after: Duration::from_secs(5) },
+///         0..80 => Capacity::full(),
+///         80..95 => quarter,
+///         _ => Capacity::exhausted(Duration::from_secs(5)),
 ///     })
 ///     .build()?;
 ///
@@ -50,26 +53,57 @@ use http::request::Parts;
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Capacity {
-    /// None: the request is rejected with status 503 and the problem type `temporary-reduced-capacity`, and no store is
-    /// asked.
-    Exhausted {
-        /// How long the client should wait; at least a second is told.
-        retry_after: Duration,
-    },
-    /// All of it. The default.
+pub struct Capacity(Level);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Level {
+    Exhausted(Duration),
     #[default]
     Full,
-    /// A part of it: all quotas, burst capacities and queues are so many percent of what they usually are, but at least
-    /// one unit.
+    /// In percent, from 1 to 99.
+    Reduced(u8),
+}
+
+impl Capacity {
+    /// All of it. The default.
+    pub const fn full() -> Self {
+        Self(Level::Full)
+    }
+
+    /// A part of it, from 1 to 99 percent: all quotas, burst capacities and queues are so many percent of what they usually
+    /// are, but at least one unit.
     ///
     /// What callers have used stays used. The lowered policies are what clients see, and rejections have status 503 and
     /// the problem type `temporary-reduced-capacity`.
-    Reduced {
-        /// From 1 to 99; 0 is taken for 1, and more than 99 for [`Full`](Self::Full).
-        percent: u8,
-    },
+    ///
+    /// ```
+    /// use tower_quota::Capacity;
+    ///
+    /// let error = Capacity::reduced_to(200).unwrap_err();
+    /// assert_eq!(error.to_string(), "capacity: 200 percent is outside 1..=99");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If `percent` is outside 1 to 99. Make the value before the hook runs, or fall back to
+    /// [`full`](Self::full) by `unwrap_or_default`.
+    pub fn reduced_to(percent: u8) -> Result<Self, ConfigError> {
+        if (1..=99).contains(&percent) {
+            return Ok(Self(Level::Reduced(percent)));
+        }
+        let message = format!("capacity: {percent} percent is outside 1..=99");
+        Err(ConfigError::new(ConfigErrorKind::Capacity, message))
+    }
+
+    /// None: the request is rejected with status 503 and the problem type `temporary-reduced-capacity`, and no store is
+    /// asked. The client is told to wait for so long, at least a second.
+    pub const fn exhausted(retry_after: Duration) -> Self {
+        Self(Level::Exhausted(retry_after))
+    }
+
+    pub(super) const fn level(self) -> Level {
+        self.0
+    }
 }
 
 /// A request is a part of a pattern that the application does not want: what a

@@ -12,7 +12,7 @@ use std::{fmt, time::Duration};
 use http::{Method, StatusCode, header, request::Parts};
 
 pub(crate) use self::caller::Caller;
-use self::hooks::{AbnormalUsageOf, CapacityOf};
+use self::hooks::{AbnormalUsageOf, CapacityOf, Level};
 pub use self::{
     access_list::{Access, AccessList, AccessRules},
     exemption::Exemption,
@@ -78,10 +78,14 @@ impl Screening {
         if let Some(usage) = self.abnormal_usage.as_ref().and_then(|detect| detect(request)) {
             return Screened::Decided(Outcome::Abnormal, usage.retry_after());
         }
-        match self.capacity.as_ref().map(|capacity| capacity(request)) {
-            None | Some(Capacity::Full) => Screened::Counted(100),
-            Some(Capacity::Reduced { percent }) => Screened::Counted(percent),
-            Some(Capacity::Exhausted { retry_after }) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
+        let capacity = self
+            .capacity
+            .as_ref()
+            .map_or(Capacity::full(), |capacity| capacity(request));
+        match capacity.level() {
+            Level::Full => Screened::Counted(100),
+            Level::Reduced(percent) => Screened::Counted(percent),
+            Level::Exhausted(retry_after) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
         }
     }
 

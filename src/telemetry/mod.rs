@@ -367,6 +367,7 @@ pub(crate) struct LayerTelemetry {
     content: Once,
     key: Once,
     tier: Once,
+    resolver: Once,
     queue: Sparse,
     shadow: Sparse,
     meters: LayerMeters,
@@ -426,6 +427,16 @@ impl LayerTelemetry {
         self.meters.unknown_tier(scope);
         if self.tier.is_first() {
             event!(WARN, scope = %scope, "a request is of a tier that is not configured; the first tier is used");
+        }
+    }
+
+    pub(crate) fn unresolved_tier(&self, scope: &str) {
+        if self.resolver.is_first() {
+            event!(
+                WARN,
+                scope = %scope,
+                "a request has passed no `TierLayer`, which is to look up its tier; is it missing outside of the rate limit?"
+            );
         }
     }
 

@@ -11,7 +11,7 @@ use http::Request;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use crate::rules::ResolvedTier;
+use crate::rules::{NoTier, ResolvedTier};
 
 pin_project! {
     /// The future of [`ResolveTier`](crate::ResolveTier).
@@ -94,8 +94,9 @@ pub(super) fn pass_on<S: Service<Request<B>>, B>(
     mut request: Request<B>,
     tier: Option<ResolvedTier>,
 ) -> S::Future {
-    if let Some(tier) = tier {
-        request.extensions_mut().insert(tier);
+    match tier {
+        Some(tier) => drop(request.extensions_mut().insert(tier)),
+        None => drop(request.extensions_mut().insert(NoTier)),
     }
     service.call(request)
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use tower_quota::{AbnormalUsage, Capacity, Outcome};
+use tower_quota::{AbnormalUsage, Capacity, ConfigErrorKind, Outcome};
 
 use super::*;
 
@@ -36,7 +36,7 @@ async fn reduced_capacity_lowers_quotas_shows_them_and_rejects_with_503() {
     let (load, builder) = loaded(&scene, [hourly()]);
     let layer = builder.build().unwrap();
     assert_eq!(take(&layer, 15).await.field("ratelimit"), r#""hourly";r=85;t=3600"#);
-    load.set(Capacity::Reduced { percent: 20 });
+    load.set(Capacity::reduced_to(20).unwrap());
     let allowed = take(&layer, 5).await;
     assert_eq!(allowed.field("ratelimit"), r#""hourly";r=0;t=3600"#);
     assert_eq!(allowed.field("ratelimit-policy"), r#""hourly";q=20;w=3600"#);
@@ -55,7 +55,7 @@ async fn reduced_capacity_lowers_quotas_shows_them_and_rejects_with_503() {
     assert_eq!(rejected.field("retry-after"), "3600");
     assert_eq!(rejected.field("ratelimit-policy"), r#""hourly";q=20;w=3600"#);
     assert_eq!(rejected.field("ratelimit"), r#""hourly";r=0;t=3600"#);
-    load.set(Capacity::Full);
+    load.set(Capacity::full());
     let later = take(&layer, 1).await;
     assert_eq!(
         later.field("ratelimit"),
@@ -74,14 +74,20 @@ async fn a_reduced_policy_keeps_a_unit_and_takes_odd_percentages() {
     );
     let layer = builder.build().unwrap();
     for (percent, expected) in [
-        (0, r#""few";q=1;w=60, "slots";q=1;qu="concurrent-requests""#),
+        (1, r#""few";q=1;w=60, "slots";q=1;qu="concurrent-requests""#),
         (34, r#""few";q=1;w=60, "slots";q=3;qu="concurrent-requests""#),
         (99, r#""few";q=2;w=60, "slots";q=8;qu="concurrent-requests""#),
-        (100, r#""few";q=3;w=60, "slots";q=9;qu="concurrent-requests""#),
-        (255, r#""few";q=3;w=60, "slots";q=9;qu="concurrent-requests""#),
     ] {
-        load.set(Capacity::Reduced { percent });
+        load.set(Capacity::reduced_to(percent).unwrap());
         assert_eq!(take(&layer, 0).await.field("ratelimit-policy"), expected, "{percent} %");
+    }
+    for percent in [0, 100, 200] {
+        let error = Capacity::reduced_to(percent).unwrap_err();
+        assert_eq!(error.kind(), ConfigErrorKind::Capacity);
+        assert_eq!(
+            error.to_string(),
+            format!("capacity: {percent} percent is outside 1..=99")
+        );
     }
 }
 
@@ -92,15 +98,13 @@ async fn exhausted_capacity_rejects_although_quota_is_left_and_takes_none() {
     let (load, builder) = loaded(&scene, [hourly()]);
     let layer = builder.build().unwrap();
     take(&layer, 50).await;
-    load.set(Capacity::Exhausted {
-        retry_after: Duration::from_millis(2_100),
-    });
+    load.set(Capacity::exhausted(Duration::from_millis(2_100)));
     let rejected = take(&layer, 1).await;
     assert_eq!(rejected.status, 503);
     assert_eq!(rejected.field("retry-after"), "3");
     assert_eq!(rejected.problem()["violated-policies"], json!([]));
     assert_eq!(rejected.decision.unwrap().outcome(), Outcome::Overloaded);
-    load.set(Capacity::Full);
+    load.set(Capacity::full());
     assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""hourly";r=49;t=3600"#);
 }
 
@@ -113,14 +117,12 @@ async fn the_usual_policies_can_be_shown_beside_the_wait() {
         .response_fields(ResponseFields::draft11().with_usual_policies())
         .build()
         .unwrap();
-    load.set(Capacity::Reduced { percent: 1 });
+    load.set(Capacity::reduced_to(1).unwrap());
     take(&layer, 1).await;
     let rejected = take(&layer, 1).await;
     assert_eq!(rejected.field("ratelimit"), r#""hourly";r=0;t=3600"#);
     assert_eq!(rejected.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
-    load.set(Capacity::Exhausted {
-        retry_after: Duration::from_secs(20),
-    });
+    load.set(Capacity::exhausted(Duration::from_secs(20)));
     let rejected = take(&layer, 1).await;
     assert_eq!(rejected.fields(["ratelimit", "retry-after"]), ["", "20"]);
     assert_eq!(rejected.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);

@@ -57,7 +57,7 @@ async fn draft_06_shows_a_lowered_limit_beside_the_usual_policy() {
     let layer = scene
         .builder([minute(100)])
         .response_fields(draft06().with_usual_policies())
-        .capacity(|_| Capacity::Reduced { percent: 10 })
+        .capacity(|_| Capacity::reduced_to(10).unwrap())
         .build()
         .unwrap();
     scene.wait(10);

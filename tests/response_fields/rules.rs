@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::UNIX_EPOCH};
 
 use http::Uri;
 use tower_quota::{
-    Direction, Outcome, PartitionKey, Scope, ShownWhen,
+    Direction, Outcome, PartitionKey, RatioCap, Scope, ShownWhen,
     fields::{Hints, LimitHint, PolicyHint},
 };
 
@@ -103,7 +103,7 @@ async fn a_hidden_policy_is_enforced_and_in_no_field_and_no_body() {
 
 /// D3: a client is not to put off what it is told to do.
 #[tokio::test]
-async fn a_redirect_does_not_show_a_low_limit_unless_it_is_set_to() {
+async fn a_redirect_does_not_show_a_low_limit() {
     let scene = Scene::new();
     let redirect = |status| {
         let mut response = ok();
@@ -118,12 +118,9 @@ async fn a_redirect_does_not_show_a_low_limit_unless_it_is_set_to() {
         assert!(told(&low), "three of twenty are not low");
     }
     take(&layer, 3).await;
-    let shown = scene.layer(ResponseFields::draft11().with_low_limits_on_redirects(), [minute(20)]);
     for status in [301, 302, 303, 307, 308].map(|status| StatusCode::from_u16(status).unwrap()) {
         let low = send(&layer, request(0), redirect(status)).await;
         assert_eq!(low.fields(TOLD), ["", r#""minute";q=20;w=60"#], "{status}");
-        let low = send(&shown, request(0), redirect(status)).await;
-        assert_eq!(low.field("ratelimit"), r#""minute";r=0;t=60"#, "{status}");
     }
     assert!(told(
         &send(&layer, request(0), redirect(StatusCode::NOT_MODIFIED)).await
@@ -140,7 +137,7 @@ async fn the_ratio_cap_lengthens_the_time_and_leaves_the_units() {
     scene.wait(windows + 990);
     let default = scene.layer(ResponseFields::draft11(), [policy()]);
     assert_eq!(take(&default, 0).await.field("ratelimit"), r#""long";r=10000;t=500"#);
-    let capped = scene.layer(ResponseFields::draft11().with_ratio_cap(1), [policy()]);
+    let capped = scene.layer(ResponseFields::draft11().with_ratio_cap(RatioCap::Once), [policy()]);
     assert_eq!(take(&capped, 0).await.field("ratelimit"), r#""long";r=10000;t=1000"#);
     // A rejection that has to wait for nine seconds only.
     let rejected = take(&capped, 10_000).await;
@@ -157,7 +154,7 @@ async fn the_ratio_cap_lengthens_the_time_and_leaves_the_units() {
 #[tokio::test]
 async fn the_ratio_cap_lengthens_no_wait_and_lowers_the_units_of_a_violated_policy_instead() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11().with_ratio_cap(1), [minute(10)]);
+    let layer = scene.layer(ResponseFields::draft11().with_ratio_cap(RatioCap::Once), [minute(10)]);
     scene.wait(50);
     take(&layer, 2).await;
     let rejected = take(&layer, 9).await;
@@ -220,10 +217,6 @@ fn settings_out_of_their_range_are_rejected_and_named() {
     assert_eq!(
         message(fields().with_jitter(Duration::from_millis(999))),
         "response fields: jitter 999ms is not a number of whole seconds"
-    );
-    assert_eq!(
-        message(fields().with_ratio_cap(0)),
-        "response fields: ratio cap 0 is outside 1..=2"
     );
     assert_eq!(
         message(fields().shown_when(ShownWhen::NearExhaustion(101))),
@@ -356,11 +349,6 @@ async fn vendor_parameters_are_written_and_bare_names_rejected() {
         assert!(
             error.starts_with(r#"policy "minute": "#) && error.contains("vendor prefix"),
             "{error}"
-        );
-        let layer = scene.layer(fields, [policy().with_unprefixed_extension("burst", 20)]);
-        assert_eq!(
-            take(&layer, 1).await.field("ratelimit-policy"),
-            expected.replace("acme-", "")
         );
     }
 }

@@ -141,7 +141,7 @@ async fn a_rejection_is_a_status_with_message_details_and_fields() {
 
 #[tokio::test]
 async fn a_call_that_never_passes_is_told_no_wait() {
-    let limits = limits_by(key::client_ip(), MemoryStore::new(), "api", 1).cost(2);
+    let limits = limits_by(key::client_ip(), MemoryStore::new(), "api", 1).cost_by(|_| 2);
     let mut client = health_behind(limits.build().unwrap()).await;
     let rejected = check_as(&mut client, "alice").await.unwrap_err();
     assert_eq!(rejected.code(), Code::ResourceExhausted);

@@ -1,0 +1,88 @@
+//! What clients and handlers are told.
+
+use http::StatusCode;
+
+use super::RateLimitLayerBuilder;
+use crate::response_fields::ResponseFields;
+
+/// # Advanced: what clients and handlers are told
+impl RateLimitLayerBuilder {
+    /// Which fields responses carry, and what they say. Default: [`ResponseFields::draft11`].
+    pub fn response_fields(mut self, fields: ResponseFields) -> Self {
+        self.fields = fields;
+        self
+    }
+
+    /// The status of rejections because a quota is used up, from 400 to 599. Default: 429.
+    ///
+    /// Other rejections have a status of their own: see [`Rejection::status`](crate::Rejection::status). With one that caches may store by themselves, such
+    /// as 404, a rejection has `Cache-Control: no-store`.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # use http::StatusCode;
+    /// # tokio_test::block_on(async {
+    /// let builder = || RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 1));
+    ///
+    /// let layer = builder().rejection_status(StatusCode::SERVICE_UNAVAILABLE).build()?;
+    /// for status in [200, 503] {
+    ///     assert_eq!(send(&layer, Request::get("/")).await.status(), status);
+    /// }
+    /// let error = builder().rejection_status(StatusCode::FOUND).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "rejection status 302 is outside 400..=599");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn rejection_status(mut self, status: StatusCode) -> Self {
+        self.status = status;
+        self
+    }
+
+    /// Puts the [`Decision`](crate::Decision) into the extensions of each request that is passed on, so that the inner
+    /// service knows what is left for this caller. Default: only responses have it.
+    ///
+    /// Handlers of axum can then take a `Decision` as an argument; everybody else finds it in `request.extensions()`. Of
+    /// layers around each other the innermost one has its way. The decision shows what was left when it was made, also
+    /// if the [actual cost](Self::actual_cost) turns out to be another one.
+    ///
+    /// It is a setting because it is not free: a copy of the decision for each request, in an allocation of some 200 bytes.
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower::{ServiceBuilder, ServiceExt};
+    /// use tower_quota::{Decision, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let limits = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .decision_in_request()
+    ///     .build()?;
+    /// let service = ServiceBuilder::new().layer(limits).service_fn(async |request: Request<()>| {
+    ///     let decision = request.extensions().get::<Decision>().expect("the layer has put it there");
+    ///     let left: Vec<_> = decision.allowances().map(|allowance| allowance.remaining()).collect();
+    ///     Ok::<_, std::convert::Infallible>(Response::new(format!("{left:?}")))
+    /// });
+    ///
+    /// let request = Request::get("/").header("x-user-id", "alice").body(())?;
+    /// let response = service.oneshot(request).await?;
+    /// # use http_body_util::BodyExt;
+    /// assert_eq!(response.into_body().collect().await?.to_bytes(), "[59]");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn decision_in_request(mut self) -> Self {
+        self.decision_in_request = true;
+        self
+    }
+}

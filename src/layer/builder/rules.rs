@@ -1,0 +1,160 @@
+//! Which policies apply, and what a request costs.
+
+use http::{request, response};
+
+use super::RateLimitLayerBuilder;
+use crate::{layer::cost::ExpectedCost, rules::Rules};
+
+/// # Advanced: policies and costs
+impl RateLimitLayerBuilder {
+    /// Adds policies or tiers from outside of the program, from a file say.
+    ///
+    /// They hold together with what [`policy`](Self::policy) and [`tiers`](Self::tiers) give: policies in the order of the
+    /// calls, tiers of the rules before those of `Tiers`. Rules with tiers need `tiers`, whose closure tells the tier of a
+    /// request, and go with no policies. A [`RulesHandle`](crate::RulesHandle) replaces all of them.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// # use tower_quota::{Rules, Tiers};
+    /// // From a file, with the feature `serde`:
+    /// let rules = Rules::new().tier("free", [QuotaPolicy::per_minute("minute", 60)]).unlimited("admin");
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .tiers(Tiers::by(|request| request.headers.get("x-plan")?.to_str().ok()))
+    ///     .rules(rules)
+    ///     .build()?;
+    ///
+    /// let free = send(&layer, Request::get("/").header("x-plan", "free")).await;
+    /// assert_eq!(free.headers()["ratelimit"], r#""minute";r=59;t=59"#);
+    /// let admin = send(&layer, Request::get("/").header("x-plan", "admin")).await;
+    /// assert!(!admin.headers().contains_key("ratelimit"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn rules(mut self, rules: Rules) -> Self {
+        self.rules.rules(rules);
+        self
+    }
+
+    /// What each request costs, in the units of policies that count requests. Default: 1.
+    ///
+    /// A request that costs 0 is not counted at all, in no unit, and shows what is left. A cost above what a policy can ever
+    /// hold is an error of [`build`](Self::build) and of [new rules](crate::RulesHandle::replace): no request would pass.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("reports")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .cost(25)
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=75;t=2700"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn cost(mut self, cost: u64) -> Self {
+        self.cost.expected = ExpectedCost::Same(cost);
+        self
+    }
+
+    /// What a request costs, by its method, path, fields and extensions. See [`cost`](Self::cost).
+    ///
+    /// A request that costs more than a policy can ever hold is rejected without `Retry-After`; a `tracing` event tells of
+    /// the first one.
+    ///
+    /// The closure is called once for each request and must not block.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 60))
+    ///     .cost_by(|request| match request.uri.path() {
+    ///         "/usage" => 0,
+    ///         "/search" => 5,
+    ///         _ => 1,
+    ///     })
+    ///     .build()?;
+    ///
+    /// for (path, left) in [("/search", "r=55"), ("/items", "r=54"), ("/usage", "r=54")] {
+    ///     let response = send(&layer, Request::get(path).header("x-user-id", "alice")).await;
+    ///     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{path}");
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn cost_by<F>(mut self, cost: F) -> Self
+    where
+        F: Fn(&request::Parts) -> u64 + Send + Sync + 'static,
+    {
+        self.cost.expected = ExpectedCost::By(Box::new(cost));
+        self
+    }
+
+    /// What a request has really cost, by its response; `None` leaves the charge as it is. Default: always `None`.
+    ///
+    /// The difference is charged or given back, without delaying the response. A handler can say the same with
+    /// [`ActualCost`](crate::ActualCost), which wins. To count failed logins only, charge 1 and give it back on success:
+    /// then many attempts at the same moment cannot slip through.
+    ///
+    /// What is given back comes back as far as the policy has not filled up by itself since, and within a window of the
+    /// charge; a place in a leaky bucket that was used does not come back.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # tokio_test::block_on(async {
+    /// let failed_logins = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("failed logins")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("failures", 10))
+    ///     .actual_cost(|response| response.status.is_success().then_some(0))
+    ///     .build()?;
+    /// let login = failed_logins.layer(service_fn(async |request: Request<&str>| {
+    ///     let status = if *request.body() == "sesame" { 200 } else { 401 };
+    ///     Response::builder().status(status).body(String::new())
+    /// }));
+    ///
+    /// for (password, left) in [("sesame", "r=10"), ("12345", "r=9"), ("sesame", "r=9")] {
+    ///     let request = Request::post("/").header("x-user-id", "alice").body(password)?;
+    ///     let response = login.clone().oneshot(request).await?;
+    ///     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{password}");
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn actual_cost<F>(mut self, actual_cost: F) -> Self
+    where
+        F: Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
+    {
+        self.cost.actual = Some(Box::new(actual_cost));
+        self
+    }
+}

@@ -1,0 +1,96 @@
+//! What the builder of a layer got as rules: `policy`, `tiers` and `rules` meet in one [`Rules`].
+
+use std::{fmt, sync::Arc};
+
+use arc_swap::ArcSwap;
+
+use super::{Active, Frame, Policies, Rules, Sets, Tiers};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    quota::QuotaPolicy,
+    response_fields::ResponseFields,
+};
+
+#[derive(Default)]
+pub(crate) struct RulesSettings {
+    rules: Rules,
+    tiers: Vec<Tiers>,
+    /// Whether rules came as data, which need not use all that the program offers.
+    has_data: bool,
+}
+
+impl RulesSettings {
+    pub(crate) fn policy(&mut self, policy: QuotaPolicy) {
+        self.rules.policies.push(policy);
+    }
+
+    pub(crate) fn tiers(&mut self, tiers: Tiers) {
+        self.tiers.push(tiers);
+    }
+
+    pub(crate) fn rules(&mut self, rules: Rules) {
+        self.rules.append(rules);
+        self.has_data = true;
+    }
+
+    /// `keys` are the names of all keys but the main one.
+    pub(crate) fn build(
+        mut self,
+        keys: Vec<String>,
+        fixed_cost: Option<u64>,
+        fields: ResponseFields,
+    ) -> Result<Policies, ConfigError> {
+        let tiers = self.tiers.pop();
+        if !self.tiers.is_empty() {
+            let message = "tiers: they are set twice; only one closure can tell the tier of a request";
+            return Err(ConfigError::new(ConfigErrorKind::Policies, message));
+        }
+        let mut frame = Frame {
+            keys,
+            fixed_cost,
+            fields,
+            ..Frame::default()
+        };
+        if let Some(tiers) = tiers {
+            self.rules.append(tiers.rules);
+            frame.tiers = tiers.source;
+        }
+        let sets = Sets::new(self.rules, &frame)?;
+        if !self.has_data {
+            check_keys_are_used(&frame.keys, &sets)?;
+        }
+        let active = Active {
+            is_on: true,
+            current: Arc::new(sets),
+            candidate: None,
+            grants: Arc::default(),
+        };
+        Ok(Policies {
+            frame,
+            active: ArcSwap::from_pointee(active),
+        })
+    }
+}
+
+fn check_keys_are_used(keys: &[String], sets: &Sets) -> Result<(), ConfigError> {
+    let is_used = |index| {
+        sets.all()
+            .any(|set| set.parts.iter().any(|part| part.key == Some(index)))
+    };
+    match keys.iter().enumerate().find(|(index, _)| !is_used(*index)) {
+        Some((_, name)) => {
+            let message = format!("key {name:?}: no policy counts by it; use `counted_by`, or leave it out");
+            Err(ConfigError::new(ConfigErrorKind::Key, message))
+        }
+        None => Ok(()),
+    }
+}
+
+impl fmt::Debug for RulesSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesSettings")
+            .field("rules", &self.rules)
+            .field("tiers", &self.tiers)
+            .finish_non_exhaustive()
+    }
+}
