@@ -91,7 +91,7 @@ pub enum ConfigErrorKind {
     Scope,
     /// A setting of a store: its address, credentials, TLS, size.
     Store,
-    /// A setting of a [`TierLayer`](crate::TierLayer).
+    /// A setting of a [`TierLayer`](crate::tier::TierLayer).
     Tier,
     /// The number of units that an instance may prefetch at once.
     Prefetch,

@@ -92,6 +92,7 @@
 //! | `test-util` | | what tests of your limits need, and a guide: the module `test_util` |
 //! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, rejections from its responses (`respond_with_axum`) |
 //! | `serde` | | policies and rules from any serde format |
+//! | `tier` | | [`tier`](mod@tier): the tier of each user from a slow source, such as a database |
 //! | `tonic` | | the peer address from tonic's connection information |
 //! | `client` | | `client`, the other side: a layer for clients that obeys the fields of any server |
 //! | `privacy-pass` | | `privacy_pass`: quotas for callers that cannot be identified, with anonymous rate-limited credentials; not audited |
@@ -145,7 +146,8 @@ mod screening;
 mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;
-mod tier;
+#[cfg(feature = "tier")]
+pub mod tier;
 
 #[cfg(feature = "axum")]
 pub use self::layer::NoDecision;
@@ -169,7 +171,6 @@ pub use self::{
         AcquireFuture, Store, StoreFuture,
         memory::{MemoryStore, MemoryStoreBuilder},
     },
-    tier::{ResolveTier, TierCache, TierFuture, TierLayer, TierLayerBuilder},
 };
 
 /// The programs of the README have to compile.

@@ -16,9 +16,10 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     AcquireFuture, Algorithm, Direction, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    ResponseFields, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, TierLayer, Tiers,
+    ResponseFields, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
+    tier::TierLayer,
 };
 use tracing::{Instrument, Level, field::Empty, info_span};
 use tracing_subscriber::fmt::MakeWriter;

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use subtle::ConstantTimeEq;
 use tower_quota::{
     Access, AccessList, ActualCost, AdminError, AdminHandle, ConfigError, Decision, MemoryStore, QuotaPolicy,
-    RateLimitLayer, TierCache, ToPartitionKey, key,
+    RateLimitLayer, ToPartitionKey, key, tier::TierCache,
 };
 
 use super::{

@@ -34,8 +34,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, Exemption, RateLimitLayer, RedisStore, TierLayer, Tiers,
+    AccessList, Exemption, RateLimitLayer, RedisStore, Tiers,
     key::{self, KeyExtractor},
+    tier::TierLayer,
 };
 
 use self::{

@@ -337,7 +337,7 @@ pub enum AdminError {
         /// The names of the keys that the layer has.
         known: Vec<String>,
     },
-    /// The layer has no tier of this name.
+    /// The layer has tiers, and none of this name.
     UnknownTier {
         /// The name that was given.
         name: String,

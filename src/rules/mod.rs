@@ -84,7 +84,7 @@ pub(crate) struct Selection {
     pub(crate) set: Option<Arc<QuotaSet>>,
     /// Whether the request named a tier that the layer does not have.
     pub(crate) is_unknown: bool,
-    /// Whether the tier is for a [`TierLayer`](crate::TierLayer) to find, and the request has passed none.
+    /// Whether the tier is for a [`TierLayer`](crate::tier::TierLayer) to find, and the request has passed none.
     pub(crate) is_unresolved: bool,
 }
 
@@ -180,8 +180,8 @@ impl Policies {
         &self.frame.keys
     }
 
-    /// The policies of a tier, or of the first one without a name; `None` if it is not limited. A name that no rules have
-    /// is an error, with the names that they have.
+    /// The policies of a tier, or of the first one without a name; `None` if it is not limited. A name that rules with tiers
+    /// do not have is an error, with the names that they have.
     pub(crate) fn of_tier(
         active: &Active,
         name: Option<&str>,
@@ -189,7 +189,8 @@ impl Policies {
     ) -> Result<Option<Arc<QuotaSet>>, Vec<String>> {
         if let Some(name) = name {
             let known: Vec<String> = active.tiers().map(|(tier, _)| (**tier).to_owned()).collect();
-            if !known.iter().any(|tier| tier == name) {
+            // Rules without tiers are the same for every tier.
+            if !known.is_empty() && !known.iter().any(|tier| tier == name) {
                 return Err(known);
             }
         }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 /// The tier of a request's caller, in the request's extensions, where [`Tiers::resolved`](crate::Tiers::resolved)
 /// reads it.
 ///
-/// A [`TierLayer`](crate::TierLayer) puts it there when its source has named a tier. You want to make one yourself if
+/// A [`TierLayer`](crate::tier::TierLayer) puts it there when its source has named a tier. You want to make one yourself if
 /// authentication learns the tier by the way, from the claims of a token, say. It is only a name: whether there is a
 /// tier of that name is seen by the layer that limits. Clones are cheap.
 ///
@@ -19,7 +19,11 @@ use std::{fmt, sync::Arc};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ResolvedTier(Arc<str>);
 
-/// A [`TierLayer`](crate::TierLayer) has found no tier for the request.
+/// A [`TierLayer`](crate::tier::TierLayer) has found no tier for the request.
+#[cfg_attr(
+    not(feature = "tier"),
+    allow(dead_code, reason = "only a layer that looks up tiers finds none")
+)]
 #[derive(Clone, Copy)]
 pub(crate) struct NoTier;
 

@@ -65,7 +65,7 @@ pub struct Tiers {
 #[derive(Default)]
 pub(super) struct TierSource {
     select: Option<Box<SelectTier>>,
-    /// Whether a [`TierLayer`](crate::TierLayer) has to come first.
+    /// Whether a [`TierLayer`](crate::tier::TierLayer) has to come first.
     is_resolved: bool,
 }
 
@@ -102,7 +102,7 @@ impl Tiers {
     }
 
     /// Tiers that are told apart by the [`ResolvedTier`] in the request's extensions, which a
-    /// [`TierLayer`](crate::TierLayer) outside of this one has looked up, in a database say.
+    /// [`TierLayer`](crate::tier::TierLayer) outside of this one has looked up, in a database say.
     ///
     /// A request without one is of the first tier: its user has none, or the source did not answer in time. If the request
     /// has passed no `TierLayer` at all, because that is missing or inside of this layer, a `tracing` event says so once.

@@ -349,9 +349,11 @@ impl UnsettledTelemetry {
 }
 
 /// Users whose tier could not be looked up: they keep the one they had, or have none.
+#[cfg(feature = "tier")]
 #[derive(Debug, Default)]
 pub(crate) struct TierTelemetry(Sparse);
 
+#[cfg(feature = "tier")]
 impl TierTelemetry {
     pub(crate) fn record(&self, now: Timestamp, error: &dyn Display) {
         self.0.record(now, |suppressed| {

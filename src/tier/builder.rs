@@ -19,7 +19,7 @@ use crate::{
 /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
 /// # use http::Request;
 /// # use tower::{Layer, Service, ServiceExt, service_fn};
-/// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+/// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
 /// # /// The tier that a request of this user carries behind the layer.
 /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
 /// #     let inner = service_fn(async |request: Request<()>| {
@@ -78,7 +78,7 @@ impl TierLayerBuilder {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {
@@ -120,7 +120,7 @@ impl TierLayerBuilder {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {
@@ -163,7 +163,7 @@ impl TierLayerBuilder {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {
@@ -204,7 +204,7 @@ impl TierLayerBuilder {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {
@@ -247,7 +247,7 @@ impl TierLayerBuilder {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {
@@ -289,7 +289,7 @@ impl TierLayerBuilder {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {
@@ -331,7 +331,7 @@ impl TierLayerBuilder {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {

@@ -26,21 +26,21 @@ use crate::{
     telemetry::TierTelemetry,
 };
 
-/// What a [`TierLayer`](crate::TierLayer) knows of users. Clones are of the same cache.
+/// What a [`TierLayer`](crate::tier::TierLayer) knows of users. Clones are of the same cache.
 ///
 /// You want it to have a change of a plan seen at once, rather than after the
-/// [time to live](crate::TierLayerBuilder::time_to_live). It speaks of this process only: other instances keep what they
+/// [time to live](crate::tier::TierLayerBuilder::time_to_live). It speaks of this process only: other instances keep what they
 /// know until its time is over, or until they are told too.
 ///
 /// It holds a digest of each user's key, never the key, and at most so many users as
-/// [`max_users`](crate::TierLayerBuilder::max_users) says. With short names of tiers each takes less than 200 bytes, so
+/// [`max_users`](crate::tier::TierLayerBuilder::max_users) says. With short names of tiers each takes less than 200 bytes, so
 /// that it is 20 MB at most by default.
 ///
 /// ```
 /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
 /// # use http::Request;
 /// # use tower::{Layer, Service, ServiceExt, service_fn};
-/// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+/// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
 /// # /// The tier that a request of this user carries behind the layer.
 /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
 /// #     let inner = service_fn(async |request: Request<()>| {

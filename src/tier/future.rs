@@ -23,7 +23,7 @@ pin_project! {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::{ResponseFuture, TierLayer}};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {
@@ -44,14 +44,14 @@ pin_project! {
     /// let request = Request::builder().extension(7_u64).body(())?;
     ///
     /// // A client that goes away at once:
-    /// let future: TierFuture<_, ()> = service.ready().await?.call(request);
+    /// let future: ResponseFuture<_, ()> = service.ready().await?.call(request);
     /// drop(future);
     /// tokio::time::sleep(Duration::from_millis(20)).await;
     /// assert_eq!(layer.cache().users(), 1);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
-    pub struct TierFuture<S: Service<Request<B>>, B> {
+    pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,
     }
@@ -69,7 +69,7 @@ pin_project! {
     }
 }
 
-impl<S: Service<Request<B>>, B> TierFuture<S, B> {
+impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
     pub(super) fn resolving(
         tier: Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>,
         service: S,
@@ -101,7 +101,7 @@ pub(super) fn pass_on<S: Service<Request<B>>, B>(
     service.call(request)
 }
 
-impl<S: Service<Request<B>>, B> Future for TierFuture<S, B> {
+impl<S: Service<Request<B>>, B> Future for ResponseFuture<S, B> {
     type Output = Result<S::Response, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -124,8 +124,8 @@ impl<S: Service<Request<B>>, B> Future for TierFuture<S, B> {
     }
 }
 
-impl<S: Service<Request<B>>, B> fmt::Debug for TierFuture<S, B> {
+impl<S: Service<Request<B>>, B> fmt::Debug for ResponseFuture<S, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TierFuture")
+        f.write_str("ResponseFuture")
     }
 }

@@ -1,4 +1,9 @@
-//! The tier of a user from a slow source: looked up once, remembered, and never waited for longer than a deadline.
+//! The tier of each user from a slow source, such as a database: looked up once, cached, and never waited for longer than
+//! a deadline. Needs the feature `tier`.
+//!
+//! [`TierLayer`] stands inside of authentication and outside of the limits, and leaves a
+//! [`ResolvedTier`](crate::ResolvedTier) in the request, which [`Tiers::resolved`](crate::Tiers::resolved) reads. You do not
+//! want it if authentication knows the tier: see [`Tiers::by`](crate::Tiers::by).
 
 mod builder;
 mod cache;
@@ -14,7 +19,7 @@ use http::request::Parts;
 use tower_layer::Layer;
 
 use self::source::{ByExtension, ByFunction, Source};
-pub use self::{builder::TierLayerBuilder, cache::TierCache, future::TierFuture, service::ResolveTier};
+pub use self::{builder::TierLayerBuilder, cache::TierCache, future::ResponseFuture, service::ResolveTier};
 use crate::partition::ToPartitionKey;
 
 /// Looks up the tier of each request's user in a slow source, a database most often, and leaves it in the request as a
@@ -28,7 +33,7 @@ use crate::partition::ToPartitionKey;
 /// use axum::{Router, routing::get};
 /// use tower::ServiceBuilder;
 /// use tower_quota::{
-///     MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, TierLayer, Tiers, ToPartitionKey, key,
+///     MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Tiers, ToPartitionKey, key, tier::TierLayer,
 /// };
 /// # use tower::ServiceExt;
 ///
@@ -140,7 +145,7 @@ impl TierLayer {
     /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
     /// # use http::Request;
     /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
     /// # /// The tier that a request of this user carries behind the layer.
     /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
     /// #     let inner = service_fn(async |request: Request<()>| {

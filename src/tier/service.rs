@@ -8,9 +8,9 @@ use std::{
 use http::Request;
 use tower_service::Service;
 
-use super::{TierFuture, TierLayer, cache::Found, future::pass_on};
+use super::{ResponseFuture, TierLayer, cache::Found, future::pass_on};
 
-/// The service that [`TierLayer`](crate::TierLayer) makes: passes each request on to `S` with the tier of its user.
+/// The service that [`TierLayer`](crate::tier::TierLayer) makes: passes each request on to `S` with the tier of its user.
 ///
 /// It is ready when `S` is, rejects nothing, and leaves bodies, responses and errors as they are. Clones share what is
 /// known of users.
@@ -19,7 +19,7 @@ use super::{TierFuture, TierLayer, cache::Found, future::pass_on};
 /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
 /// # use http::Request;
 /// # use tower::{Layer, Service, ServiceExt, service_fn};
-/// # use tower_quota::{ResolvedTier, TierFuture, TierLayer, clock::{Clock, Timestamp}};
+/// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
 /// # /// The tier that a request of this user carries behind the layer.
 /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
 /// #     let inner = service_fn(async |request: Request<()>| {
@@ -75,23 +75,23 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = TierFuture<S, B>;
+    type Future = ResponseFuture<S, B>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<B>) -> TierFuture<S, B> {
+    fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let (parts, body) = request.into_parts();
         let found = self.layer.0.source.find(&parts, &self.layer.0.cache);
         let request = Request::from_parts(parts, body);
         match found {
-            Found::Now(tier) => TierFuture::calling(pass_on(&mut self.inner, request, tier)),
+            Found::Now(tier) => ResponseFuture::calling(pass_on(&mut self.inner, request, tier)),
             Found::Later(tier) => {
                 // The service that was polled ready waits with the request; a clone, which need not be ready, takes its
                 // place.
                 let clone = self.inner.clone();
-                TierFuture::resolving(tier, mem::replace(&mut self.inner, clone), request)
+                ResponseFuture::resolving(tier, mem::replace(&mut self.inner, clone), request)
             }
         }
     }

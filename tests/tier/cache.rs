@@ -4,7 +4,7 @@ use std::{convert::Infallible, future::pending, time::Duration};
 
 use futures_util::future::join_all;
 use http::Request;
-use tower_quota::{ResolvedTier, TierLayer};
+use tower_quota::{ResolvedTier, tier::TierLayer};
 
 use crate::support::{MILLISECOND, Mood, SECOND, Scene, UserId, request, settle, tier_of_request};
 

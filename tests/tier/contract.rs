@@ -7,7 +7,10 @@ use http::Request;
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::limit::ConcurrencyLimit;
 use tower_layer::Layer;
-use tower_quota::{ResolveTier, ResolvedTier, TierFuture};
+use tower_quota::{
+    ResolvedTier,
+    tier::{ResolveTier, ResponseFuture, TierCache, TierLayer},
+};
 use tower_test::mock;
 
 use crate::support::{MILLISECOND, Mood, Scene, UserId, settle};
@@ -15,7 +18,7 @@ use crate::support::{MILLISECOND, Mood, Scene, UserId, settle};
 type Mock = mock::Mock<Request<&'static str>, &'static str>;
 type Handle = mock::Handle<Request<&'static str>, &'static str>;
 type Service = mock::Spawn<ResolveTier<Mock>>;
-type Call = task::Spawn<TierFuture<Mock, &'static str>>;
+type Call = task::Spawn<ResponseFuture<Mock, &'static str>>;
 
 /// With a source that answers while the request waits for it, and a user who is known already.
 async fn scenes() -> [(Scene, Service, Handle); 2] {
@@ -174,8 +177,8 @@ async fn a_waiting_request_is_woken_by_the_answer() {
 fn layer_service_and_future_can_be_sent_and_named() {
     fn sendable<T: Send + Sync>() {}
     fn movable<T: Send>() {}
-    sendable::<tower_quota::TierLayer>();
-    sendable::<tower_quota::TierCache>();
+    sendable::<TierLayer>();
+    sendable::<TierCache>();
     sendable::<ResolveTier<Mock>>();
-    movable::<TierFuture<Mock, &'static str>>();
+    movable::<ResponseFuture<Mock, &'static str>>();
 }

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, time::Duration};
 
 use futures_util::future::join_all;
-use tower_quota::TierLayer;
+use tower_quota::tier::TierLayer;
 
 use crate::support::{MILLISECOND, Mood, SECOND, Scene, UserId, request, settle};
 

@@ -13,8 +13,8 @@ use std::{
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
 use tower_quota::{
-    TierLayer,
     clock::{Clock, Timestamp},
+    tier::TierLayer,
 };
 
 use crate::support::{MILLISECOND, Time, UserId, request, settle};

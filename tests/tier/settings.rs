@@ -2,7 +2,10 @@
 
 use std::{convert::Infallible, time::Duration};
 
-use tower_quota::{ConfigErrorKind, TierLayer, TierLayerBuilder};
+use tower_quota::{
+    ConfigErrorKind,
+    tier::{TierLayer, TierLayerBuilder},
+};
 
 use crate::support::{MILLISECOND, SECOND};
 

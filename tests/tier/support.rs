@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    PartitionKey, ResolvedTier, TierLayer, TierLayerBuilder, ToPartitionKey,
+    PartitionKey, ResolvedTier, ToPartitionKey,
     clock::{Clock, Timestamp},
+    tier::{TierLayer, TierLayerBuilder},
 };
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
