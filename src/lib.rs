@@ -94,6 +94,7 @@
 //! | `serde` | | policies and rules from any serde format |
 //! | `tier` | | [`tier`](mod@tier): the tier of each user from a slow source, such as a database |
 //! | `tonic` | | the peer address from tonic's connection information |
+//! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
 //! | `client` | | `client`, the other side: a layer for clients that obeys the fields of any server |
 //! | `privacy-pass` | | `privacy_pass`: quotas for callers that cannot be identified, with anonymous rate-limited credentials; not audited |
 //! | `grpc-details` | | when to try again and which quotas are used up, in the details of a gRPC status |

@@ -28,6 +28,25 @@
 //! # Ok::<_, tower_quota::fields::FieldError>(())
 //! ```
 //!
+//! # As typed headers
+//!
+//! With the feature `headers`, the fields of the three dialects and [`RetryAfter`] implement `headers::Header`: a handler of
+//! axum can return them in a `TypedHeader`, and `HeaderMapExt::typed_get` reads them.
+//!
+//! ```
+//! # #[cfg(feature = "headers")] {
+//! use headers::HeaderMapExt;
+//! use tower_quota::fields::draft11::{LimitItem, RateLimit};
+//!
+//! let limit = RateLimit::new([LimitItem::new("daily", 4_999)?])?;
+//! let mut headers = http::HeaderMap::new();
+//! headers.typed_insert(limit.clone());
+//! assert_eq!(headers["ratelimit"], r#""daily";r=4999"#);
+//! assert_eq!(headers.typed_get(), Some(limit));
+//! # }
+//! # Ok::<_, tower_quota::fields::FieldError>(())
+//! ```
+//!
 //! # What is malformed
 //!
 //! Everything is read within bounds: [`MAX_LENGTH`] bytes and [`MAX_ITEMS`] items in one field, [15
@@ -66,6 +85,8 @@ mod parameters;
 mod retry_after;
 mod seconds;
 mod syntax;
+#[cfg(feature = "headers")]
+mod typed;
 mod unit;
 
 use std::time::Duration;

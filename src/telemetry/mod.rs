@@ -132,7 +132,6 @@ mod meters;
 mod series;
 
 use std::{
-    fmt::Display,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -172,14 +171,14 @@ pub(crate) fn guessable_address(scope: &str, policy: &str) {
 }
 
 #[cfg(feature = "redis")]
-pub(crate) fn connection_failed(error: &dyn Display) {
+pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
     meters::connection_failed();
     event!(DEBUG, error = %error, "a connection to Redis failed");
 }
 
 /// A node of a Redis cluster is not asked any more, or none is known at all, for as long as what is returned.
 #[cfg(feature = "redis")]
-pub(crate) fn node_lost(address: &str, error: &dyn Display) -> LostNode {
+pub(crate) fn node_lost(address: &str, error: &dyn std::fmt::Display) -> LostNode {
     event!(ERROR, node = %address, error = %error, "a node of the cluster does not answer and is not asked any more");
     meters::node_lost()
 }
@@ -355,7 +354,7 @@ pub(crate) struct TierTelemetry(Sparse);
 
 #[cfg(feature = "tier")]
 impl TierTelemetry {
-    pub(crate) fn record(&self, now: Timestamp, error: &dyn Display) {
+    pub(crate) fn record(&self, now: Timestamp, error: &dyn std::fmt::Display) {
         self.0.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "the tier of a user could not be looked up");
         });
