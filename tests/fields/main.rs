@@ -1,4 +1,4 @@
-//! Reading, writing and joining rate limit fields, through the public module only.
+//! Reading, writing and joining rate limit fields, and what a layer says with them.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -9,6 +9,8 @@ mod hints;
 mod in_between;
 mod merge;
 mod properties;
+mod response_fields;
+mod typed_headers;
 mod values;
 
 use http::{HeaderMap, HeaderName, HeaderValue};

@@ -1,11 +1,20 @@
-//! What becomes of a charge: costs, settlements, bytes, slots and queues, through the layer.
+//! What the layer promises to the service around it, with a store in memory.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod content;
+mod contract;
 mod costs;
+mod denials;
+mod floods;
+mod mistakes;
 mod queue;
+mod responses;
+mod rules;
+mod screening;
 mod slots;
+mod test_util;
+mod tier;
 
 use std::{
     convert::Infallible,

@@ -21,17 +21,23 @@ mod support;
 mod quota;
 
 mod callers;
+mod cluster;
 mod fault;
+mod faults;
 mod happening;
 mod harness;
 mod history;
 mod load;
 mod machine;
+#[path = "../support/partition_steps.rs"]
+mod partition_steps;
 mod record;
 mod scenario;
+mod sentinel;
 
 mod data;
 mod names;
+mod network;
 mod own;
 mod quiet;
 mod servers;

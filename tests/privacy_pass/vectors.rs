@@ -7,7 +7,7 @@ use tower_quota::privacy_pass::{IssuerKey, Profile};
 
 /// A file of vectors.
 pub(crate) fn read(name: &str) -> Value {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/privacy_pass/vectors");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("privacy_pass/vectors");
     serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap()
 }
 

@@ -11,11 +11,22 @@ mod grpc;
 mod handlers;
 mod hostile;
 mod hyper_server;
-#[path = "../later_store/mod.rs"]
+#[path = "../support/later_store.rs"]
 mod later_store;
+#[path = "../support/load.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every program that includes this module uses a part of it"
+)]
+mod load;
+mod metrics;
 mod order;
+mod proxy;
 mod routers;
 mod stacks;
+#[path = "../support/mod.rs"]
+mod support;
 
 use std::{convert::Infallible, future::IntoFuture, net::SocketAddr, time::Duration};
 

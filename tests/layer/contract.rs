@@ -1,0 +1,641 @@
+//! The Tower contract: the service that was polled ready is the one that is called, clones stand for themselves, and
+//! nothing is left behind by a future that is dropped.
+//!
+//! `tower_test::mock` panics when a service is called that was not ready.
+
+use std::{
+    future::pending,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
+use tower::limit::ConcurrencyLimit;
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, Algorithm, Decision, Direction, FailureMode, MemoryStore, Outcome, PartitionKey, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store, StoreError, StoreErrorKind,
+    StoreFuture, key,
+};
+use tower_test::mock;
+
+type Body = Full<Bytes>;
+type Handle = mock::Handle<Request<Body>, Response<Body>>;
+type Service = mock::Spawn<tower_quota::RateLimit<mock::Mock<Request<Body>, Response<Body>>>>;
+
+type Call = task::Spawn<tower_quota::ResponseFuture<mock::Mock<Request<Body>, Response<Body>>, Body>>;
+
+/// How a store comes to its answer.
+#[derive(Debug)]
+enum Timing {
+    /// At once.
+    Ready,
+    /// Only when polled a second time.
+    Later,
+}
+
+/// A memory store that answers as if it were near or far, and counts the calls that were begun.
+#[derive(Debug)]
+struct TimedStore {
+    store: MemoryStore,
+    timing: Timing,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Store for TimedStore {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let store = self.store.clone();
+        match self.timing {
+            Timing::Ready => store.acquire(plan),
+            Timing::Later => AcquireFuture::boxed(async move {
+                let decided = store.acquire(plan);
+                tokio::task::yield_now().await;
+                decided.await
+            }),
+        }
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.store.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.store.reset(plan)
+    }
+}
+
+/// Fails at once, later, or never answers.
+#[derive(Debug)]
+enum FailingStore {
+    AtOnce,
+    Later,
+    Never,
+}
+
+impl Store for FailingStore {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        let error = || Err(StoreError::new(StoreErrorKind::Unreachable, "test"));
+        match self {
+            Self::AtOnce => AcquireFuture::ready(error()),
+            Self::Later => AcquireFuture::boxed(async move {
+                tokio::task::yield_now().await;
+                error()
+            }),
+            Self::Never => AcquireFuture::boxed(pending()),
+        }
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+fn layer(store: impl Store, failure_mode: FailureMode) -> RateLimitLayer {
+    RateLimitLayer::builder(store)
+        .scope("contract")
+        .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))))
+        .policy(QuotaPolicy::per_day("daily", 2))
+        .failure_mode(failure_mode)
+        .build()
+        .unwrap()
+}
+
+fn spawn(store: impl Store) -> (Service, Handle) {
+    mock::spawn_layer(layer(store, FailureMode::Open))
+}
+
+fn stores() -> [TimedStore; 2] {
+    [Timing::Ready, Timing::Later].map(|timing| TimedStore {
+        store: MemoryStore::new(),
+        timing,
+        calls: Arc::default(),
+    })
+}
+
+fn request() -> Request<Body> {
+    Request::new(Full::from("question"))
+}
+
+fn body_of(response: Response<tower_quota::RateLimitBody<Body>>) -> Bytes {
+    let body = task::spawn(response.into_body().collect()).poll();
+    assert_ready!(body).unwrap().to_bytes()
+}
+
+/// Polls until nothing moves any more: a decision that comes later takes two polls.
+macro_rules! settle {
+    ($future:expr) => {
+        match $future.poll() {
+            Poll::Pending => $future.poll(),
+            ready => ready,
+        }
+    };
+}
+
+/// Sends a request through a service that has to be ready.
+fn call(service: &mut Service) -> Call {
+    assert_ready_ok!(service.poll_ready());
+    task::spawn(service.call(request()))
+}
+
+/// Lets the request come to the inner service, which may then answer it.
+fn arrive(call: &mut Call, handle: &mut Handle) -> mock::SendResponse<Response<Body>> {
+    assert_pending!(settle!(call));
+    let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+    answer
+}
+
+/// Uses up the quota of two.
+fn exhaust(service: &mut Service, handle: &mut Handle) {
+    handle.allow(2);
+    for _ in 0..2 {
+        let mut response = call(service);
+        let answer = arrive(&mut response, handle);
+        answer.send_response(Response::new(Full::default()));
+        assert_ready_ok!(response.poll());
+    }
+    handle.allow(1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_ready_when_the_inner_service_is() {
+    let (mut service, mut handle) = spawn(MemoryStore::new());
+    handle.allow(0);
+    assert_pending!(service.poll_ready());
+    assert!(!service.is_woken());
+    handle.allow(1);
+    assert!(service.is_woken());
+    assert_ready_ok!(service.poll_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_readiness_is_passed_on() {
+    let (mut service, mut handle) = spawn(MemoryStore::new());
+    handle.send_error("broken");
+    let error = assert_ready!(service.poll_ready()).unwrap_err();
+    assert_eq!(error.to_string(), "broken");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_allowed_request_reaches_the_service_that_was_ready_and_its_body_comes_back() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        handle.allow(1);
+        let mut response = call(&mut service);
+        assert_pending!(settle!(response));
+        let (request, answer) = assert_ready!(handle.poll_request()).unwrap();
+        let question = assert_ready!(task::spawn(request.into_body().collect()).poll()).unwrap();
+        assert_eq!(question.to_bytes(), "question");
+        answer.send_response(Response::new(Full::from("answer")));
+        let response = assert_ready_ok!(response.poll());
+        assert_eq!(
+            response.extensions().get::<Decision>().unwrap().outcome(),
+            Outcome::Allowed
+        );
+        assert_eq!(body_of(response), "answer");
+    }
+}
+
+/// L28
+#[tokio::test(start_paused = true)]
+async fn a_rejected_request_never_reaches_the_inner_service() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        exhaust(&mut service, &mut handle);
+        let mut response = call(&mut service);
+        let response = assert_ready_ok!(settle!(response));
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(
+            response.extensions().get::<Decision>().unwrap().outcome(),
+            Outcome::Rejected
+        );
+        assert_pending!(handle.poll_request());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_rejection_the_service_has_to_become_ready_again() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        exhaust(&mut service, &mut handle);
+        assert_ready_ok!(service.poll_ready());
+        drop(service.call(request()));
+        handle.allow(0);
+        assert_pending!(service.poll_ready());
+    }
+}
+
+/// A place in a concurrency limit is taken when a service becomes ready. A rejection that kept it would block everybody
+/// else until the same connection sends its next request.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_request_gives_back_the_place_that_readiness_took() {
+    for store in stores() {
+        let (inner, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let inner = ConcurrencyLimit::new(inner, 1);
+        let layer = layer(store, FailureMode::Open);
+        let mut service = mock::Spawn::new(layer.layer(inner));
+        let mut other = mock::Spawn::new(service.get_ref().clone());
+        handle.allow(3);
+        for _ in 0..2 {
+            assert_ready_ok!(service.poll_ready());
+            let mut response = task::spawn(service.call(request()));
+            assert_pending!(settle!(response));
+            let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+            answer.send_response(Response::new(Full::default()));
+            assert_ready_ok!(response.poll());
+        }
+        assert_ready_ok!(service.poll_ready());
+        let mut rejection = task::spawn(service.call(request()));
+        assert_ready_ok!(settle!(rejection));
+        drop(rejection);
+        assert_ready_ok!(
+            other.poll_ready(),
+            "the place is free although `service` is still there"
+        );
+    }
+}
+
+/// Issue tower-rs/tower#764: limits that are kept in the service are those of one connection.
+#[tokio::test(start_paused = true)]
+async fn clones_share_their_limits_but_not_their_readiness() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        let mut clone = mock::Spawn::new(service.get_ref().clone());
+        exhaust(&mut service, &mut handle);
+        assert_ready_ok!(service.poll_ready());
+        handle.allow(0);
+        assert_pending!(clone.poll_ready());
+        handle.allow(1);
+        let mut response = call(&mut clone);
+        assert_eq!(
+            assert_ready_ok!(settle!(response)).status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_inner_service_is_passed_on_unchanged() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        handle.allow(1);
+        let mut response = call(&mut service);
+        let answer = arrive(&mut response, &mut handle);
+        answer.send_error("handler failed");
+        assert_eq!(
+            assert_ready!(response.poll()).unwrap_err().to_string(),
+            "handler failed"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_dropped_before_its_decision_never_reaches_the_inner_service() {
+    let [_, store] = stores();
+    let calls = Arc::clone(&store.calls);
+    let (mut service, mut handle) = spawn(store);
+    handle.allow(1);
+    let mut response = call(&mut service);
+    assert_pending!(response.poll());
+    drop(response);
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    assert_pending!(handle.poll_request());
+    assert_ready_ok!(service.poll_ready());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_dropped_after_its_decision_cancels_the_call_of_the_inner_service() {
+    for store in stores() {
+        let (mut service, mut handle) = spawn(store);
+        handle.allow(1);
+        let mut response = call(&mut service);
+        let answer = arrive(&mut response, &mut handle);
+        drop(response);
+        // The mock's answer goes nowhere, which it accepts in silence; the quota stays charged.
+        answer.send_response(Response::new(Full::default()));
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+    }
+}
+
+/// L9, L10
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_lets_the_request_through_without_fields() {
+    for store in [FailingStore::AtOnce, FailingStore::Later] {
+        let (mut service, mut handle) = spawn(store);
+        handle.allow(1);
+        let mut response = call(&mut service);
+        let answer = arrive(&mut response, &mut handle);
+        answer.send_response(Response::new(Full::from("answer")));
+        let response = assert_ready_ok!(response.poll());
+        assert!(response.headers().is_empty());
+        assert_eq!(
+            response.extensions().get::<Decision>().unwrap().outcome(),
+            Outcome::FailedOpen
+        );
+        assert_eq!(body_of(response), "answer");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_never_answers_holds_a_request_until_the_deadline_and_no_longer() {
+    let (mut service, mut handle) = spawn(FailingStore::Never);
+    handle.allow(1);
+    let mut response = call(&mut service);
+    assert_pending!(response.poll());
+    tokio::time::advance(Duration::from_millis(49)).await;
+    assert_pending!(response.poll());
+    assert_pending!(handle.poll_request());
+    tokio::time::advance(Duration::from_millis(2)).await;
+    assert_pending!(response.poll());
+    let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+    answer.send_response(Response::new(Full::default()));
+    assert_ready_ok!(response.poll());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_dropped_while_the_store_hangs_never_reaches_the_inner_service() {
+    let (mut service, mut handle) = spawn(FailingStore::Never);
+    handle.allow(1);
+    let mut response = call(&mut service);
+    assert_pending!(response.poll());
+    drop(response);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_pending!(handle.poll_request());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_fails_closed_answers_503_without_calling_the_inner_service() {
+    for store in [FailingStore::AtOnce, FailingStore::Later] {
+        let (mut service, mut handle) = mock::spawn_layer(layer(store, FailureMode::Closed));
+        let _: &mut Handle = &mut handle;
+        handle.allow(1);
+        let mut response = call(&mut service);
+        let response = assert_ready_ok!(settle!(response));
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_pending!(handle.poll_request());
+    }
+}
+
+/// A store that is near and one that is far, for a layer with these policies.
+fn layers(policies: &[QuotaPolicy]) -> [(MemoryStore, RateLimitLayer); 2] {
+    stores().map(|timed| {
+        let store = timed.store.clone();
+        let builder = RateLimitLayer::builder(timed)
+            .scope("contract")
+            .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))));
+        let builder = policies.iter().cloned().fold(builder, RateLimitLayerBuilder::policy);
+        (store, builder.build().unwrap())
+    })
+}
+
+/// What each policy of such a layer has left.
+async fn left(store: &MemoryStore, policies: &[QuotaPolicy]) -> Vec<u64> {
+    let everyone = Scope::new("contract").partition(&PartitionKey::new("everyone", ""));
+    let policies = PolicySet::new(policies.iter().cloned()).unwrap();
+    let decision = store.peek(Plan::new(policies, everyone, 1)).await.unwrap();
+    decision.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+/// Ten seconds between two requests, so that no unit comes back while a test runs.
+fn queue() -> QuotaPolicy {
+    QuotaPolicy::new("queue", 1, Duration::from_secs(10)).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 })
+}
+
+/// One request passes, and its slots and bytes are settled.
+fn serve_one(service: &mut Service, handle: &mut Handle) {
+    handle.allow(1);
+    let mut first = call(service);
+    let answer = arrive(&mut first, handle);
+    answer.send_response(Response::default());
+    assert_ready_ok!(first.poll());
+}
+
+/// Whoever waits for a turn must not keep others from what a ready service stands for, wherever the store is.
+#[tokio::test(start_paused = true)]
+async fn a_request_in_a_queue_holds_no_service_that_is_ready() {
+    for (_, layer) in layers(&[queue()]) {
+        let (inner, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let limited = ConcurrencyLimit::new(inner, 1);
+        let mut service = mock::Spawn::new(layer.layer(limited.clone()));
+        let mut other = mock::Spawn::new(limited);
+        handle.allow(9);
+        assert_ready_ok!(service.poll_ready());
+        let mut first = task::spawn(service.call(request()));
+        assert_pending!(settle!(first));
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        answer.send_response(Response::default());
+        assert_ready_ok!(first.poll());
+        drop(first);
+
+        assert_ready_ok!(service.poll_ready());
+        let mut queued = task::spawn(service.call(request()));
+        assert_pending!(settle!(queued));
+        assert_ready_ok!(other.poll_ready(), "the place is free");
+        let mut others = task::spawn(other.call(request()));
+        assert_pending!(others.poll());
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_pending!(queued.poll());
+        answer.send_response(Response::default());
+        assert_ready_ok!(others.poll());
+        drop(others);
+
+        assert!(queued.is_woken());
+        assert_pending!(queued.poll());
+        let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+        answer.send_response(Response::default());
+        assert_ready_ok!(queued.poll());
+    }
+}
+
+/// X34
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_cancelled_in_a_queue_stays_charged_with_its_place_and_holds_no_slot() {
+    let policies = [
+        queue(),
+        QuotaPolicy::per_day("daily", 9),
+        QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Direction::Request),
+        QuotaPolicy::concurrent("at once", 5),
+    ];
+    for (store, layer) in layers(&policies) {
+        let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+        serve_one(&mut service, &mut handle);
+        let before = left(&store, &policies).await;
+        assert_eq!(before, [3, 8, 999, 5]);
+
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let announced = http::Request::post("/").header("content-length", 300);
+        let mut cancelled = task::spawn(service.call(announced.body(Full::default()).unwrap()));
+        assert_pending!(settle!(cancelled));
+        assert_eq!(left(&store, &policies).await, [2, 7, 699, 4]);
+        drop(cancelled);
+        assert_eq!(
+            left(&store, &policies).await,
+            [2, 7, 998, 5],
+            "nothing of the body was sent"
+        );
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_pending!(handle.poll_request());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_that_fails_while_a_request_is_in_a_queue_costs_it_nothing() {
+    let policies = [
+        queue(),
+        QuotaPolicy::per_day("daily", 9),
+        QuotaPolicy::concurrent("at once", 5),
+    ];
+    for (store, layer) in layers(&policies) {
+        let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+        serve_one(&mut service, &mut handle);
+        let before = left(&store, &policies).await;
+
+        handle.allow(1);
+        let mut failing = call(&mut service);
+        assert_pending!(settle!(failing));
+        assert_eq!(
+            left(&store, &policies).await,
+            [before[0] - 1, before[1] - 1, before[2] - 1]
+        );
+        handle.send_error("gone");
+        tokio::time::advance(Duration::from_secs(11)).await;
+        assert_eq!(assert_ready!(failing.poll()).unwrap_err().to_string(), "gone");
+        assert_eq!(left(&store, &policies).await, before);
+    }
+}
+
+/// X34
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_cancelled_while_its_store_decides_stays_charged_and_holds_no_slot() {
+    let policies = [
+        QuotaPolicy::per_day("daily", 9),
+        QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Direction::Request),
+        QuotaPolicy::concurrent("at once", 2),
+    ];
+    let [_, (store, layer)] = layers(&policies);
+    let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+    handle.allow(1);
+    assert_ready_ok!(service.poll_ready());
+    let announced = http::Request::post("/").header("content-length", 300);
+    let mut cancelled = task::spawn(service.call(announced.body(Full::default()).unwrap()));
+    assert_pending!(cancelled.poll());
+    assert_eq!(left(&store, &policies).await, [8, 700, 1]);
+    drop(cancelled);
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        left(&store, &policies).await,
+        [8, 999, 2],
+        "nothing of the body was sent"
+    );
+    assert_pending!(handle.poll_request());
+}
+
+/// X34: `call` has asked a store that decides at once, and nobody has asked one that has to be waited for.
+#[tokio::test(start_paused = true)]
+async fn a_future_that_was_never_polled_is_charged_if_the_decision_was_made_by_call() {
+    let policies = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 2)];
+    for ((store, layer), expected) in layers(&policies).into_iter().zip([8, 9]) {
+        let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+        handle.allow(1);
+        drop(call(&mut service));
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(left(&store, &policies).await, [expected, 2]);
+    }
+}
+
+/// X34
+#[tokio::test(start_paused = true)]
+async fn the_request_of_an_outer_layer_stays_charged_when_it_is_cancelled_while_an_inner_store_decides() {
+    let policies = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 2)];
+    for ((outer_store, outer), (inner_store, inner)) in layers(&policies).into_iter().zip(layers(&policies)) {
+        let (mock, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let mut service = mock::Spawn::new(outer.layer(inner.layer(mock)));
+        handle.allow(1);
+        assert_ready_ok!(service.poll_ready());
+        let mut cancelled = task::spawn(service.call(request()));
+        assert_pending!(settle!(cancelled));
+        drop(cancelled);
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        for store in [outer_store, inner_store] {
+            assert_eq!(left(&store, &policies).await, [8, 2]);
+        }
+    }
+}
+
+/// The service was called: what it may have done is charged, also if nobody waits for its answer.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_passed_on_stays_charged_wherever_the_store_is() {
+    let policies = [
+        QuotaPolicy::per_day("daily", 9),
+        QuotaPolicy::per_day("bytes", 100).with_content_bytes(Direction::Response),
+        QuotaPolicy::concurrent("slots", 5),
+    ];
+    for (store, layer) in layers(&policies) {
+        let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
+        handle.allow(3);
+        let mut given_up = call(&mut service);
+        let _answer = arrive(&mut given_up, &mut handle);
+        drop(given_up);
+        assert_eq!(left(&store, &policies).await, [8, 99, 5]);
+
+        let mut failing = call(&mut service);
+        let answer = arrive(&mut failing, &mut handle);
+        answer.send_error("handler failed");
+        assert!(assert_ready!(failing.poll()).is_err());
+        assert_eq!(left(&store, &policies).await, [7, 98, 5]);
+
+        let mut served = call(&mut service);
+        let answer = arrive(&mut served, &mut handle);
+        answer.send_response(Response::new(Full::from("ten bytes!")));
+        let response = assert_ready_ok!(served.poll());
+        assert_eq!(body_of(response), "ten bytes!");
+        assert_eq!(left(&store, &policies).await, [6, 88, 5]);
+    }
+}
+
+/// The layer settles what it has charged. A program that settles the same decision once more would give it back twice.
+#[tokio::test(start_paused = true)]
+async fn a_decision_from_extensions_cannot_be_settled_by_the_program() {
+    for slots in [None, Some(QuotaPolicy::concurrent("slots", 5))] {
+        let policies: Vec<QuotaPolicy> = [QuotaPolicy::per_day("daily", 9)].into_iter().chain(slots).collect();
+        for timed in stores() {
+            let builder = RateLimitLayer::builder(timed)
+                .scope("contract")
+                .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))))
+                .decision_in_request();
+            let builder = policies.iter().cloned().fold(builder, RateLimitLayerBuilder::policy);
+            let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(builder.build().unwrap());
+            handle.allow(1);
+            let mut response = call(&mut service);
+            assert_pending!(settle!(response));
+            let (request, answer) = assert_ready!(handle.poll_request()).unwrap();
+            answer.send_response(Response::default());
+            let mut response = assert_ready_ok!(response.poll());
+            let in_request = request.extensions().get::<Decision>().unwrap();
+            let in_response = response.extensions_mut().remove::<Decision>().unwrap();
+            for decision in [in_request, &in_response] {
+                assert_eq!(decision.outcome(), Outcome::Allowed);
+                assert!(Settlement::unused(decision).is_empty());
+            }
+        }
+    }
+}

@@ -1,0 +1,523 @@
+//! Rejections that are remembered: what clients see of them, and when they are forgotten.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{
+    AcquireFuture, Algorithm, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, MemoryStore, Outcome,
+    Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Settlement, Store, StoreError,
+    StoreErrorKind, StoreFuture, ToPartitionKey,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+/// A memory store whose answers have to be waited for, as those of a server; clones share all.
+#[derive(Clone, Debug)]
+struct Remote(Arc<Server>);
+
+#[derive(Debug)]
+struct Server {
+    store: MemoryStore,
+    is_away: AtomicBool,
+    calls: AtomicUsize,
+    settlements: AtomicUsize,
+}
+
+impl Remote {
+    fn new(clock: &Clock) -> Self {
+        Self(Arc::new(Server {
+            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
+            is_away: AtomicBool::new(false),
+            calls: AtomicUsize::new(0),
+            settlements: AtomicUsize::new(0),
+        }))
+    }
+
+    fn calls(&self) -> usize {
+        self.0.calls.load(Ordering::SeqCst)
+    }
+}
+
+impl Store for Remote {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        self.0.calls.fetch_add(1, Ordering::SeqCst);
+        let Self(server) = self.clone();
+        AcquireFuture::boxed(async move {
+            tokio::task::yield_now().await;
+            if server.is_away.load(Ordering::SeqCst) {
+                return Err(StoreError::new(StoreErrorKind::Unreachable, "test"));
+            }
+            server.store.acquire(plan).await
+        })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settlements.fetch_add(1, Ordering::SeqCst);
+        self.0.store.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.store.reset(plan)
+    }
+}
+
+/// Where windows of up to a day begin.
+fn clock() -> Clock {
+    Clock::manual(Timestamp::from_micros(1_767_225_600_000_000))
+}
+
+fn builder(store: impl Store, clock: &Clock) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("denials")
+        .key(key::from_fn(|request| Some(user(&request.headers).to_partition_key())))
+        .clock(clock.clone())
+        .cost_by(|request| {
+            let cost = request.headers.get("x-cost").map(|cost| cost.to_str().unwrap());
+            cost.map_or(1, |cost| cost.parse().unwrap())
+        })
+}
+
+fn user(headers: &HeaderMap) -> &str {
+    headers["x-user-id"].to_str().unwrap()
+}
+
+fn request() -> Request<()> {
+    Request::get("/").header("x-user-id", "alice").body(()).unwrap()
+}
+
+fn costing(cost: u64) -> Request<()> {
+    let mut request = request();
+    request.headers_mut().insert("x-cost", cost.into());
+    request
+}
+
+async fn send(layer: &RateLimitLayer, request: Request<()>) -> Response<Bytes> {
+    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
+    let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+}
+
+fn decision(response: &Response<Bytes>) -> &Decision {
+    response.extensions().get().unwrap()
+}
+
+fn is_cached(response: &Response<Bytes>) -> bool {
+    decision(response).is_cached()
+}
+
+fn names(decision: &Decision) -> Vec<&str> {
+    decision
+        .allowances()
+        .map(|allowance| allowance.policy().name())
+        .collect()
+}
+
+/// Uses up a quota of one, after which the next request is rejected from memory; longer than a hold later.
+async fn exhaust(layer: &RateLimitLayer, clock: &Clock) {
+    assert_eq!(send(layer, request()).await.status(), StatusCode::OK);
+    assert!(is_cached(&send(layer, request()).await));
+    clock.advance(Duration::from_millis(30));
+}
+
+/// C2, D4: field by field and byte by byte, also half a second later.
+#[tokio::test]
+async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
+    let dialects = || {
+        [
+            ResponseFields::draft11(),
+            ResponseFields::draft11().with_draft06_limit().closest_only(),
+            ResponseFields::in_between(),
+            ResponseFields::draft06(),
+            ResponseFields::legacy(LegacyReset::Seconds),
+            ResponseFields::legacy(LegacyReset::UnixTime),
+            ResponseFields::none(),
+        ]
+    };
+    let grpc = || {
+        let mut request = request();
+        request
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, "application/grpc".parse().unwrap());
+        request
+    };
+    for fields in dialects() {
+        for request in [&request as &dyn Fn() -> Request<()>, &grpc] {
+            let clock = clock();
+            let store = Remote::new(&clock);
+            let layer = |partitions| {
+                let builder = builder(store.clone(), &clock).denial_cache(partitions);
+                let policy = QuotaPolicy::per_minute("minute", 20).show_partition_key();
+                builder.policy(policy).response_fields(fields.clone()).build().unwrap()
+            };
+            let (remembering, asking) = (layer(16), layer(0));
+            for _ in 0..20 {
+                assert!(decision(&send(&remembering, request()).await).outcome().is_pass());
+            }
+            for wait in [1, 499_999, 300_000] {
+                clock.advance(Duration::from_micros(wait));
+                let (own, said) = (send(&remembering, request()).await, send(&asking, request()).await);
+                assert!(is_cached(&own) && !is_cached(&said));
+                assert_eq!(
+                    (own.status(), own.headers(), own.body()),
+                    (said.status(), said.headers(), said.body())
+                );
+                assert_eq!(decision(&own).retry_after(), decision(&said).retry_after());
+                assert_eq!(decision(&own).outcome(), Outcome::Rejected);
+            }
+            // Twenty that were allowed, and the three of the layer that always asks.
+            assert_eq!(store.calls(), 23);
+        }
+    }
+}
+
+/// A21, C2: what is not known is not shown, and what is configured is.
+#[tokio::test]
+async fn only_the_policies_that_are_known_to_reject_are_shown_and_the_policy_field_stays_as_it_was() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store, &clock)
+        .policy(QuotaPolicy::per_day("day", 5_000).show_partition_key())
+        .policy(QuotaPolicy::new("burst", 2, Duration::from_secs(10)))
+        .policy(QuotaPolicy::per_hour("quiet", 2).hidden())
+        .build()
+        .unwrap();
+    let passed = send(&layer, request()).await;
+    send(&layer, request()).await;
+    let rejected = send(&layer, request()).await;
+    assert!(is_cached(&rejected));
+    assert_eq!(names(decision(&rejected)), ["burst", "quiet"]);
+    assert_eq!(rejected.headers()["ratelimit"], r#""burst";r=0;t=5"#);
+    assert_eq!(
+        rejected.headers()["ratelimit-policy"],
+        passed.headers()["ratelimit-policy"]
+    );
+    assert_eq!(rejected.headers()["retry-after"], "1800");
+    let problem = String::from_utf8(rejected.body().to_vec()).unwrap();
+    assert!(problem.contains(r#""violated-policies":["burst"]"#), "{problem}");
+}
+
+/// Waiting does not help, so no time is told after which it would.
+#[tokio::test]
+async fn a_cost_that_never_passes_is_cached_without_a_time_to_retry_and_a_smaller_one_asks() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .policy(QuotaPolicy::per_minute("minute", 10))
+        .build()
+        .unwrap();
+    let said = send(&layer, costing(11)).await;
+    assert_eq!(said.headers()["ratelimit"], r#""minute";r=10;t=60"#);
+    clock.advance(Duration::from_millis(30));
+    let own = send(&layer, costing(12)).await;
+    assert!(is_cached(&own));
+    assert_eq!(own.headers()["ratelimit"], r#""minute";r=0;t=1"#);
+    assert!(!own.headers().contains_key(header::RETRY_AFTER));
+    assert_eq!(own.body(), said.body());
+    assert_eq!(store.calls(), 1);
+    assert_eq!(send(&layer, costing(10)).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_smaller_cost_that_could_pass_asks_the_store() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .policy(QuotaPolicy::per_minute("minute", 10))
+        .build()
+        .unwrap();
+    assert_eq!(send(&layer, costing(6)).await.status(), StatusCode::OK);
+    for cost in [5, 6, 10] {
+        assert!(is_cached(&send(&layer, costing(cost)).await), "{cost}");
+    }
+    assert_eq!(send(&layer, costing(4)).await.status(), StatusCode::OK);
+    assert_eq!(store.calls(), 2);
+}
+
+/// L27
+#[tokio::test]
+async fn what_is_rejected_from_memory_charges_nothing_and_needs_no_settlement() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .policy(QuotaPolicy::concurrent("at once", 3))
+        .build()
+        .unwrap();
+    exhaust(&layer, &clock).await;
+    let settlements = store.0.settlements.load(Ordering::SeqCst);
+    for _ in 0..100 {
+        assert!(is_cached(&send(&layer, request()).await));
+    }
+    assert_eq!(store.0.settlements.load(Ordering::SeqCst), settlements);
+    let left = layer.admin().peek("alice", None).await.unwrap().unwrap();
+    let left: Vec<u64> = left.allowances().map(|allowance| allowance.remaining()).collect();
+    assert_eq!(left, [0, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn slots_queues_and_shadows_are_never_remembered() {
+    let queue = Algorithm::LeakyBucketQueue { max_waiting: 1 };
+    let clock = clock();
+    for policies in [
+        vec![QuotaPolicy::concurrent("at once", 1)],
+        vec![QuotaPolicy::per_hour("queue", 1).with_algorithm(queue)],
+        vec![
+            QuotaPolicy::per_hour("shadow", 1).shadow(),
+            QuotaPolicy::concurrent("at once", 1),
+        ],
+    ] {
+        let store = Remote::new(&clock);
+        let layer = policies
+            .into_iter()
+            .fold(builder(store.clone(), &clock), RateLimitLayerBuilder::policy);
+        let layer = layer.build().unwrap();
+        let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("held")));
+        let service = layer.layer(service_fn(handler));
+        // Their bodies hold the slots, and two requests fill the queue.
+        let _held = [
+            service.clone().oneshot(request()).await.unwrap(),
+            service.oneshot(request()).await.unwrap(),
+        ];
+        for _ in 0..5 {
+            let rejected = send(&layer, request()).await;
+            assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert!(!is_cached(&rejected));
+        }
+        assert_eq!(store.calls(), 7);
+    }
+}
+
+#[tokio::test]
+async fn what_a_store_decides_at_once_is_not_remembered() {
+    let clock = clock();
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let layer = builder(store, &clock)
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .build()
+        .unwrap();
+    for _ in 0..5 {
+        assert!(!is_cached(&send(&layer, request()).await));
+    }
+}
+
+#[tokio::test]
+async fn without_the_cache_every_rejection_asks_the_store() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .denial_cache(0)
+        .policy(QuotaPolicy::per_minute("minute", 1));
+    let layer = layer.build().unwrap();
+    for _ in 0..10 {
+        assert!(!is_cached(&send(&layer, request()).await));
+    }
+    assert_eq!(store.calls(), 10);
+}
+
+#[test]
+fn a_cache_beyond_its_bound_is_rejected() {
+    let layer = |partitions| {
+        let builder = builder(MemoryStore::new(), &clock()).policy(QuotaPolicy::per_minute("minute", 1));
+        builder.denial_cache(partitions).build()
+    };
+    assert!([0, 1, 1 << 20].into_iter().all(|partitions| layer(partitions).is_ok()));
+    let error = layer((1 << 20) + 1).unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::DenialCache);
+    assert_eq!(error.to_string(), "denial cache 1048577 is outside 0..=1048576");
+}
+
+#[tokio::test]
+async fn requests_that_cost_nothing_pass_by() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .build()
+        .unwrap();
+    exhaust(&layer, &clock).await;
+    let calls = store.calls();
+    assert_eq!(send(&layer, costing(0)).await.status(), StatusCode::OK);
+    assert_eq!(store.calls(), calls + 1);
+}
+
+/// D12: what is remembered belongs to the numbers of the rules, and to whom they apply.
+#[tokio::test]
+async fn new_rules_and_grants_count_at_once() {
+    let clock = clock();
+    let layer = builder(Remote::new(&clock), &clock)
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .build()
+        .unwrap();
+    exhaust(&layer, &clock).await;
+    assert!(is_cached(&send(&layer, request()).await));
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 2)))
+        .unwrap();
+    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
+    assert!(is_cached(&send(&layer, request()).await));
+    layer.admin().grant("alice", 1, Duration::from_secs(60)).unwrap();
+    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
+    assert!(is_cached(&send(&layer, request()).await));
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(QuotaPolicy::per_minute("minute", 1).shadow()))
+        .unwrap();
+    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn less_capacity_has_rejections_of_its_own() {
+    let clock = clock();
+    let is_reduced = Arc::new(AtomicBool::new(true));
+    let asked = Arc::clone(&is_reduced);
+    let layer = builder(Remote::new(&clock), &clock)
+        .policy(QuotaPolicy::per_minute("minute", 2))
+        .capacity(move |_| match asked.load(Ordering::SeqCst) {
+            true => Capacity::reduced_to(50).unwrap(),
+            false => Capacity::full(),
+        })
+        .build()
+        .unwrap();
+    exhaust(&layer, &clock).await;
+    let rejected = send(&layer, request()).await;
+    assert!(is_cached(&rejected) && decision(&rejected).is_capacity_reduced());
+    assert_eq!(rejected.headers()["ratelimit-policy"], r#""minute";q=1;w=60"#);
+    is_reduced.store(false, Ordering::SeqCst);
+    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_reset_and_a_refund_are_seen_at_once() {
+    let clock = clock();
+    let layer = builder(Remote::new(&clock), &clock)
+        .policy(QuotaPolicy::per_hour("hour", 1))
+        .actual_cost(|response| response.headers.contains_key("x-free").then_some(0))
+        .build()
+        .unwrap();
+    exhaust(&layer, &clock).await;
+    assert!(is_cached(&send(&layer, request()).await));
+    layer.admin().reset("alice").await.unwrap();
+    clock.advance(Duration::from_micros(1));
+
+    // While this request is under way, another one is rejected.
+    let (answer, answered) = tokio::sync::oneshot::channel::<()>();
+    let answered = Arc::new(std::sync::Mutex::new(Some(answered)));
+    let service = layer.layer(service_fn(move |_: Request<()>| {
+        let answered = answered.lock().unwrap().take().unwrap();
+        async move {
+            answered.await.unwrap();
+            let free = Response::builder()
+                .header("x-free", "yes")
+                .body(Full::<Bytes>::default());
+            Ok::<_, Infallible>(free.unwrap())
+        }
+    }));
+    let first = tokio::spawn(service.oneshot(request()));
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    assert!(is_cached(&send(&layer, request()).await));
+    answer.send(()).unwrap();
+    assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
+}
+
+/// What another instance gives back is seen after a second at most.
+#[tokio::test]
+async fn what_others_give_back_is_seen_after_a_second() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = || {
+        builder(store.clone(), &clock)
+            .policy(QuotaPolicy::per_hour("hour", 1))
+            .build()
+            .unwrap()
+    };
+    let (own, other) = (layer(), layer());
+    exhaust(&own, &clock).await;
+    other.admin().reset("alice").await.unwrap();
+    assert!(is_cached(&send(&own, request()).await));
+    clock.advance(Duration::from_millis(970));
+    assert_eq!(send(&own, request()).await.status(), StatusCode::OK);
+}
+
+/// L9: a rejection does not become wrong because the store is away.
+#[tokio::test]
+async fn while_the_circuit_is_open_rejections_are_remembered_for_their_second_and_then_the_failure_mode_decides() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .policy(QuotaPolicy::per_hour("hour", 1))
+        .failure_mode(FailureMode::Open)
+        .build()
+        .unwrap();
+    exhaust(&layer, &clock).await;
+    store.0.is_away.store(true, Ordering::SeqCst);
+    for user in 0..10 {
+        let mut request = request();
+        request.headers_mut().insert("x-user-id", user.into());
+        assert_eq!(decision(&send(&layer, request).await).outcome(), Outcome::FailedOpen);
+    }
+    let calls = store.calls();
+    assert!(is_cached(&send(&layer, request()).await));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(decision(&send(&layer, request()).await).outcome(), Outcome::FailedOpen);
+    assert!(store.calls() <= calls + 1);
+}
+
+#[tokio::test]
+async fn what_a_fallback_has_decided_is_not_remembered() {
+    let clock = clock();
+    let (store, fallback) = (Remote::new(&clock), Remote::new(&clock));
+    store.0.is_away.store(true, Ordering::SeqCst);
+    let layer = builder(store.clone(), &clock)
+        .policy(QuotaPolicy::per_hour("hour", 1))
+        .fallback(fallback.clone());
+    let layer = layer.build().unwrap();
+    for number in 0..4 {
+        let response = send(&layer, request()).await;
+        assert_eq!(response.status().is_success(), number == 0);
+        assert!(!is_cached(&response));
+    }
+    assert_eq!(fallback.calls(), 4);
+}
+
+/// L27: nothing is taken from the user when all is used up, and it is the shared limit that is shown.
+#[tokio::test]
+async fn of_several_partitions_the_one_that_rejects_is_cached_for_all_who_share_it() {
+    let clock = clock();
+    let store = Remote::new(&clock);
+    let layer = builder(store.clone(), &clock)
+        .named_key("all", key::from_fn(|_| Some(tower_quota::PartitionKey::new("all", ""))))
+        .policy(QuotaPolicy::per_hour("user", 5))
+        .policy(QuotaPolicy::per_hour("all", 2).counted_by("all"))
+        .build()
+        .unwrap();
+    let of = |user: u64| {
+        let mut request = request();
+        request.headers_mut().insert("x-user-id", user.into());
+        request
+    };
+    for user in 0..2 {
+        assert_eq!(send(&layer, of(user)).await.status(), StatusCode::OK);
+    }
+    for user in 0..100 {
+        let rejected = send(&layer, of(user)).await;
+        assert_eq!(rejected.headers()["ratelimit"], r#""all";r=0;t=1800"#);
+        assert_eq!(names(decision(&rejected)), ["all"]);
+    }
+    assert_eq!(store.calls(), 2);
+}

@@ -1,0 +1,601 @@
+//! What a client is told, by the letter, and whom the layer counts.
+
+use std::{convert::Infallible, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, ConfigErrorKind, Decision, FailureMode, MemoryStore, NoKey, Outcome, Plan, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
+    clock::{Clock, Timestamp},
+    key::{self, KeyExtractor},
+};
+
+/// A response with its body read.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    decision: Decision,
+    body: Bytes,
+}
+
+impl Answer {
+    fn field(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+}
+
+async fn send(layer: &RateLimitLayer, request: Request<()>) -> Answer {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+    let (parts, body) = layer.layer(handler).oneshot(request).await.unwrap().into_parts();
+    Answer {
+        status: parts.status,
+        decision: parts.extensions.get::<Decision>().unwrap().clone(),
+        headers: parts.headers,
+        body: body.collect().await.unwrap().to_bytes(),
+    }
+}
+
+fn request_of(user: &str) -> Request<()> {
+    Request::builder().header("x-user-id", user).body(()).unwrap()
+}
+
+fn manual_store() -> (Clock, MemoryStore) {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    (clock.clone(), MemoryStore::builder().clock(clock).build().unwrap())
+}
+
+fn builder(store: MemoryStore) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("responses")
+        .key(key::header("x-user-id"))
+}
+
+/// L2, L4, L22, L23, L27, A3, B1, B2, D1, D2, D4
+#[tokio::test]
+async fn three_windows_are_held_at_once_and_shown_in_one_list() {
+    let (clock, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_second("second", 2))
+        .policy(QuotaPolicy::per_minute("minute", 3))
+        .policy(QuotaPolicy::per_day("day", 1_000))
+        .build()
+        .unwrap();
+
+    let first = send(&layer, request_of("alice")).await;
+    assert_eq!(first.status, StatusCode::OK);
+    assert_eq!(first.body, "hello");
+    assert_eq!(
+        first.field("ratelimit-policy"),
+        r#""second";q=2;w=1, "minute";q=3;w=60, "day";q=1000;w=86400"#
+    );
+    assert_eq!(
+        first.field("ratelimit"),
+        r#""second";r=1;t=1, "minute";r=2;t=40, "day";r=999;t=86314"#
+    );
+    assert_eq!(first.field("retry-after"), "");
+
+    send(&layer, request_of("alice")).await;
+    let third = send(&layer, request_of("alice")).await;
+    assert_eq!(third.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(
+        third.field("ratelimit"),
+        r#""second";r=0;t=1, "minute";r=1;t=20, "day";r=998;t=86228"#
+    );
+    assert_eq!(third.field("ratelimit-policy"), first.field("ratelimit-policy"));
+    assert_eq!(third.field("retry-after"), "1");
+    assert_eq!(third.json()["violated-policies"], json!(["second"]));
+
+    // The rejection has taken nothing, neither of the minute nor of the day.
+    clock.advance(Duration::from_secs(1));
+    let fourth = send(&layer, request_of("alice")).await;
+    assert_eq!(
+        fourth.field("ratelimit"),
+        r#""second";r=1;t=1, "minute";r=0;t=19, "day";r=997;t=86141"#
+    );
+    let fifth = send(&layer, request_of("alice")).await;
+    assert_eq!(fifth.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(fifth.json()["violated-policies"], json!(["minute"]));
+    assert_eq!(fifth.field("retry-after"), "19");
+}
+
+/// C1, C2, C3, C4, C5, C9, C10, L3
+#[tokio::test]
+async fn a_rejection_is_a_problem_with_all_violated_policies_and_no_others() {
+    let (_, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_minute(r#"with "quotes""#, 1))
+        .policy(QuotaPolicy::per_hour("hour", 2))
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    send(&layer, request_of("alice")).await;
+    let rejected = send(&layer, request_of("alice")).await;
+    assert_eq!(rejected.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(rejected.field("content-type"), "application/problem+json");
+    assert_eq!(
+        rejected.json(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Request cannot be satisfied as assigned quota has been exceeded",
+            "status": 429,
+            "violated-policies": [r#"with "quotes""#, "day"],
+        })
+    );
+    // The longest wait of the two.
+    assert_eq!(rejected.field("retry-after"), "86400");
+    assert_eq!(rejected.decision.retry_after(), Some(Duration::from_secs(86_400)));
+}
+
+/// A21
+#[tokio::test]
+async fn the_policy_field_stays_the_same_over_a_hundred_responses() {
+    let (_, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_hour("hour", 50))
+        .build()
+        .unwrap();
+    for _ in 0..100 {
+        assert_eq!(
+            send(&layer, request_of("alice")).await.field("ratelimit-policy"),
+            r#""hour";q=50;w=3600"#
+        );
+    }
+}
+
+/// A8, J31: in whatever pattern, all at once too; each caller has a quota of its own.
+#[tokio::test]
+async fn the_whole_quota_of_a_window_may_be_used_in_its_first_second() {
+    let (clock, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_minute("minute", 100))
+        .build()
+        .unwrap();
+    for user in ["alice", "bob"] {
+        for _ in 0..100 {
+            assert_eq!(send(&layer, request_of(user)).await.status, StatusCode::OK, "{user}");
+        }
+        assert_eq!(
+            send(&layer, request_of(user)).await.status,
+            StatusCode::TOO_MANY_REQUESTS,
+            "{user}"
+        );
+    }
+    clock.advance(Duration::from_secs(60));
+    for _ in 0..100 {
+        assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    }
+}
+
+/// L6
+#[tokio::test]
+async fn a_burst_capacity_above_the_rate_passes_at_once_and_then_the_rate_holds() {
+    let (clock, store) = manual_store();
+    let policy = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
+    let layer = builder(store).policy(policy).build().unwrap();
+    for _ in 0..5 {
+        assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    }
+    let sixth = send(&layer, request_of("alice")).await;
+    assert_eq!(
+        (sixth.status, sixth.field("retry-after")),
+        (StatusCode::TOO_MANY_REQUESTS, "1")
+    );
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    assert_eq!(
+        send(&layer, request_of("alice")).await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
+}
+
+/// E2
+#[tokio::test]
+async fn one_caller_at_the_limit_leaves_the_others_alone() {
+    let (_, store) = manual_store();
+    let layer = builder(store).policy(QuotaPolicy::per_day("day", 1)).build().unwrap();
+    send(&layer, request_of("alice")).await;
+    assert_eq!(
+        send(&layer, request_of("alice")).await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
+    assert_eq!(send(&layer, request_of("bob")).await.status, StatusCode::OK);
+}
+
+/// J27
+#[tokio::test]
+async fn fields_of_the_application_stand_beside_ours() {
+    let (_, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_minute("minute", 9))
+        .build()
+        .unwrap();
+    let handler = service_fn(async |_: Request<()>| {
+        let response = Response::builder()
+            .header("acme-RateLimit-DayLimit", "5000")
+            .header("acme-RateLimit-HourLimit", "1000");
+        Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
+    });
+    let response = layer.layer(handler).oneshot(request_of("alice")).await.unwrap();
+    let headers = response.headers();
+    assert_eq!(headers["acme-ratelimit-daylimit"], "5000");
+    assert_eq!(headers["acme-ratelimit-hourlimit"], "1000");
+    assert_eq!(headers["ratelimit"], r#""minute";r=8;t=54"#);
+}
+
+/// A store that is away.
+#[derive(Debug)]
+struct NoStore;
+
+impl Store for NoStore {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "it is away")))
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+/// C4, C5, C6, C9
+#[tokio::test]
+async fn a_rejection_without_a_decision_is_a_problem_of_reduced_capacity() {
+    let layer = RateLimitLayer::builder(NoStore)
+        .scope("responses")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .failure_mode(FailureMode::Closed)
+        .build()
+        .unwrap();
+    let rejected = send(&layer, request_of("alice")).await;
+    assert_eq!(rejected.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(rejected.field("content-type"), "application/problem+json");
+    assert_eq!(
+        rejected.json(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+            "title": "Request cannot be satisfied due to temporary server capacity constraints",
+            "status": 503,
+            "violated-policies": [],
+        })
+    );
+    assert_eq!(rejected.field("retry-after"), "1");
+}
+
+/// C11, C12
+#[tokio::test]
+async fn a_custom_response_keeps_the_fields_and_the_wait() {
+    let (_, store) = manual_store();
+    let layer = builder(store)
+        .policy(QuotaPolicy::per_minute("minute", 1))
+        .respond_with(|rejection| {
+            assert_eq!(rejection.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(rejection.request().headers["x-user-id"], "alice");
+            assert_eq!(rejection.retry_after(), Some(Duration::from_secs(60)));
+            let mut response = Response::new("go away".into());
+            *response.status_mut() = StatusCode::FORBIDDEN;
+            // Neither can be taken away or made smaller.
+            response.headers_mut().insert(header::RETRY_AFTER, "1".parse().unwrap());
+            response
+        })
+        .build()
+        .unwrap();
+    send(&layer, request_of("alice")).await;
+    let rejected = send(&layer, request_of("alice")).await;
+    assert_eq!(
+        (rejected.status, rejected.body.as_ref()),
+        (StatusCode::FORBIDDEN, b"go away".as_slice())
+    );
+    assert_eq!(rejected.field("ratelimit"), r#""minute";r=0;t=60"#);
+    assert_eq!(rejected.field("ratelimit-policy"), r#""minute";q=1;w=60"#);
+    assert_eq!(rejected.field("retry-after"), "60");
+    assert_eq!(rejected.decision.outcome(), Outcome::Rejected);
+}
+
+/// G8: an application may send a client away for longer than its quota would, in seconds or until a date.
+#[tokio::test]
+async fn a_custom_response_may_ask_for_a_longer_wait() {
+    for (asked, told) in [
+        ("3600", "3600"),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ("60", "60"),
+        ("59", "60"),
+        ("Sun, 06 Nov 1994 08:49:37 GMT", "60"),
+        ("later", "60"),
+    ] {
+        let (_, store) = manual_store();
+        let layer = builder(store)
+            .policy(QuotaPolicy::per_minute("minute", 1))
+            .respond_with(move |rejection| {
+                let mut response = rejection.to_response();
+                let asked = asked.parse().unwrap();
+                response.headers_mut().insert(header::RETRY_AFTER, asked);
+                response
+            })
+            .build()
+            .unwrap();
+        send(&layer, request_of("alice")).await;
+        assert_eq!(
+            send(&layer, request_of("alice")).await.field("retry-after"),
+            told,
+            "{asked}"
+        );
+    }
+}
+
+/// G2
+#[tokio::test]
+async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {
+    let (_, store) = manual_store();
+    let layer = |scope: &str, policy| {
+        let builder = RateLimitLayer::builder(store.clone())
+            .scope(scope)
+            .key(key::header("x-user-id"));
+        builder.policy(policy).build().unwrap()
+    };
+    let inner = layer("inner", QuotaPolicy::per_minute("inner", 9));
+    let outer = layer("outer", QuotaPolicy::per_minute("outer", 9));
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let response = outer
+        .layer(inner.layer(handler))
+        .oneshot(request_of("alice"))
+        .await
+        .unwrap();
+    let lines: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
+    assert_eq!(lines, [r#""inner";r=8;t=54, "outer";r=8;t=54"#]);
+}
+
+#[tokio::test]
+async fn a_rejection_of_a_layer_inside_another_stays_the_decision_of_the_response() {
+    let (_, store) = manual_store();
+    let layer = |scope: &str, quota| {
+        let builder = RateLimitLayer::builder(store.clone())
+            .scope(scope)
+            .key(key::header("x-user-id"));
+        builder
+            .policy(QuotaPolicy::per_minute("minute", quota))
+            .build()
+            .unwrap()
+    };
+    let (inner, outer) = (layer("inner", 1), layer("outer", 9));
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let service = outer.layer(inner.layer(handler));
+    for expected in [Outcome::Allowed, Outcome::Rejected] {
+        let response = service.clone().oneshot(request_of("alice")).await.unwrap();
+        assert_eq!(response.extensions().get::<Decision>().unwrap().outcome(), expected);
+    }
+}
+
+/// L5
+#[tokio::test]
+async fn tiers_have_limits_of_their_own_and_an_unlimited_one_has_none() {
+    let (_, store) = manual_store();
+    let tiers = Tiers::by(|request| request.headers.get("x-tier").and_then(|tier| tier.to_str().ok()))
+        .tier("free", [QuotaPolicy::per_minute("minute", 1)])
+        .tier("premium", [QuotaPolicy::per_minute("minute", 3)])
+        .unlimited("admin");
+    let layer = builder(store).tiers(tiers).build().unwrap();
+    let request = |user, tier: &str| {
+        Request::builder()
+            .header("x-user-id", user)
+            .header("x-tier", tier)
+            .body(())
+            .unwrap()
+    };
+    let passes = async |user: &'static str, tier: &str| {
+        let mut passed = 0;
+        for _ in 0..10 {
+            passed += u32::from(send(&layer, request(user, tier)).await.status == StatusCode::OK);
+        }
+        passed
+    };
+    assert_eq!(passes("free user", "free").await, 1);
+    assert_eq!(passes("premium user", "premium").await, 3);
+    assert_eq!(passes("admin", "admin").await, 10);
+    assert_eq!(
+        passes("stranger", "platinum").await,
+        1,
+        "an unknown tier is the first one"
+    );
+    assert_eq!(
+        send(&layer, request_of("nobody")).await.field("ratelimit-policy"),
+        r#""minute";q=1;w=60"#
+    );
+    let unlimited = send(&layer, request("admin", "admin")).await;
+    assert_eq!(unlimited.decision.outcome(), Outcome::Unlimited);
+    assert_eq!(unlimited.field("ratelimit"), "");
+    // Who climbs to another tier keeps what was used.
+    assert_eq!(passes("free user", "premium").await, 2);
+}
+
+#[tokio::test]
+async fn requests_without_a_key_share_one_partition_pass_or_are_rejected_as_it_is_set() {
+    let layer = |no_key| {
+        builder(manual_store().1)
+            .policy(QuotaPolicy::per_minute("minute", 1))
+            .no_key(no_key)
+            .build()
+            .unwrap()
+    };
+    let anonymous = || Request::new(());
+
+    let share = layer(NoKey::Share);
+    assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Allowed);
+    assert_eq!(send(&share, anonymous()).await.decision.outcome(), Outcome::Rejected);
+    assert_eq!(
+        send(&share, request_of("alice")).await.decision.outcome(),
+        Outcome::Allowed
+    );
+
+    let allow = layer(NoKey::Allow);
+    for _ in 0..5 {
+        assert_eq!(send(&allow, anonymous()).await.decision.outcome(), Outcome::Unlimited);
+    }
+
+    let rejected = send(&layer(NoKey::Reject), anonymous()).await;
+    assert_eq!(
+        (rejected.status, rejected.decision.outcome()),
+        (StatusCode::FORBIDDEN, Outcome::Unattributed)
+    );
+    assert_eq!(rejected.json()["type"], "about:blank");
+    assert_eq!((rejected.field("ratelimit"), rejected.field("retry-after")), ("", ""));
+}
+
+/// A client that sends the header of a gateway twice must not be counted as either of the two.
+#[tokio::test]
+async fn a_header_that_is_sent_twice_names_nobody() {
+    let layer = builder(manual_store().1)
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    let mut twice = request_of("mallory");
+    twice.headers_mut().append("x-user-id", "alice".parse().unwrap());
+    send(&layer, twice).await;
+    assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    assert_eq!(send(&layer, request_of("mallory")).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn layers_with_different_digest_keys_share_nothing() {
+    let (_, store) = manual_store();
+    let layer = |key| {
+        let builder = builder(store.clone()).policy(QuotaPolicy::per_day("day", 1));
+        builder.digest_key(key).build().unwrap()
+    };
+    for layer in [layer([1; 32]), layer([2; 32])] {
+        assert_eq!(send(&layer, request_of("alice")).await.status, StatusCode::OK);
+    }
+    assert_eq!(
+        send(&layer([1; 32]), request_of("alice")).await.status,
+        StatusCode::TOO_MANY_REQUESTS
+    );
+}
+
+/// Gateways send an empty header for callers that they do not know.
+#[tokio::test]
+async fn an_empty_header_names_nobody() {
+    let layer = builder(manual_store().1)
+        .policy(QuotaPolicy::per_day("day", 1))
+        .no_key(NoKey::Reject)
+        .build()
+        .unwrap();
+    assert_eq!(
+        send(&layer, request_of("")).await.decision.outcome(),
+        Outcome::Unattributed
+    );
+}
+
+/// E3, E8
+#[tokio::test]
+async fn keys_together_count_each_pair_by_itself() {
+    let (_, store) = manual_store();
+    let method = key::from_fn(|request| Some(tower_quota::PartitionKey::new("method", request.method.as_str())));
+    let layer = RateLimitLayer::builder(store)
+        .scope("pairs")
+        .key(key::header("x-user-id").and(method))
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    for method in ["GET", "POST"] {
+        for status in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+            let mut request = request_of("alice");
+            *request.method_mut() = method.parse().unwrap();
+            assert_eq!(send(&layer, request).await.status, status, "{method}");
+        }
+    }
+}
+
+fn empty() -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(MemoryStore::new())
+}
+
+fn second() -> QuotaPolicy {
+    QuotaPolicy::per_second("p", 1)
+}
+
+#[test]
+fn mistakes_in_a_layer_are_found_by_build_and_named() {
+    use ConfigErrorKind as Kind;
+
+    let with_key = |key| empty().scope("s").key(key).policy(second());
+    let sound = || with_key(key::header("x-user-id"));
+    let without_key = || empty().scope("s").policy(second());
+    let without_policies = || empty().scope("s").key(key::client_ip());
+    let both = || sound().tiers(Tiers::by(|_| None).unlimited("t"));
+    let cases = [
+        (empty().policy(second()), Kind::Scope, "scope: it is missing or empty"),
+        (sound().scope(""), Kind::Scope, "scope: it is missing or empty"),
+        (without_key(), Kind::Key, "key: it is missing"),
+        (
+            with_key(key::header("no header")),
+            Kind::Key,
+            r#"key: "no header" is not the name of a header"#,
+        ),
+        (
+            sound().policy(second()),
+            Kind::DuplicatePolicy,
+            r#"policy "p": the name is used twice; names must be unique"#,
+        ),
+        (
+            without_policies(),
+            Kind::Policies,
+            "policies: their number 0 is outside 1..=16",
+        ),
+        (
+            both(),
+            Kind::Policies,
+            "policies: both `policy` and `tiers` are set; put the policies into the tiers",
+        ),
+        (
+            sound().deadline(Duration::ZERO),
+            Kind::Deadline,
+            "deadline 0ns is outside 1ms..=60s",
+        ),
+    ];
+    for (builder, kind, message) in cases {
+        let error = builder.build().unwrap_err();
+        assert_eq!((error.kind(), error.to_string()), (kind, message.to_owned()));
+    }
+    assert!(sound().build().is_ok());
+}
+
+#[test]
+fn mistakes_in_tiers_are_found_by_build_and_named() {
+    let none = || Tiers::by(|_| None);
+    let cases = [
+        (none(), "tiers: there is none; at least one is needed"),
+        (
+            none().unlimited("t").tier("t", [second()]),
+            r#"tier "t": the name is used twice; names must be unique"#,
+        ),
+        (
+            none().tier("t", []),
+            r#"tier "t": policies: their number 0 is outside 1..=16"#,
+        ),
+        (
+            none().tier("t", [QuotaPolicy::per_second("p", 0)]),
+            r#"tier "t": policy "p": quota 0 is outside 1..=999999999999999"#,
+        ),
+    ];
+    for (tiers, message) in cases {
+        let error = empty()
+            .scope("s")
+            .key(key::client_ip())
+            .tiers(tiers)
+            .build()
+            .unwrap_err();
+        assert_eq!(error.to_string(), message);
+    }
+}

@@ -1,0 +1,876 @@
+//! Rules that change while requests are under way.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use proptest::prelude::*;
+use tokio::task::JoinSet;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Access, AccessList, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Exemption, MemoryStore, NoKey,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules, RulesHandle, Scope,
+    Store, Tiers,
+    clock::{Clock, Timestamp},
+    key::{self, KeyExtractor},
+};
+
+use crate::mistakes::{IN_FIELDS, IN_SETS};
+
+struct Scene {
+    clock: Clock,
+    store: MemoryStore,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        Self {
+            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
+            clock,
+        }
+    }
+
+    fn builder(&self) -> RateLimitLayerBuilder {
+        RateLimitLayer::builder(self.store.clone())
+            .scope("rules")
+            .key(key::header("x-user-id"))
+    }
+
+    fn layer(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
+        policies
+            .into_iter()
+            .fold(self.builder(), RateLimitLayerBuilder::policy)
+            .build()
+            .unwrap()
+    }
+}
+
+fn rules(policies: impl IntoIterator<Item = QuotaPolicy>) -> Rules {
+    policies.into_iter().fold(Rules::new(), Rules::policy)
+}
+
+/// What a user is told: the field, or the outcome where there is none.
+async fn send(layer: &RateLimitLayer, user: &str) -> String {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let request = Request::builder().header("x-user-id", user).body(()).unwrap();
+    let response = layer.layer(handler).oneshot(request).await.unwrap();
+    match response.headers().get("ratelimit") {
+        Some(field) if response.status() == 200 => field.to_str().unwrap().to_owned(),
+        _ => format!("{:?}", response.extensions().get::<Decision>().unwrap().outcome()),
+    }
+}
+
+fn hour(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_hour("hour", quota)
+}
+
+/// L12
+#[tokio::test]
+async fn new_rules_hold_for_all_clones_and_services_at_once_and_used_units_carry_over() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    let (clone, handle) = (layer.clone(), layer.rules_handle());
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+    handle
+        .replace(rules([QuotaPolicy::per_minute("minute", 5), hour(100)]))
+        .unwrap();
+    assert_eq!(send(&clone, "alice").await, r#""minute";r=4;t=48, "hour";r=98;t=3528"#);
+    handle.replace(rules([hour(2)])).unwrap();
+    assert_eq!(send(&clone, "alice").await, "Rejected");
+    assert_eq!(handle.current(), rules([hour(2)]));
+}
+
+#[tokio::test]
+async fn another_algorithm_starts_with_a_full_quota_and_the_old_one_is_not_forgotten() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    send(&layer, "alice").await;
+    layer
+        .rules_handle()
+        .replace(rules([hour(10).with_algorithm(Algorithm::SlidingWindowLog)]))
+        .unwrap();
+    assert!(send(&layer, "alice").await.starts_with(r#""hour";r=9;"#));
+    layer.rules_handle().replace(rules([hour(10)])).unwrap();
+    assert!(send(&layer, "alice").await.starts_with(r#""hour";r=8;"#));
+}
+
+#[tokio::test]
+async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    let handle = layer.rules_handle();
+    for (bad, message) in [
+        (
+            rules([hour(0)]),
+            r#"policy "hour": quota 0 is outside 1..=999999999999999"#,
+        ),
+        (Rules::new(), "policies: their number 0 is outside 1..=16"),
+        (
+            rules([hour(1), hour(2)]),
+            r#"policy "hour": the name is used twice; names must be unique"#,
+        ),
+        (
+            Rules::new().tier("free", [hour(1)]),
+            "tiers: nothing says of which tier a request is; set `Tiers::by`",
+        ),
+        (
+            rules([hour(1)]).tier("free", [hour(1)]),
+            "policies: both `policy` and `tiers` are set; put the policies into the tiers",
+        ),
+    ] {
+        assert_eq!(handle.replace(bad.clone()).unwrap_err().to_string(), message);
+        assert_eq!(handle.roll_out(50, bad).unwrap_err().to_string(), message);
+    }
+    assert_eq!(
+        handle.roll_out(101, rules([hour(1)])).unwrap_err().to_string(),
+        "rules: 101 percent of the callers is outside 0..=100"
+    );
+    assert_eq!(handle.current(), rules([hour(10)]));
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+}
+
+#[tokio::test]
+async fn tiers_can_be_replaced_as_well() {
+    let scene = Scene::new();
+    let by_user = || Tiers::by(|request| request.headers.get("x-user-id")?.to_str().ok());
+    let first = Rules::new().tier("anybody", [hour(10)]).unlimited("admin");
+    let layer = scene.builder().rules(first).tiers(by_user()).build().unwrap();
+    assert_eq!(send(&layer, "admin").await, "Unlimited");
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+    let current = layer.rules_handle().current();
+    let tiers: Vec<_> = current.tiers().collect();
+    assert_eq!(tiers, [("anybody", Some(&[hour(10)][..])), ("admin", None)]);
+    assert!(current.policies().is_empty());
+    let second = Rules::new().tier("anybody", [hour(20)]).tier("admin", [hour(100)]);
+    layer.rules_handle().replace(second).unwrap();
+    assert_eq!(send(&layer, "admin").await, r#""hour";r=99;t=3564"#);
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=18;t=3240"#);
+    let error = layer.rules_handle().replace(Rules::new()).unwrap_err();
+    assert_eq!(error.to_string(), "tiers: there is none; at least one is needed");
+}
+
+/// L30
+#[tokio::test]
+async fn the_kill_switch_lets_everything_pass_uncounted_until_it_is_switched_back() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(1)]);
+    let handle = layer.rules_handle();
+    send(&layer, "alice").await;
+    handle.switch_off();
+    for _ in 0..5 {
+        assert_eq!(send(&layer, "alice").await, "Unlimited");
+    }
+    // New rules do not switch it on.
+    handle.replace(rules([hour(3)])).unwrap();
+    assert!(!handle.is_on());
+    assert_eq!(send(&layer, "alice").await, "Unlimited");
+    handle.switch_on();
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=1;t=1200"#);
+}
+
+#[tokio::test]
+async fn who_is_blocked_stays_so_while_the_limits_are_switched_off() {
+    let scene = Scene::new();
+    let list = AccessList::new(key::client_ip());
+    let mallory = PartitionKey::new("x-user-id", "mallory");
+    let blocked = list.update(|rules| rules.set_key(mallory, Access::Block));
+    blocked.unwrap();
+    let layer = scene.builder().policy(hour(1)).access_list(list).build().unwrap();
+    layer.rules_handle().switch_off();
+    assert_eq!(send(&layer, "mallory").await, "Blocked");
+    assert_eq!(send(&layer, "alice").await, "Unlimited");
+}
+
+#[tokio::test]
+async fn no_closure_of_the_application_runs_while_the_limits_are_switched_off() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let called = || {
+        let calls = Arc::clone(&calls);
+        move || {
+            calls.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let (exempt, abnormal, capacity, cost) = (called(), called(), called(), called());
+    let layer = Scene::new()
+        .builder()
+        .policy(hour(100))
+        .exempt(Exemption::when(move |_| {
+            exempt();
+            false
+        }))
+        .abnormal_usage(move |_| {
+            abnormal();
+            None
+        })
+        .capacity(move |_| {
+            capacity();
+            Capacity::full()
+        })
+        .cost_by(move |_| {
+            cost();
+            1
+        })
+        .build()
+        .unwrap();
+    let handle = layer.rules_handle();
+    handle.switch_off();
+    assert_eq!(send(&layer, "alice").await, "Unlimited");
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+    handle.switch_on();
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=99;t=3564"#);
+    assert_eq!(calls.load(Ordering::Relaxed), 4);
+}
+
+/// L30
+#[tokio::test]
+async fn rules_are_tried_on_the_same_part_of_the_callers_everywhere() {
+    let (scene, other) = (Scene::new(), Scene::new());
+    let layers = [scene.layer([hour(10)]), other.layer([hour(10)])];
+    for layer in &layers {
+        layer.rules_handle().roll_out(30, rules([hour(1_000)])).unwrap();
+    }
+    let mut tried = Vec::new();
+    for user in 0..300 {
+        let user = format!("user {user}");
+        let (first, second) = (send(&layers[0], &user).await, send(&layers[1], &user).await);
+        assert_eq!(first, second);
+        if first.contains("r=999") {
+            tried.push(user);
+        }
+    }
+    assert!((50..130).contains(&tried.len()), "{}", tried.len());
+    layers[0].rules_handle().replace(rules([hour(10)])).unwrap();
+    for user in tried {
+        assert!(send(&layers[0], &user).await.starts_with(r#""hour";r=8;"#), "{user}");
+    }
+}
+
+/// L30: 10 % ± 1 % of 100 000 keys; a larger share takes all of a smaller one.
+#[tokio::test]
+async fn shares_are_as_large_as_they_say_and_contain_each_other() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    let rules_of = |percent| {
+        layer.rules_handle().roll_out(percent, rules([hour(1_000)])).unwrap();
+    };
+    let mut members: Vec<bool> = Vec::new();
+    for (percent, expected) in [(10_u8, 9_000..=11_000), (35, 34_000..=36_000), (100, 100_000..=100_000)] {
+        rules_of(percent);
+        let mut now = Vec::with_capacity(100_000);
+        for user in 0..100_000 {
+            let field = send(&layer, &user.to_string()).await;
+            now.push(field.split("r=").nth(1).unwrap().len() > 8);
+        }
+        let count = now.iter().filter(|is_member| **is_member).count();
+        assert!(expected.contains(&count), "{percent} %: {count}");
+        let kept = members.iter().zip(&now).all(|(before, now)| !before || *now);
+        assert!(kept, "{percent} % leaves out somebody");
+        members = now;
+        scene.clock.advance(Duration::from_secs(3_600));
+    }
+}
+
+/// L30: which callers are among the first ten in a hundred is written down here, so that no process and no version of this
+/// crate may see it otherwise.
+#[tokio::test]
+async fn the_same_callers_are_on_the_same_side_in_every_process() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    layer.rules_handle().roll_out(10, rules([hour(1_000)])).unwrap();
+    let mut tried = Vec::new();
+    for user in 0..100 {
+        if send(&layer, &format!("user {user}")).await.contains("r=999") {
+            tried.push(user);
+        }
+    }
+    assert_eq!(tried, TRIED);
+}
+
+/// By the digest of the key and the scope, modulo 100.
+const TRIED: [u32; 13] = [2, 10, 11, 20, 23, 32, 34, 64, 67, 70, 81, 93, 95];
+
+/// Support sees what the caller sees.
+#[tokio::test]
+async fn support_staff_see_the_rules_that_are_tried_on_a_caller() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(10)]);
+    layer.rules_handle().roll_out(50, rules([hour(1_000)])).unwrap();
+    let mut sides = [0; 2];
+    for user in 0..50 {
+        let user = format!("user {user}");
+        let told = send(&layer, &user).await;
+        let admin = layer.admin();
+        let seen = admin.peek(&PartitionKey::new("x-user-id", &user), None).await.unwrap();
+        let left = seen.unwrap().allowances().next().unwrap().remaining();
+        assert!(told.starts_with(&format!(r#""hour";r={left};"#)), "{told} {left}");
+        sides[usize::from(left > 10)] += 1;
+    }
+    assert!(sides.iter().all(|side| *side > 10), "{sides:?}");
+}
+
+/// Replaces rules until it is told to stop, and returns how often: always at least 10 000 units an hour and 5 000 a minute.
+fn replace_all_the_time(handle: &RulesHandle, is_over: &AtomicBool) -> u64 {
+    let mut changes = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let with_hour = rules([hour(10_000 + changes % 7 * 1_000)]);
+        let minute = QuotaPolicy::per_minute("minute", 5_000 + changes % 3);
+        let next = match changes % 2 {
+            0 => with_hour,
+            _ => with_hour.policy(minute),
+        };
+        handle.replace(next).unwrap();
+        changes += 1;
+    }
+    changes
+}
+
+/// Nothing that both old and new rules let pass is rejected, and no counter is lost, however often they change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_that_are_replaced_all_the_time_reject_nothing_that_both_let_pass_and_lose_no_counter() {
+    let scene = Scene::new();
+    let layer = scene.layer([hour(20_000)]);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (handle, stop) = (layer.rules_handle(), Arc::clone(&is_over));
+    let changer = tokio::task::spawn_blocking(move || replace_all_the_time(&handle, &stop));
+    let mut senders = JoinSet::new();
+    for _ in 0..4 {
+        let layer = layer.clone();
+        senders.spawn(async move {
+            for _ in 0..1_000 {
+                let told = send(&layer, "alice").await;
+                assert!(told.starts_with(r#""hour";r="#), "{told}");
+            }
+        });
+    }
+    senders.join_all().await;
+    is_over.store(true, Ordering::Relaxed);
+    assert!(changer.await.unwrap() > 100);
+    let alice = Scope::new("rules").partition(&PartitionKey::new("x-user-id", "alice"));
+    let plan = Plan::new(PolicySet::new([hour(10_000)]).unwrap(), alice, 1);
+    let decision = scene.store.peek(plan).await.unwrap();
+    assert_eq!(decision.allowances().next().unwrap().remaining(), 6_000);
+}
+
+/// L30
+#[tokio::test]
+async fn a_shadow_is_not_shown_unless_it_is_set_to_and_takes_effect_when_it_is_enforced() {
+    let scene = Scene::new();
+    let planned = || QuotaPolicy::per_minute("planned", 1);
+    let layer = scene.layer([hour(10), planned().shadow()]);
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=8;t=2880"#);
+    layer
+        .rules_handle()
+        .replace(rules([hour(10), planned().shadow().shown()]))
+        .unwrap();
+    assert_eq!(send(&layer, "alice").await, r#""hour";r=7;t=2520, "planned";r=0;t=60"#);
+    layer.rules_handle().replace(rules([hour(10), planned()])).unwrap();
+    assert_eq!(send(&layer, "alice").await, "Rejected");
+}
+
+/// Neither by a delay nor by `Retry-After`.
+#[tokio::test]
+async fn nobody_is_told_to_wait_for_a_shadow_that_is_shown() {
+    let scene = Scene::new();
+    let planned = QuotaPolicy::per_day("planned", 1).shadow().shown();
+    let layer = scene.layer([QuotaPolicy::per_minute("minute", 1), planned]);
+    send(&layer, "alice").await;
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    let rejected = layer.layer(handler).oneshot(request).await.unwrap();
+    assert_eq!(rejected.headers()["retry-after"], "60");
+}
+
+/// A queue that is tried out makes nobody wait.
+#[tokio::test(start_paused = true)]
+async fn a_shadow_of_a_queue_delays_nothing() {
+    let scene = Scene::new();
+    let queue = Algorithm::LeakyBucketQueue { max_waiting: 9 };
+    let layer = scene.layer([
+        hour(10),
+        QuotaPolicy::per_hour("even", 1).with_algorithm(queue).shadow(),
+    ]);
+    let start = tokio::time::Instant::now();
+    for _ in 0..5 {
+        send(&layer, "alice").await;
+    }
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+/// A layer that counts per user, per address and for everybody.
+fn three_keys(scene: &Scene) -> RateLimitLayerBuilder {
+    scene
+        .builder()
+        .named_key("address", key::header("x-address"))
+        .named_key("everybody", key::from_fn(|_| Some(PartitionKey::new("everybody", ""))))
+        .policy(QuotaPolicy::per_hour("user", 3))
+        .policy(QuotaPolicy::per_hour("address", 4).counted_by("address"))
+        .policy(QuotaPolicy::per_hour("all", 50).counted_by("everybody"))
+        .policy(QuotaPolicy::per_day("user's day", 30))
+}
+
+/// What is left of each policy, and the status.
+async fn send_from(layer: &RateLimitLayer, user: &str, address: Option<&str>) -> (u16, Vec<(String, u64)>) {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let mut request = Request::builder().header("x-user-id", user);
+    if let Some(address) = address {
+        request = request.header("x-address", address);
+    }
+    let response = layer.layer(handler).oneshot(request.body(()).unwrap()).await.unwrap();
+    let hints = tower_quota::fields::Hints::read(response.headers());
+    let limits = hints.limits().iter();
+    let left = limits.map(|limit| (limit.name().unwrap().to_owned(), limit.remaining().unwrap()));
+    (response.status().as_u16(), left.collect())
+}
+
+fn numbers(left: &[(String, u64)]) -> Vec<u64> {
+    left.iter().map(|(_, left)| *left).collect()
+}
+
+#[tokio::test]
+async fn users_addresses_and_everybody_are_limited_in_one_decision() {
+    let scene = Scene::new();
+    let layer = three_keys(&scene).build().unwrap();
+    let (status, left) = send_from(&layer, "alice", Some("1.1.1.1")).await;
+    let names: Vec<&str> = left.iter().map(|(name, _)| &**name).collect();
+    assert_eq!((status, names), (200, vec!["user", "user's day", "address", "all"]));
+    assert_eq!(numbers(&left), [2, 29, 3, 49]);
+    for _ in 0..2 {
+        send_from(&layer, "bob", Some("1.1.1.1")).await;
+    }
+    assert_eq!(
+        numbers(&send_from(&layer, "carol", Some("1.1.1.1")).await.1),
+        [2, 29, 0, 46]
+    );
+    // The address has nothing left: nobody else pays for that.
+    let (status, left) = send_from(&layer, "dave", Some("1.1.1.1")).await;
+    assert_eq!((status, numbers(&left)), (429, vec![3, 30, 0, 46]));
+    assert_eq!(
+        numbers(&send_from(&layer, "alice", Some("2.2.2.2")).await.1),
+        [1, 28, 3, 45]
+    );
+}
+
+/// E9: the same name never stands for two keys, and each key is shown with its policies.
+#[tokio::test]
+async fn partition_keys_tell_whose_quota_each_policy_is_about() {
+    let scene = Scene::new();
+    let layer = scene
+        .builder()
+        .named_key("address", key::header("x-user-id").and(key::header("x-user-id")))
+        .policy(hour(3).show_partition_key())
+        .policy(
+            QuotaPolicy::per_hour("address", 4)
+                .counted_by("address")
+                .show_partition_key(),
+        )
+        .build()
+        .unwrap();
+    let field = send(&layer, "alice").await;
+    let keys: Vec<&str> = field
+        .split(";pk=")
+        .skip(1)
+        .map(|rest| rest.split(',').next().unwrap())
+        .collect();
+    assert_eq!(keys.len(), 2, "{field}");
+    assert_ne!(keys[0], keys[1]);
+}
+
+#[tokio::test]
+async fn a_request_without_a_named_key_shares_that_part_passes_it_or_is_rejected() {
+    let of = |no_key| {
+        let scene = Scene::new();
+        three_keys(&scene).no_key(no_key).build().unwrap()
+    };
+    let layer = of(NoKey::Share);
+    send_from(&layer, "alice", None).await;
+    assert_eq!(numbers(&send_from(&layer, "bob", None).await.1), [2, 29, 2, 48]);
+    let layer = of(NoKey::Allow);
+    assert_eq!(numbers(&send_from(&layer, "alice", None).await.1), [2, 29, 49]);
+    let layer = of(NoKey::Reject);
+    assert_eq!(send_from(&layer, "alice", None).await, (403, vec![]));
+    assert_eq!(send_from(&layer, "alice", Some("1.1.1.1")).await.0, 200);
+}
+
+#[tokio::test]
+async fn support_staff_see_what_a_caller_has_left_and_give_it_back() {
+    let scene = Scene::new();
+    let layer = three_keys(&scene).build().unwrap();
+    let admin = layer.admin();
+    let left = |decision: Option<Decision>| {
+        let allowances = decision
+            .iter()
+            .flat_map(Decision::allowances)
+            .map(|allowance| allowance.remaining());
+        allowances.collect::<Vec<_>>()
+    };
+    let alice = PartitionKey::new("x-user-id", "alice");
+    let address = PartitionKey::new("x-address", "1.1.1.1");
+    for _ in 0..3 {
+        send_from(&layer, "alice", Some("1.1.1.1")).await;
+    }
+    assert_eq!(left(admin.peek(&alice, None).await.unwrap()), [0, 27]);
+    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [1]);
+    let unknown = admin.peek_by("adress", &address, None).await.unwrap_err();
+    let known = r#"the layer has no such key, only ["address", "everybody"]"#;
+    assert_eq!(unknown.to_string(), format!(r#"key "adress": {known}"#));
+    admin.reset(&alice).await.unwrap();
+    assert_eq!(left(admin.peek(&alice, None).await.unwrap()), [3, 30]);
+    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [1]);
+    admin.reset_by("address", &address).await.unwrap();
+    assert_eq!(
+        admin.reset_by("adress", &address).await.unwrap_err().to_string(),
+        unknown.to_string()
+    );
+    assert_eq!(left(admin.peek_by("address", &address, None).await.unwrap()), [4]);
+    assert_eq!(
+        numbers(&send_from(&layer, "alice", Some("1.1.1.1")).await.1),
+        [2, 29, 3, 46]
+    );
+}
+
+#[tokio::test]
+async fn a_grant_gives_one_caller_more_until_its_time_is_over() {
+    let scene = Scene::new();
+    let layer = scene
+        .builder()
+        .clock(scene.clock.clone())
+        .policy(hour(3))
+        .build()
+        .unwrap();
+    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    for _ in 0..3 {
+        send(&layer, "alice").await;
+    }
+    assert_eq!(send(&layer, "alice").await, "Rejected");
+    admin.grant(&alice, 2, Duration::from_secs(600)).unwrap();
+    let left = admin.peek(&alice, None).await.unwrap().unwrap();
+    assert_eq!(left.allowances().next().unwrap().remaining(), 2);
+    assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
+    // Rules that change meanwhile are raised, too, and nobody else has more.
+    layer.rules_handle().replace(rules([hour(4)])).unwrap();
+    assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
+    assert!(send(&layer, "bob").await.starts_with(r#""hour";r=3;"#));
+    scene.clock.advance(Duration::from_secs(600));
+    assert_eq!(
+        send(&layer, "alice").await,
+        "Rejected",
+        "a full quota and one unit are used"
+    );
+}
+
+#[tokio::test]
+async fn grants_are_bounded_and_those_that_are_over_make_room() {
+    let scene = Scene::new();
+    let layer = scene
+        .builder()
+        .clock(scene.clock.clone())
+        .policy(hour(3))
+        .build()
+        .unwrap();
+    let grant = |user: u64| layer.admin().grant(&user, u64::MAX, Duration::from_secs(60));
+    for user in 0..10_000 {
+        grant(user).unwrap();
+    }
+    let error = grant(10_000).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "grants: there are 10000 already, and no more can be given"
+    );
+    grant(1).unwrap();
+    scene.clock.advance(Duration::from_secs(60));
+    grant(10_000).unwrap();
+}
+
+#[tokio::test]
+async fn support_staff_see_the_policies_of_a_tier_and_reset_all_of_them() {
+    let scene = Scene::new();
+    let tiers = Tiers::by(|_| Some("premium"))
+        .tier("free", [hour(10)])
+        .tier(
+            "premium",
+            [
+                hour(100),
+                QuotaPolicy::per_day("log", 50).with_algorithm(Algorithm::SlidingWindowLog),
+            ],
+        )
+        .unlimited("admin");
+    let layer = scene.builder().tiers(tiers).build().unwrap();
+    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    send(&layer, "alice").await;
+    let left = async |tier| {
+        let decision = admin.peek(&alice, tier).await.unwrap()?;
+        Some(
+            decision
+                .allowances()
+                .map(|allowance| allowance.remaining())
+                .collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(left(Some("premium")).await, Some(vec![99, 49]));
+    assert_eq!(left(None).await, Some(vec![9]));
+    assert_eq!(left(Some("admin")).await, None);
+    let unknown = admin.peek(&alice, Some("premuim")).await.unwrap_err();
+    assert_eq!(
+        unknown.to_string(),
+        r#"tier "premuim": the layer has no such tier, only ["free", "premium", "admin"]"#
+    );
+    admin.reset(&alice).await.unwrap();
+    assert_eq!(left(Some("premium")).await, Some(vec![100, 50]));
+}
+
+#[tokio::test]
+async fn a_tier_that_only_the_rules_on_trial_have_is_known_to_the_administrator() {
+    let scene = Scene::new();
+    let tiers = Tiers::by(|_| Some("free")).tier("free", [hour(10)]);
+    let layer = scene.builder().tiers(tiers).build().unwrap();
+    let tried = Rules::new().tier("free", [hour(10)]).tier("gold", [hour(1_000)]);
+    layer.rules_handle().roll_out(0, tried).unwrap();
+    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    let decision = admin.peek(&alice, Some("gold")).await.unwrap().unwrap();
+    // Who does not try the new rules is of the first tier, as a request of theirs would be.
+    assert_eq!(decision.allowances().next().unwrap().remaining(), 10);
+    let without_tiers = scene.layer([hour(1)]).admin();
+    let decision = without_tiers.peek(&alice, Some("free")).await.unwrap().unwrap();
+    assert_eq!(
+        decision.allowances().next().unwrap().remaining(),
+        1,
+        "the same for all tiers"
+    );
+}
+
+#[tokio::test]
+async fn policies_and_rules_meet_and_nothing_that_was_given_is_dropped() {
+    let scene = Scene::new();
+    let named = |name: &str| QuotaPolicy::new(name.to_owned(), 10, Duration::from_secs(60));
+    let layer = scene
+        .builder()
+        .policy(named("a"))
+        .rules(rules([named("b")]))
+        .policy(named("c"))
+        .build()
+        .unwrap();
+    let current = layer.rules_handle().current();
+    let names: Vec<_> = current.policies().iter().map(QuotaPolicy::name).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+
+    let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
+    let both = "policies: both `policy` and `tiers` are set; put the policies into the tiers";
+    let tiers = || Tiers::by(|_| None).tier("free", [hour(1)]);
+    assert_eq!(error(scene.builder().policy(hour(1)).tiers(tiers())), both);
+    let with_tiers = Rules::new().tier("free", [hour(1)]);
+    let base = || scene.builder().tiers(Tiers::by(|_| None));
+    assert_eq!(error(base().policy(hour(1)).rules(with_tiers)), both);
+    assert_eq!(
+        error(scene.builder().tiers(tiers()).tiers(tiers())),
+        "tiers: they are set twice; only one closure can tell the tier of a request"
+    );
+    assert_eq!(
+        error(scene.builder().policy(hour(1)).rules(rules([hour(2)]))),
+        r#"policy "hour": the name is used twice; names must be unique"#
+    );
+}
+
+#[test]
+fn a_named_key_that_no_policy_counts_by_is_a_mistake_unless_rules_are_data() {
+    let scene = Scene::new();
+    let builder = || scene.builder().named_key("team", key::header("x-team"));
+    let error = builder().policy(hour(1)).build().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::Key);
+    assert_eq!(
+        error.to_string(),
+        r#"key "team": no policy counts by it; use `counted_by`, or leave it out"#
+    );
+    assert!(builder().policy(hour(1).counted_by("team")).build().is_ok());
+    // A file may use what the program offers today, tomorrow or never.
+    assert!(builder().rules(rules([hour(1)])).build().is_ok());
+}
+
+/// Decision 12: never is a fault of the configuration, not of the client.
+#[test]
+fn a_cost_of_every_request_that_can_never_pass_is_a_mistake() {
+    let scene = Scene::new();
+    let small = || hour(100).with_burst_capacity(5);
+    let error = scene.builder().policy(small()).cost(6).build().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::Cost);
+    assert_eq!(
+        error.to_string(),
+        r#"policy "hour": cost 6 of every request is above its capacity 5"#
+    );
+    let layer = scene.builder().policy(hour(100)).cost(6).build().unwrap();
+    let tried = layer.rules_handle().replace(rules([small()])).unwrap_err();
+    assert_eq!(tried.to_string(), error.to_string());
+    let tiers = Tiers::by(|_| None).tier("free", [small()]);
+    let in_a_tier = scene.builder().tiers(tiers).cost(6).build().unwrap_err();
+    assert_eq!(in_a_tier.to_string(), format!(r#"tier "free": {error}"#));
+    // Neither bytes nor slots are charged by the cost of requests.
+    let others = scene
+        .builder()
+        .policy(small().with_content_bytes(Direction::Response))
+        .policy(QuotaPolicy::concurrent("slots", 1));
+    assert!(others.cost(6).build().is_ok());
+    assert!(scene.builder().policy(small()).cost(5).build().is_ok());
+}
+
+#[test]
+fn keys_that_are_missing_or_named_twice_are_rejected() {
+    let scene = Scene::new();
+    let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
+    assert_eq!(
+        error(scene.builder().policy(hour(1).counted_by("address"))),
+        r#"policy "hour": the layer has no key named "address""#
+    );
+    assert_eq!(
+        error(three_keys(&scene).named_key("address", key::header("x"))),
+        r#"key "address": the name is empty or used twice; names must be unique"#
+    );
+    assert_eq!(
+        error(three_keys(&scene).digest_key([7; 32]).readable_keys()),
+        "readable keys: a digest key is set, which is to hide who has called"
+    );
+    let handle = three_keys(&scene).build().unwrap().rules_handle();
+    let message = handle
+        .replace(rules([hour(1).counted_by("addresses")]))
+        .unwrap_err()
+        .to_string();
+    assert_eq!(message, r#"policy "hour": the layer has no key named "addresses""#);
+}
+
+#[test]
+fn rules_are_read_with_all_that_a_policy_can_have() {
+    let read: Rules = serde_json::from_str(
+        r#"{"policies": [
+            {"name": "burst", "quota": 10, "window_seconds": 1, "burst_capacity": 20, "partition_key": true,
+             "prefetch": 5, "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
+            {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true},
+            {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
+             "algorithm": "fixed_window", "shadow": true},
+            {"name": "slots", "quota": 3, "unit": "concurrent_requests", "shadow": true, "hidden": false,
+             "key": "everybody"}
+        ]}"#,
+    )
+    .unwrap();
+    let extended = QuotaPolicy::per_second("burst", 10)
+        .with_burst_capacity(20)
+        .with_prefetch(5)
+        .show_partition_key()
+        .with_extension("acme-burst", 20)
+        .with_extension("acme-flag", true)
+        .with_extension("acme-text", tower_quota::fields::ExtensionValue::string("x").unwrap());
+    let expected = [
+        extended,
+        QuotaPolicy::per_minute("strict", 10)
+            .with_algorithm(Algorithm::StrictTokenBucket)
+            .hidden(),
+        QuotaPolicy::per_minute("bytes", 1_000)
+            .with_content_bytes(Direction::Response)
+            .with_algorithm(Algorithm::FixedWindow)
+            .shadow(),
+        QuotaPolicy::concurrent("slots", 3)
+            .shadow()
+            .shown()
+            .counted_by("everybody"),
+    ];
+    assert_eq!(read, rules(expected));
+}
+
+/// A policy for all, as JSON, with these fields beside its name, quota and window; later ones stand for earlier ones.
+fn policy_json(fields: &[(&str, &str)]) -> String {
+    let mut all = vec![("name", r#""a""#), ("quota", "10"), ("window_seconds", "60")];
+    all.retain(|(name, _)| fields.iter().all(|(other, _)| name != other));
+    let fields = all.iter().chain(fields).filter(|(_, value)| !value.is_empty());
+    let fields: Vec<String> = fields.map(|(name, value)| format!("{name:?}: {value}")).collect();
+    format!(r#"{{"policies": [{{{}}}]}}"#, fields.join(", "))
+}
+
+/// One policy more than there may be.
+fn too_many() -> String {
+    let policies: Vec<String> = (0..17)
+        .map(|number| format!(r#"{{"name": "{number}", "quota": 1, "window_seconds": 1}}"#))
+        .collect();
+    format!(r#"{{"policies": [{}]}}"#, policies.join(", "))
+}
+
+#[tokio::test]
+async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rules_stay() {
+    let scene = Scene::new();
+    let tiers = Tiers::by(|_| None).tier("free", [hour(1_000)]);
+    let layer = scene.builder().tiers(tiers).build().unwrap();
+    let (handle, before) = (layer.rules_handle(), layer.rules_handle().current());
+    let in_fields = IN_FIELDS.iter();
+    let in_fields = in_fields.map(|(field, value, message)| (policy_json(&[(field, value)]), *message));
+    let in_sets = IN_SETS.iter().map(|(text, message)| ((*text).to_owned(), *message));
+    let in_number = (too_many(), "policies: their number 17 is outside 1..=16");
+    for (number, (text, expected)) in (1..).zip(in_fields.chain(in_sets).chain([in_number])) {
+        let error = match serde_json::from_str::<Rules>(&text) {
+            Ok(rules) => handle.replace(rules).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let error = error.expect_err(&text);
+        assert!(error.contains(expected), "{text}: {error}");
+        assert_eq!(handle.current(), before, "{text}");
+        let left = format!(r#""hour";r={};"#, 1_000 - number);
+        assert!(send(&layer, "alice").await.starts_with(&left), "{text}");
+    }
+}
+
+/// Formats whose numbers are all signed, as those of TOML are.
+#[test]
+fn numbers_that_a_format_takes_for_signed_ones_are_read() {
+    use serde::de::{Deserialize, value};
+    let fields = [("quota", 10_i64), ("window_seconds", 60)].map(|(name, number)| (name, Part::Number(number)));
+    let fields = [("name", Part::Text("a"))].into_iter().chain(fields);
+    let map = value::MapDeserializer::<_, value::Error>::new(fields);
+    assert_eq!(QuotaPolicy::deserialize(map).unwrap(), QuotaPolicy::per_minute("a", 10));
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    Number(i64),
+    Text(&'static str),
+}
+
+impl<'de> serde::de::IntoDeserializer<'de> for Part {
+    type Deserializer = Self;
+
+    fn into_deserializer(self) -> Self {
+        self
+    }
+}
+
+impl<'de> serde::Deserializer<'de> for Part {
+    type Error = serde::de::value::Error;
+
+    fn deserialize_any<V: serde::de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        match self {
+            Self::Number(number) => visitor.visit_i64(number),
+            Self::Text(text) => visitor.visit_str(text),
+        }
+    }
+
+    fn deserialize_option<V: serde::de::Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        visitor.visit_some(self)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq
+        tuple tuple_struct map struct enum identifier ignored_any
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_rules_or_an_error(text in r#"[\[\]{}",:a-z_0-9 ]{0,60}"#) {
+        let _ = serde_json::from_str::<Rules>(&text);
+    }
+}

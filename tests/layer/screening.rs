@@ -1,0 +1,961 @@
+//! Who is not counted, and who is not let in.
+
+use std::{
+    collections::HashSet,
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use proptest::prelude::*;
+use serde_json::json;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AbnormalUsage, Access, AccessList, AccessRules, AcquireFuture, Capacity, ConfigError, ConfigErrorKind, Decision,
+    Exemption, MemoryStore, NoKey, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    Settlement, Store, StoreFuture, Tiers,
+    key::{self, ForwardingField, KeyExtractor, PeerAddress},
+};
+
+/// A store that counts how often it is asked.
+#[derive(Clone, Debug, Default)]
+struct Counting {
+    store: MemoryStore,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Counting {
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// A layer whose only policy is used up by one request.
+    fn builder(&self) -> RateLimitLayerBuilder {
+        RateLimitLayer::builder(self.clone())
+            .scope("screening")
+            .key(key::header("x-user-id"))
+            .policy(QuotaPolicy::per_day("day", 1))
+    }
+
+    fn exempting(&self, exemption: Exemption) -> RateLimitLayer {
+        self.builder().exempt(exemption).build().unwrap()
+    }
+}
+
+impl Store for Counting {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.store.acquire(plan)
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.store.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.store.reset(plan)
+    }
+}
+
+/// What the client gets.
+struct Answer {
+    status: StatusCode,
+    headers: HeaderMap,
+    outcome: Outcome,
+    body: Bytes,
+}
+
+impl Answer {
+    fn has_limits(&self) -> bool {
+        ["ratelimit", "ratelimit-policy", "retry-after"]
+            .iter()
+            .any(|name| self.headers.contains_key(*name))
+    }
+}
+
+async fn send(layer: &RateLimitLayer, request: Request<()>) -> Answer {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
+    let (parts, body) = layer.layer(handler).oneshot(request).await.unwrap().into_parts();
+    Answer {
+        status: parts.status,
+        outcome: parts.extensions.get::<Decision>().unwrap().outcome(),
+        headers: parts.headers,
+        body: body.collect().await.unwrap().to_bytes(),
+    }
+}
+
+fn get(path: &str) -> Request<()> {
+    request_of("alice", path)
+}
+
+fn request_of(user: &str, path: &str) -> Request<()> {
+    Request::get(path).header("x-user-id", user).body(()).unwrap()
+}
+
+fn from(address: &str, path: &str) -> Request<()> {
+    let mut request = get(path);
+    let peer = SocketAddr::new(address.parse().unwrap(), 50_000);
+    request.extensions_mut().insert(PeerAddress(peer));
+    request
+}
+
+fn user(name: &str) -> PartitionKey {
+    PartitionKey::new("x-user-id", name)
+}
+
+/// Whether each of the requests is counted. Uses one layer for each, so that none is rejected.
+async fn counted<const N: usize>(exemption: impl Fn() -> Exemption, requests: [Request<()>; N]) -> [bool; N] {
+    let mut counted = [false; N];
+    for (counted, request) in counted.iter_mut().zip(requests) {
+        let store = Counting::default();
+        let answer = send(&store.exempting(exemption()), request).await;
+        assert_eq!(answer.status, 200);
+        *counted = store.asked() > 0;
+        assert_eq!(answer.has_limits(), *counted);
+        let expected = if *counted { Outcome::Allowed } else { Outcome::Unlimited };
+        assert_eq!(answer.outcome, expected);
+    }
+    counted
+}
+
+#[tokio::test]
+async fn health_checks_cost_nothing_and_pass_when_all_quota_is_used_up() {
+    let store = Counting::default();
+    let layer = store.exempting(Exemption::path("/health"));
+    assert_eq!(send(&layer, get("/")).await.status, 200);
+    assert_eq!(send(&layer, get("/")).await.status, 429);
+    let asked = store.asked();
+    for _ in 0..100 {
+        let answer = send(&layer, get("/health?full=1")).await;
+        assert_eq!((answer.status.as_u16(), answer.outcome), (200, Outcome::Unlimited));
+        assert!(!answer.has_limits());
+    }
+    assert_eq!(store.asked(), asked);
+}
+
+#[tokio::test]
+async fn a_path_is_compared_byte_for_byte() {
+    let paths = [
+        "/health",
+        "/health?a",
+        "/health/",
+        "/healthy",
+        "/Health",
+        "/%68ealth",
+        "//health",
+    ];
+    assert_eq!(
+        counted(|| Exemption::path("/health"), paths.map(get)).await,
+        [false, false, true, true, true, true, true]
+    );
+}
+
+#[tokio::test]
+async fn a_prefix_is_compared_by_segments_and_is_no_way_to_other_paths() {
+    let paths = [
+        "/health",
+        "/health/",
+        "/health/live",
+        "/healthy",
+        "/health/../admin",
+        "/health/%2e%2e/admin",
+    ];
+    assert_eq!(
+        counted(|| Exemption::path_prefix("/health"), paths.map(get)).await,
+        [false, false, false, true, true, true]
+    );
+}
+
+#[tokio::test]
+async fn methods_and_closures_exempt_requests() {
+    let head = Request::head("/").header("x-user-id", "alice").body(()).unwrap();
+    let exempt = || Exemption::method(Method::HEAD);
+    assert_eq!(counted(exempt, [head, get("/")]).await, [false, true]);
+    let exempt = || Exemption::when(|request| request.uri.query() == Some("probe"));
+    assert_eq!(counted(exempt, [get("/?probe"), get("/")]).await, [false, true]);
+}
+
+#[tokio::test]
+async fn the_key_of_the_layer_exempts_its_requests() {
+    let exempt = || Exemption::key(user("monitor"));
+    let requests = [request_of("monitor", "/"), get("/")];
+    assert_eq!(counted(exempt, requests).await, [false, true]);
+}
+
+#[tokio::test]
+async fn networks_exempt_their_clients() {
+    let exempt = || Exemption::network(key::client_ip(), ["192.0.2.0/24", "2001:db8::/32"]);
+    let requests = [
+        from("192.0.2.200", "/"),
+        from("::ffff:192.0.2.1", "/"),
+        from("2001:db8:1::1", "/"),
+        from("192.0.3.1", "/"),
+        // Nobody knows where it is from.
+        get("/"),
+    ];
+    assert_eq!(counted(exempt, requests).await, [false, false, false, true, true]);
+}
+
+#[tokio::test]
+async fn only_what_trusted_proxies_say_brings_a_client_into_an_exempt_network() {
+    let client_ip = || key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.1"]);
+    let exempt = || Exemption::network(client_ip(), ["192.0.2.0/24"]);
+    let forwarded = |peer| {
+        let mut request = from(peer, "/");
+        let headers = request.headers_mut();
+        headers.insert("x-forwarded-for", "192.0.2.1".parse().unwrap());
+        request
+    };
+    assert_eq!(
+        counted(exempt, [forwarded("10.0.0.1"), forwarded("203.0.113.9")]).await,
+        [false, true]
+    );
+}
+
+#[tokio::test]
+async fn all_conditions_of_an_exemption_have_to_apply_and_any_exemption_is_enough() {
+    let exempt = || Exemption::method(Method::GET).and(Exemption::path("/health").and(Exemption::key(user("alice"))));
+    let post = Request::post("/health").header("x-user-id", "alice").body(()).unwrap();
+    let requests = [get("/health"), post, get("/"), request_of("bob", "/health")];
+    assert_eq!(counted(exempt, requests).await, [false, true, true, true]);
+
+    let store = Counting::default();
+    let layer = store
+        .builder()
+        .exempt(Exemption::path("/a"))
+        .exempt(Exemption::path("/b"));
+    let layer = layer.build().unwrap();
+    for path in ["/a", "/b"] {
+        assert_eq!(send(&layer, get(path)).await.outcome, Outcome::Unlimited);
+    }
+}
+
+#[tokio::test]
+async fn exempt_requests_pass_and_the_hooks_are_not_asked() {
+    let layer = Counting::default()
+        .builder()
+        .exempt(Exemption::path("/health"))
+        .abnormal_usage(|request| {
+            assert_ne!(request.uri.path(), "/health");
+            Some(AbnormalUsage::new())
+        })
+        .capacity(|request| {
+            assert_ne!(request.uri.path(), "/health");
+            Capacity::exhausted(Duration::from_secs(1))
+        })
+        .build()
+        .unwrap();
+    assert_eq!(send(&layer, get("/health")).await.status, 200);
+    assert_eq!(send(&layer, get("/")).await.outcome, Outcome::Abnormal);
+}
+
+#[test]
+fn mistakes_in_exemptions_name_the_value() {
+    let error = |exemption| Counting::default().builder().exempt(exemption).build().unwrap_err();
+    let unread = |network| format!("exemption: {network:?} is not an address or a network");
+    let unsound = |path| format!("exemption: {path:?} is not a path, or one that not everybody takes for the same");
+    for (exemption, message) in [
+        (Exemption::path("health"), unsound("health")),
+        (Exemption::path("/a?b"), unsound("/a?b")),
+        (Exemption::path_prefix("/a/../b"), unsound("/a/../b")),
+        (
+            Exemption::network(key::client_ip(), ["10.0.0.0/8", "10.0.0.0/33"]),
+            unread("10.0.0.0/33"),
+        ),
+        (
+            Exemption::path("/").and(Exemption::network(key::client_ip(), ["here"])),
+            unread("here"),
+        ),
+    ] {
+        let error = error(exemption);
+        assert_eq!((error.kind(), error.to_string()), (ConfigErrorKind::Exemption, message));
+    }
+    let proxies = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["there"]);
+    assert_eq!(
+        error(Exemption::network(proxies, ["::1"])).to_string(),
+        r#"key: trusted proxy "there" is not an address or a network"#
+    );
+    let with = |count| {
+        let exemptions = (0..count).map(|_| Exemption::path("/health"));
+        exemptions.fold(Counting::default().builder(), RateLimitLayerBuilder::exempt)
+    };
+    assert!(with(64).build().is_ok());
+    assert_eq!(
+        with(65).build().unwrap_err().to_string(),
+        "exemptions: 65 are more than 64"
+    );
+}
+
+/// A layer with an access list.
+fn listed(store: &Counting) -> (AccessList, RateLimitLayerBuilder) {
+    let list = AccessList::new(key::client_ip());
+    (list.clone(), store.builder().access_list(list))
+}
+
+#[tokio::test]
+async fn rules_change_while_the_service_runs() {
+    let store = Counting::default();
+    let (list, builder) = listed(&store);
+    let layer = builder.build().unwrap();
+    let attacker = || from("203.0.113.9", "/");
+    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Allowed);
+    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Rejected);
+    let asked = store.asked();
+
+    list.update(|rules| rules.set_network("203.0.113.0/24", Access::Block))
+        .unwrap();
+    let blocked = send(&layer, attacker()).await;
+    assert_eq!((blocked.status.as_u16(), blocked.outcome), (403, Outcome::Blocked));
+    assert!(!blocked.has_limits());
+
+    list.update(|rules| rules.set_network("203.0.113.9", Access::Allow))
+        .unwrap();
+    for _ in 0..9 {
+        let allowed = send(&layer, attacker()).await;
+        assert_eq!((allowed.status.as_u16(), allowed.outcome), (200, Outcome::Unlimited));
+        assert!(!allowed.has_limits());
+    }
+    assert_eq!(store.asked(), asked, "neither of them asks the store");
+
+    list.update(|rules| rules.remove_network("203.0.113.9")).unwrap();
+    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Blocked);
+    list.replace(AccessRules::new());
+    assert_eq!(send(&layer, attacker()).await.outcome, Outcome::Rejected);
+}
+
+#[tokio::test]
+async fn keys_are_allowed_and_blocked_and_others_are_not() {
+    let (list, builder) = listed(&Counting::default());
+    let layer = builder.build().unwrap();
+    list.update(|rules| {
+        rules.set_key(user("mallory"), Access::Block)?;
+        rules.set_key(user("monitor"), Access::Allow)
+    })
+    .unwrap();
+    for (name, outcomes) in [
+        ("mallory", [Outcome::Blocked; 2]),
+        ("monitor", [Outcome::Unlimited; 2]),
+        ("alice", [Outcome::Allowed, Outcome::Rejected]),
+    ] {
+        for outcome in outcomes {
+            assert_eq!(send(&layer, request_of(name, "/")).await.outcome, outcome, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_block_goes_before_all_else() {
+    let tiers = Tiers::by(|_| None).unlimited("all");
+    let list = AccessList::new(key::client_ip());
+    let layer = RateLimitLayer::builder(Counting::default())
+        .scope("screening")
+        .key(key::header("x-user-id"))
+        .tiers(tiers)
+        .skip_cors_preflight()
+        .exempt(Exemption::path_prefix("/"))
+        .access_list(list.clone())
+        .build()
+        .unwrap();
+    let preflight = || {
+        let mut request = from("203.0.113.9", "/");
+        *request.method_mut() = Method::OPTIONS;
+        for name in ["origin", "access-control-request-method"] {
+            request.headers_mut().insert(name, "x".parse().unwrap());
+        }
+        request
+    };
+    assert_eq!(send(&layer, preflight()).await.outcome, Outcome::Unlimited);
+    list.update(|rules| {
+        rules.set_network("203.0.113.9", Access::Block)?;
+        rules.set_key(user("alice"), Access::Allow)
+    })
+    .unwrap();
+    assert_eq!(send(&layer, preflight()).await.outcome, Outcome::Blocked);
+    list.update(|rules| {
+        rules.set_network("203.0.113.9", Access::Allow)?;
+        rules.set_key(user("alice"), Access::Block)
+    })
+    .unwrap();
+    assert_eq!(send(&layer, preflight()).await.outcome, Outcome::Blocked);
+}
+
+#[tokio::test]
+async fn clients_without_an_address_are_in_no_network() {
+    let (list, builder) = listed(&Counting::default());
+    let layer = builder.no_key(NoKey::Reject).build().unwrap();
+    list.update(|rules| {
+        rules.set_network("0.0.0.0/0", Access::Block)?;
+        rules.set_network("::/0", Access::Block)
+    })
+    .unwrap();
+    assert_eq!(send(&layer, get("/")).await.outcome, Outcome::Allowed);
+    for address in ["192.0.2.1", "2001:db8::1"] {
+        assert_eq!(send(&layer, from(address, "/")).await.outcome, Outcome::Blocked);
+    }
+}
+
+/// E2
+#[tokio::test]
+async fn a_header_with_the_name_of_a_kind_of_the_crate_is_the_key_of_nobody_else() {
+    for name in ["address", "text", "number", "negative", "route"] {
+        let builder = Counting::default().builder();
+        let layer = builder
+            .key(key::header(name).or_else(key::client_ip().ipv6_prefix(128)))
+            .build()
+            .unwrap();
+        let by_header = |value: &str| Request::get("/").header(name, value).body(()).unwrap();
+        let callers = [
+            by_header("abcd"),
+            from("97.98.99.100", "/"),
+            by_header("abcdefghijklmnop"),
+            from("6162:6364:6566:6768:696a:6b6c:6d6e:6f70", "/"),
+            // Somebody without a key.
+            by_header(""),
+        ];
+        for request in callers {
+            assert_eq!(send(&layer, request).await.outcome, Outcome::Allowed, "{name}");
+        }
+        assert_eq!(
+            send(&layer, by_header("abcd")).await.outcome,
+            Outcome::Rejected,
+            "{name}"
+        );
+    }
+}
+
+/// Fields in which a client behind a proxy that appends has made what the proxy writes unreadable, and others that show
+/// no client.
+fn hiding_fields() -> Vec<(ForwardingField, Vec<String>)> {
+    let forwarded = [
+        r#"x=", for=203.0.113.9"#.to_owned(),
+        r#"for=10.0.0.9;host="a, for=203.0.113.9;by="10.0.0.1""#.to_owned(),
+        format!("x={}, for=203.0.113.9", "a".repeat(8 * 1024)),
+        "for=unknown".to_owned(),
+        "for=_hidden, for=10.0.0.2".to_owned(),
+        String::new(),
+    ];
+    let x_forwarded_for = [
+        "unknown".to_owned(),
+        "203.0.113.9, , 10.0.0.2".to_owned(),
+        "203.0.113.9:99999".to_owned(),
+        format!("10.0.0.2{}", " ".repeat(8 * 1024)),
+    ];
+    let of = |field| move |line| (field, vec![line]);
+    let forwarded = forwarded.into_iter().map(of(ForwardingField::Forwarded));
+    forwarded
+        .chain(x_forwarded_for.into_iter().map(of(ForwardingField::XForwardedFor)))
+        .chain([(
+            ForwardingField::Forwarded,
+            vec![r#"for=10.0.0.2;host=""#.to_owned(), "for=10.0.0.2".to_owned()],
+        )])
+        .collect()
+}
+
+fn trusting(field: ForwardingField) -> key::ClientIp {
+    key::client_ip().trusted_proxies(field, ["10.0.0.0/8"])
+}
+
+/// A request from the trusted proxy with these field lines.
+fn forwarding(field: ForwardingField, lines: &[String]) -> Request<()> {
+    let mut request = from("10.0.0.1", "/");
+    let name = match field {
+        ForwardingField::Forwarded => "forwarded",
+        _ => "x-forwarded-for",
+    };
+    for line in lines {
+        request.headers_mut().append(name, line.parse().unwrap());
+    }
+    request
+}
+
+/// X38
+#[tokio::test]
+async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
+    for (field, lines) in hiding_fields() {
+        let list = AccessList::new(trusting(field));
+        let networks = |rules: &mut AccessRules| {
+            rules.set_network("10.0.0.0/8", Access::Allow)?;
+            rules.set_network("203.0.113.0/24", Access::Block)
+        };
+        list.update(networks).unwrap();
+        let store = Counting::default();
+        let layer = store
+            .builder()
+            .key(trusting(field))
+            .access_list(list)
+            .exempt(Exemption::network(trusting(field), ["10.0.0.0/8"]))
+            .build()
+            .unwrap();
+        let mut passed = 0;
+        for _ in 0..20 {
+            passed += u32::from(send(&layer, forwarding(field, &lines)).await.status == 200);
+        }
+        assert_eq!(passed, 1, "{lines:?}");
+        // Who says nothing of others is the machine itself, which is allowed.
+        for request in [forwarding(field, &[]), from("10.3.4.5", "/")] {
+            assert_eq!(send(&layer, request).await.outcome, Outcome::Unlimited);
+        }
+    }
+}
+
+/// X38: the last hop that is looked at is counted, and opens no door.
+#[tokio::test]
+async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() {
+    let hops = [vec!["10.0.0.2"; 33].join(",")];
+    let field = ForwardingField::XForwardedFor;
+    let list = AccessList::new(trusting(field));
+    list.update(|rules| rules.set_network("10.0.0.0/8", Access::Allow))
+        .unwrap();
+    let builder = Counting::default().builder().key(trusting(field)).access_list(list);
+    let exemption = Exemption::network(trusting(field), ["10.0.0.0/8"]);
+    let layer = builder.exempt(exemption).no_key(NoKey::Reject).build().unwrap();
+    for outcome in [Outcome::Allowed, Outcome::Rejected] {
+        assert_eq!(send(&layer, forwarding(field, &hops)).await.outcome, outcome);
+    }
+}
+
+/// X38
+#[tokio::test]
+async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide() {
+    for (field, lines) in hiding_fields() {
+        let layer = |no_key| {
+            let builder = Counting::default().builder().key(trusting(field));
+            builder.no_key(no_key).build().unwrap()
+        };
+        for (no_key, outcomes) in [
+            (NoKey::Reject, [Outcome::Unattributed; 2]),
+            (NoKey::Share, [Outcome::Allowed, Outcome::Rejected]),
+            (NoKey::Allow, [Outcome::Unlimited; 2]),
+        ] {
+            let layer = layer(no_key);
+            for outcome in outcomes {
+                let answer = send(&layer, forwarding(field, &lines)).await;
+                assert_eq!(answer.outcome, outcome, "{no_key:?} {lines:?}");
+            }
+            // They use up the quota of nobody who is known.
+            let clients = [forwarding(field, &[]), from("203.0.113.9", "/")];
+            for request in clients {
+                assert_eq!(send(&layer, request).await.outcome, Outcome::Allowed);
+            }
+        }
+    }
+}
+
+/// The key of the layer is known, so that nothing else keeps a blocked client out which hides its address.
+///
+/// X38
+#[tokio::test]
+async fn clients_without_an_address_can_be_blocked() {
+    let list = AccessList::new(trusting(ForwardingField::Forwarded));
+    let builder = Counting::default().builder().access_list(list.clone());
+    let layer = builder.build().unwrap();
+    let hidden = || forwarding(ForwardingField::Forwarded, &[r#"x=", for=203.0.113.9"#.to_owned()]);
+    list.update(|rules| {
+        rules.set_key(user("alice"), Access::Allow)?;
+        rules.block_unknown_addresses(true);
+        Ok::<_, ConfigError>(())
+    })
+    .unwrap();
+    assert!(!list.rules().is_empty());
+    for request in [hidden(), get("/")] {
+        assert_eq!(send(&layer, request).await.outcome, Outcome::Blocked);
+    }
+    assert_eq!(send(&layer, from("192.0.2.1", "/")).await.outcome, Outcome::Unlimited);
+    list.update(|rules| {
+        rules.block_unknown_addresses(false);
+        Ok::<_, ConfigError>(())
+    })
+    .unwrap();
+    assert_eq!(send(&layer, hidden()).await.outcome, Outcome::Unlimited);
+}
+
+#[tokio::test]
+async fn a_blocked_client_is_told_so_with_403_and_no_reason_with_429() {
+    let blocked = async |status| {
+        let (list, builder) = listed(&Counting::default());
+        let layer = builder.blocked_status(status).build().unwrap();
+        list.update(|rules| rules.set_key(user("alice"), Access::Block))
+            .unwrap();
+        let grpc = Request::post("/")
+            .header("x-user-id", "alice")
+            .header("content-type", "application/grpc");
+        (send(&layer, get("/")).await, send(&layer, grpc.body(()).unwrap()).await)
+    };
+    let problem = |answer: &Answer| serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap();
+
+    let (forbidden, denied) = blocked(StatusCode::FORBIDDEN).await;
+    assert_eq!(forbidden.status, 403);
+    assert_eq!(
+        problem(&forbidden),
+        json!({"type": "about:blank", "title": "Forbidden", "status": 403, "detail": "The client is blocked."})
+    );
+    assert_eq!(
+        (denied.status.as_u16(), &denied.headers["grpc-status"]),
+        (200, &"7".parse().unwrap())
+    );
+
+    let (too_many, exhausted) = blocked(StatusCode::TOO_MANY_REQUESTS).await;
+    assert_eq!(too_many.status, 429);
+    assert_eq!(
+        problem(&too_many),
+        json!({"type": "about:blank", "title": "Too Many Requests", "status": 429})
+    );
+    assert_eq!(
+        (exhausted.status.as_u16(), &exhausted.headers["grpc-status"]),
+        (200, &"8".parse().unwrap())
+    );
+    for answer in [forbidden, denied, too_many, exhausted] {
+        assert!(!answer.has_limits());
+    }
+}
+
+/// Only rejections because of a quota have the status that is chosen for them.
+#[tokio::test]
+async fn the_status_of_blocks_and_that_of_used_up_quotas_are_two_settings() {
+    let (list, builder) = listed(&Counting::default());
+    let layer = builder
+        .rejection_status(StatusCode::SERVICE_UNAVAILABLE)
+        .build()
+        .unwrap();
+    list.update(|rules| rules.set_key(user("mallory"), Access::Block))
+        .unwrap();
+    send(&layer, get("/")).await;
+    assert_eq!(send(&layer, get("/")).await.status, 503);
+    assert_eq!(send(&layer, request_of("mallory", "/")).await.status, 403);
+
+    let (_, builder) = listed(&Counting::default());
+    let error = builder.blocked_status(StatusCode::NOT_FOUND).build().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::RejectionStatus);
+    assert_eq!(error.to_string(), "blocked status 404 is neither 403 nor 429");
+}
+
+#[test]
+fn a_change_that_fails_changes_nothing_and_names_the_value() {
+    let list = AccessList::new(key::client_ip());
+    let error = list
+        .update(|rules| {
+            rules.set_key(user("mallory"), Access::Block)?;
+            rules.set_network("10.0.0.0/33", Access::Block)
+        })
+        .unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::AccessRules);
+    assert_eq!(
+        error.to_string(),
+        r#"access rules: "10.0.0.0/33" is not an address or a network"#
+    );
+    assert!(list.rules().is_empty());
+    assert!(list.update(|rules| rules.remove_network("nowhere")).is_err());
+}
+
+#[test]
+fn a_list_with_unreadable_proxies_is_found_when_the_layer_is_built() {
+    let client_ip = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["there"]);
+    let builder = Counting::default().builder().access_list(AccessList::new(client_ip));
+    assert_eq!(builder.build().unwrap_err().kind(), ConfigErrorKind::Key);
+}
+
+#[test]
+fn rules_are_bounded_in_number() {
+    let mut rules = AccessRules::new();
+    let key = |number: u32| PartitionKey::new("n", number.to_be_bytes());
+    for number in 0..1_000_000 {
+        rules.set_key(key(number), Access::Block).unwrap();
+    }
+    let full = "access rules: one more is more than 1000000";
+    assert_eq!(
+        rules.set_key(key(1_000_000), Access::Block).unwrap_err().to_string(),
+        full
+    );
+    assert_eq!(rules.set_network("::1", Access::Block).unwrap_err().to_string(), full);
+    rules.set_key(key(7), Access::Allow).unwrap();
+    assert!(rules.remove_key(&key(8)) && !rules.remove_key(&key(8)));
+    rules.set_network("::1", Access::Block).unwrap();
+    assert_eq!(rules.len(), 1_000_000);
+}
+
+#[test]
+fn changes_made_at_the_same_time_are_all_made() {
+    let list = AccessList::new(key::client_ip());
+    thread::scope(|scope| {
+        for third in 0..8 {
+            let list = list.clone();
+            scope.spawn(move || {
+                for fourth in 0..50 {
+                    let network = format!("10.0.{third}.{fourth}");
+                    let change = list.update(|rules| {
+                        thread::yield_now();
+                        rules.set_network(network, Access::Block)
+                    });
+                    change.unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(list.rules().len(), 400);
+}
+
+#[test]
+fn what_is_printed_names_nobody() {
+    let list = AccessList::new(key::client_ip());
+    list.update(|rules| {
+        rules.set_key(user("mallory"), Access::Block)?;
+        rules.set_network("203.0.113.9", Access::Block)
+    })
+    .unwrap();
+    assert_eq!(format!("{list:?}"), "AccessList(AccessRules { networks: 1, keys: 1 })");
+    let exemption = Exemption::key(user("monitor")).and(Exemption::network(key::client_ip(), ["203.0.113.9"]));
+    assert_eq!(format!("{exemption:?}"), "key and network");
+}
+
+/// Addresses that often are in the same networks.
+fn addresses() -> impl Strategy<Value = IpAddr> {
+    let bits = || prop::collection::vec(0_u8..4, 4);
+    prop_oneof![
+        bits().prop_map(|bits| IpAddr::from([10 + bits[0], bits[1], bits[2] << 6, bits[3]])),
+        bits().prop_map(|bits| IpAddr::from([0x2001, 0xdb8, bits[0].into(), 0, 0, 0, bits[1].into(), bits[2].into()])),
+        bits().prop_map(|bits| IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, bits[0].into()])),
+    ]
+}
+
+fn accesses() -> impl Strategy<Value = Access> {
+    prop_oneof![Just(Access::Allow), Just(Access::Block), Just(Access::Limit)]
+}
+
+/// A change of the rules: about a network or a key, and `None` to remove the rule.
+#[derive(Clone, Debug)]
+enum Change {
+    Key(u8, Option<Access>),
+    Network(IpAddr, u8, Option<Access>),
+}
+
+fn changes() -> impl Strategy<Value = Change> {
+    let access = || prop::option::weighted(0.8, accesses());
+    prop_oneof![
+        (0_u8..4, access()).prop_map(|(key, access)| Change::Key(key, access)),
+        (addresses(), 0_u8..=128, access()).prop_map(|(address, length, access)| {
+            let bits = if address.is_ipv4() { 32 } else { 128 };
+            Change::Network(address, length % (bits + 1), access)
+        }),
+    ]
+}
+
+/// The bits of an address, in a space where all IPv4 addresses are mapped ones; `::/0` is thus not that of IPv4.
+fn bits(address: IpAddr) -> (bool, u128) {
+    match address.to_canonical() {
+        IpAddr::V4(address) => (true, u128::from(u32::from(address)) << 96),
+        IpAddr::V6(address) => (false, u128::from(address)),
+    }
+}
+
+/// Everything is walked, and nothing is clever.
+#[derive(Default)]
+struct Oracle {
+    keys: Vec<(u8, Access)>,
+    networks: Vec<((bool, u128), u8, Access)>,
+}
+
+impl Oracle {
+    fn holds(network: (bool, u128), length: u8, (is_v4, bits): (bool, u128)) -> bool {
+        network.0 == is_v4 && (0..length).all(|bit| (network.1 ^ bits) >> (127 - bit) & 1 == 0)
+    }
+
+    fn change(&mut self, change: &Change) {
+        match *change {
+            Change::Key(key, access) => {
+                self.keys.retain(|(other, _)| *other != key);
+                self.keys.extend(access.map(|access| (key, access)));
+            }
+            Change::Network(address, length, access) => {
+                let network = bits(address);
+                let is_mapped = address.is_ipv6() && network.0;
+                let (network, length) = match length.checked_sub(96) {
+                    Some(length) if is_mapped => (network, length),
+                    // Less than the whole prefix of mapped addresses: a network of IPv6.
+                    _ if is_mapped => ((false, 0xffff << 32 | network.1 >> 96), length),
+                    _ => (network, length),
+                };
+                let same =
+                    |other: &((bool, u128), u8, Access)| other.1 == length && Self::holds(network, length, other.0);
+                self.networks.retain(|other| !same(other));
+                self.networks.extend(access.map(|access| (network, length, access)));
+            }
+        }
+    }
+
+    fn access(&self, address: IpAddr, key: u8) -> Access {
+        let holding = self.networks.iter().filter(|it| Self::holds(it.0, it.1, bits(address)));
+        let by_network = holding.max_by_key(|it| it.1).map(|it| it.2);
+        let by_key = self.keys.iter().find(|it| it.0 == key).map(|it| it.1);
+        let both = [by_network, by_key];
+        let first = [Access::Block, Access::Allow]
+            .into_iter()
+            .find(|access| both.contains(&Some(*access)));
+        first.unwrap_or(Access::Limit)
+    }
+}
+
+fn apply(rules: &mut AccessRules, change: &Change) -> Result<(), ConfigError> {
+    match change {
+        Change::Key(key, Some(access)) => rules.set_key(PartitionKey::new("k", [*key]), *access),
+        Change::Key(key, None) => {
+            rules.remove_key(&PartitionKey::new("k", [*key]));
+            Ok(())
+        }
+        Change::Network(address, length, Some(access)) => rules.set_network(format!("{address}/{length}"), *access),
+        Change::Network(address, length, None) => rules.remove_network(format!("{address}/{length}")).map(drop),
+    }
+}
+
+/// What a layer may be told to exempt, and what requests are like.
+#[derive(Clone, Debug)]
+enum Exempt {
+    And(Box<(Exempt, Exempt)>),
+    Key(u8),
+    Method(Method),
+    Network(IpAddr, u8),
+    Path(&'static str),
+    PathPrefix(&'static str),
+    When(u8),
+}
+
+#[derive(Clone, Debug)]
+struct Asked {
+    method: Method,
+    path: &'static str,
+    peer: Option<IpAddr>,
+    user: Option<u8>,
+    flag: u8,
+}
+
+const PATHS: [&str; 8] = ["/", "/a", "/a/", "/a/b", "/a/b/c", "/ab", "/b", "/A"];
+
+fn methods() -> impl Strategy<Value = Method> {
+    prop::sample::select(vec![Method::GET, Method::POST, Method::HEAD])
+}
+
+fn exempts() -> impl Strategy<Value = Exempt> {
+    let one = prop_oneof![
+        (0_u8..3).prop_map(Exempt::Key),
+        methods().prop_map(Exempt::Method),
+        (addresses(), 0_u8..=32).prop_map(|(address, length)| Exempt::Network(address.to_canonical(), length)),
+        prop::sample::select(&PATHS).prop_map(Exempt::Path),
+        prop::sample::select(&PATHS).prop_map(Exempt::PathPrefix),
+        (0_u8..3).prop_map(Exempt::When),
+    ];
+    one.prop_recursive(2, 4, 2, |one| {
+        (one.clone(), one).prop_map(|both| Exempt::And(Box::new(both)))
+    })
+}
+
+fn asked() -> impl Strategy<Value = Asked> {
+    let peer = prop::option::of(addresses());
+    let path = prop::sample::select(&PATHS);
+    (methods(), path, peer, prop::option::of(0_u8..3), 0_u8..3).prop_map(|(method, path, peer, user, flag)| Asked {
+        method,
+        path,
+        peer,
+        user,
+        flag,
+    })
+}
+
+impl Exempt {
+    fn build(&self) -> Exemption {
+        match self.clone() {
+            Self::And(both) => both.0.build().and(both.1.build()),
+            Self::Key(key) => Exemption::key(user(&key.to_string())),
+            Self::Method(method) => Exemption::method(method),
+            Self::Network(address, length) => Exemption::network(key::client_ip(), [format!("{address}/{length}")]),
+            Self::Path(path) => Exemption::path(path),
+            Self::PathPrefix(path) => Exemption::path_prefix(path),
+            Self::When(flag) => Exemption::when(move |request| request.headers["x-flag"] == flag.to_string()),
+        }
+    }
+
+    /// Whether it applies, in other words than those of the crate.
+    fn applies(&self, asked: &Asked) -> bool {
+        let segments = |path: &'static str| path.trim_matches('/').split('/').filter(|segment| !segment.is_empty());
+        match self {
+            Self::And(both) => both.0.applies(asked) && both.1.applies(asked),
+            Self::Key(key) => asked.user == Some(*key),
+            Self::Method(method) => asked.method == *method,
+            Self::Network(address, length) => asked
+                .peer
+                .is_some_and(|peer| Oracle::holds(bits(*address), *length, bits(peer))),
+            Self::Path(path) => asked.path == *path,
+            Self::PathPrefix(path) => {
+                let prefix: Vec<_> = segments(path).collect();
+                segments(asked.path).take(prefix.len()).eq(prefix)
+            }
+            Self::When(flag) => asked.flag == *flag,
+        }
+    }
+}
+
+impl Asked {
+    fn request(&self) -> Request<()> {
+        let mut request = Request::builder().method(&self.method).uri(self.path);
+        if let Some(user) = self.user {
+            request = request.header("x-user-id", user.to_string());
+        }
+        if let Some(peer) = self.peer {
+            request = request.extension(PeerAddress(SocketAddr::new(peer, 50_000)));
+        }
+        request.header("x-flag", self.flag.to_string()).body(()).unwrap()
+    }
+}
+
+proptest! {
+    /// Whoever is exempt costs nothing, whatever was used; all others are counted and, with nothing left, rejected.
+    #[test]
+    fn exempt_is_to_whom_all_of_any_exemption_applies_and_nobody_else(
+        exempts in prop::collection::vec(exempts(), 0..5),
+        requests in prop::collection::vec(asked(), 1..20),
+    ) {
+        let store = Counting::default();
+        let builder = exempts.iter().fold(store.builder(), |builder, exempt| builder.exempt(exempt.build()));
+        let layer = builder.build().unwrap();
+        let mut counted = HashSet::new();
+        for asked in &requests {
+            let before = store.asked();
+            let answer = tokio_test::block_on(send(&layer, asked.request()));
+            let expected = if exempts.iter().any(|exempt| exempt.applies(asked)) {
+                Outcome::Unlimited
+            } else if counted.insert(asked.user) {
+                Outcome::Allowed
+            } else {
+                Outcome::Rejected
+            };
+            prop_assert_eq!(answer.outcome, expected, "{:?}", asked);
+            prop_assert_eq!(store.asked() > before, expected != Outcome::Unlimited);
+            prop_assert_eq!(answer.has_limits(), expected != Outcome::Unlimited);
+        }
+    }
+
+    #[test]
+    fn a_look_up_finds_what_walking_all_rules_finds(
+        changes in prop::collection::vec(changes(), 0..40),
+        requests in prop::collection::vec((addresses(), 0_u8..4), 20),
+    ) {
+        let (mut rules, mut oracle) = (AccessRules::new(), Oracle::default());
+        for change in &changes {
+            apply(&mut rules, change).unwrap();
+            oracle.change(change);
+        }
+        prop_assert_eq!(rules.len(), oracle.keys.len() + oracle.networks.len());
+        for (address, key) in requests {
+            let found = rules.access(Some(address), Some(&PartitionKey::new("k", [key])));
+            prop_assert_eq!(found, oracle.access(address, key), "{} {}", address, key);
+        }
+    }
+}

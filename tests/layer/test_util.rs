@@ -1,0 +1,327 @@
+//! What tests of limits are made with does what it says.
+
+use std::{
+    convert::Infallible,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Method, Request, Response};
+use http_body_util::Full;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AbnormalUsage, ActualCost, Algorithm, Direction, Exemption, FailureMode, MemoryStore, Outcome, PartitionKey, Plan,
+    PolicySet, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
+    StoreErrorKind, key,
+    test_util::{
+        Answer, ScriptedStore, assert_allowed, assert_outcome, assert_rejected, assert_rejected_by, decision,
+        remaining, retry_after,
+    },
+};
+
+fn builder(store: &ScriptedStore) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store.clone())
+        .scope("test")
+        .key(key::header("x-user-id"))
+        .clock(store.clock().clone())
+}
+
+async fn send(layer: &RateLimitLayer) -> Response<RateLimitBody<Full<Bytes>>> {
+    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::default()));
+    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    layer.layer(service_fn(handler)).oneshot(request).await.unwrap()
+}
+
+fn plan(policy: QuotaPolicy) -> Plan {
+    let partition = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
+    Plan::new(PolicySet::new([policy]).unwrap(), partition, 1)
+}
+
+const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 3);
+
+#[tokio::test]
+async fn answers_come_in_the_order_in_which_they_were_told_and_then_the_store_counts() {
+    let store = ScriptedStore::new();
+    let layer = builder(&store).policy(MINUTE).build().unwrap();
+    store.answer_next(1, Answer::Rejected);
+    store.answer_next(2, Answer::Allowed);
+    store.answer_next(0, Answer::Hanging);
+    store.answer_next(1, Answer::Failed(StoreErrorKind::Failed));
+    let mut outcomes = Vec::new();
+    for _ in 0..8 {
+        outcomes.push(decision(&send(&layer).await).outcome());
+    }
+    use Outcome::{Allowed, FailedOpen, Rejected};
+    // Nothing that was told is charged: three are counted, and the fourth is too many.
+    assert_eq!(
+        outcomes,
+        [
+            Rejected, Allowed, Allowed, FailedOpen, Allowed, Allowed, Allowed, Rejected
+        ]
+    );
+    assert_eq!(store.calls(), 8);
+}
+
+#[tokio::test]
+async fn an_answer_for_all_ends_the_script_and_clones_share_it() {
+    let store = ScriptedStore::new();
+    let layer = builder(&store).policy(MINUTE).build().unwrap();
+    store.answer_next(100, Answer::Allowed);
+    store.clone().answer(Answer::Rejected);
+    for _ in 0..10 {
+        assert_rejected(&send(&layer).await);
+    }
+    assert_eq!(store.clone().calls(), 10);
+}
+
+#[tokio::test]
+async fn a_rejection_that_was_told_is_honest_for_every_algorithm() {
+    let of = |algorithm| QuotaPolicy::per_minute("policy", 60).with_algorithm(algorithm);
+    let policies = [
+        (of(Algorithm::TokenBucket), Duration::from_secs(1)),
+        (
+            of(Algorithm::StrictTokenBucket).with_burst_capacity(1),
+            Duration::from_secs(1),
+        ),
+        (of(Algorithm::LeakyBucketMeter), Duration::from_secs(1)),
+        (
+            of(Algorithm::LeakyBucketQueue { max_waiting: 9 }),
+            Duration::from_secs(1),
+        ),
+        (of(Algorithm::FixedWindow), Duration::from_secs(60)),
+        // 59 of 60 are left over once a sixtieth of the next window has passed.
+        (of(Algorithm::SlidingWindowCounter), Duration::from_secs(61)),
+        (of(Algorithm::SlidingWindowLog), Duration::from_secs(60)),
+        (QuotaPolicy::concurrent("policy", 60), Duration::from_secs(1)),
+        (
+            QuotaPolicy::per_minute("policy", 60).with_content_bytes(Direction::Response),
+            Duration::from_secs(1),
+        ),
+    ];
+    for (policy, wait) in policies {
+        let store = ScriptedStore::new();
+        let layer = builder(&store).policy(policy.clone()).build().unwrap();
+        store.answer_next(1, Answer::Rejected);
+        let rejected = send(&layer).await;
+        assert_rejected_by(&rejected, "policy");
+        assert_eq!(
+            (remaining(&rejected, "policy"), retry_after(&rejected)),
+            (0, wait),
+            "{policy:?}"
+        );
+        assert_eq!(rejected.status(), 429);
+        assert_eq!(rejected.headers()["retry-after"], wait.as_secs().to_string());
+    }
+}
+
+/// Otherwise a refund of what was never charged would give back what was.
+#[tokio::test]
+async fn what_becomes_of_a_charge_that_was_told_is_forgotten() {
+    let store = ScriptedStore::new();
+    store.acquire(plan(MINUTE)).await.unwrap();
+    store.answer_next(1, Answer::Allowed);
+    let told = store.acquire(plan(MINUTE)).await.unwrap();
+    store.settle(Settlement::new(&told, 0)).await.unwrap();
+    let left = async || {
+        let read = store.peek(plan(MINUTE)).await.unwrap();
+        read.allowances().next().unwrap().remaining()
+    };
+    assert_eq!((left().await, store.settlements()), (2, 1));
+
+    let counted = store.acquire(plan(MINUTE)).await.unwrap();
+    store.settle(Settlement::new(&counted, 0)).await.unwrap();
+    assert_eq!((left().await, store.settlements()), (2, 2));
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_changes_no_charge_either() {
+    let store = ScriptedStore::new();
+    let charged = store.acquire(plan(MINUTE)).await.unwrap();
+    let other = store.acquire(plan(MINUTE)).await.unwrap();
+    store.answer(Answer::Failed(StoreErrorKind::Unavailable));
+    let kinds = [
+        store.acquire(plan(MINUTE)).await.unwrap_err().kind(),
+        store.settle(Settlement::new(&charged, 0)).await.unwrap_err().kind(),
+        store.reset(plan(MINUTE)).await.unwrap_err().kind(),
+    ];
+    assert_eq!(kinds, [StoreErrorKind::Unavailable; 3]);
+    store.answer(Answer::Hanging);
+    assert!(store.acquire(plan(MINUTE)).now_or_never().is_none());
+    assert!(store.settle(Settlement::new(&other, 0)).now_or_never().is_none());
+    assert!(store.reset(plan(MINUTE)).now_or_never().is_none());
+
+    store.answer(Answer::Counted);
+    let left = store.peek(plan(MINUTE)).await.unwrap();
+    assert_eq!(left.allowances().next().unwrap().remaining(), 1);
+    store.reset(plan(MINUTE)).await.unwrap();
+    let left = store.peek(plan(MINUTE)).await.unwrap();
+    assert_eq!(left.allowances().next().unwrap().remaining(), 3);
+}
+
+#[tokio::test]
+async fn settlements_of_the_layer_are_seen() {
+    let store = ScriptedStore::new();
+    let layer = builder(&store).policy(MINUTE).build().unwrap();
+    let handler = async |_: Request<()>| {
+        let mut response = Response::new(Full::<Bytes>::default());
+        response.extensions_mut().insert(ActualCost(3));
+        Ok::<_, Infallible>(response)
+    };
+    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
+    assert_eq!((store.settlements(), remaining(&response, "minute")), (1, 0));
+    assert_rejected(&send(&layer).await);
+}
+
+#[tokio::test]
+async fn the_clock_of_the_store_moves_the_circuit_breaker_too_if_it_is_given_to_the_layer() {
+    let store = ScriptedStore::new();
+    let layer = builder(&store)
+        .policy(MINUTE)
+        .failure_mode(FailureMode::Closed)
+        .build()
+        .unwrap();
+    store.answer(Answer::Failed(StoreErrorKind::Unreachable));
+    for _ in 0..10 {
+        assert_outcome(&send(&layer).await, Outcome::FailedClosed);
+    }
+    assert_eq!(store.calls(), 5);
+    store.answer(Answer::Counted);
+    assert_outcome(&send(&layer).await, Outcome::FailedClosed);
+    store.clock().advance(Duration::from_millis(100));
+    assert_allowed(&send(&layer).await);
+}
+
+#[test]
+fn a_store_may_have_the_clock_of_another() {
+    let first = ScriptedStore::new();
+    let second = ScriptedStore::with_clock(first.clock().clone());
+    first.clock().advance(Duration::from_secs(5));
+    assert_eq!(second.clock().now(), first.clock().now());
+}
+
+/// The message of the panic that an assertion ends in.
+fn panic_of(assertion: impl FnOnce()) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(assertion)).unwrap_err();
+    *panic.downcast().unwrap()
+}
+
+/// The message of the panic that an assertion about a response ends in.
+async fn message(answer: Answer, assertion: impl FnOnce(&Response<RateLimitBody<Full<Bytes>>>)) -> String {
+    let store = ScriptedStore::new();
+    let day = QuotaPolicy::per_day("day", 24);
+    let layer = builder(&store).policy(MINUTE).policy(day).build().unwrap();
+    store.answer(answer);
+    let response = send(&layer).await;
+    panic_of(|| assertion(&response))
+}
+
+#[tokio::test]
+async fn assertions_that_fail_tell_the_whole_decision() {
+    let allowed = "status 200 OK, Allowed; \"minute\": 2 left; \"day\": 23 left";
+    let rejected = "status 429 Too Many Requests, Rejected; \"minute\": 0 left, rejects for 20s; \
+                   \"day\": 0 left, rejects for 3600s";
+    let failed = "status 200 OK, FailedOpen";
+    let outage = Answer::Failed(StoreErrorKind::Unreachable);
+    for (message, expected) in [
+        (
+            message(Answer::Rejected, |response| assert_allowed(response)).await,
+            format!("the outcome is not Allowed; {rejected}"),
+        ),
+        (
+            message(Answer::Allowed, |response| assert_rejected(response)).await,
+            format!("the outcome is not Rejected; {allowed}"),
+        ),
+        (
+            message(outage, |response| assert_rejected_by(response, "day")).await,
+            format!("the outcome is not Rejected; {failed}"),
+        ),
+        (
+            message(Answer::Rejected, |response| assert_rejected_by(response, "hour")).await,
+            format!("the decision has no policy \"hour\"; {rejected}"),
+        ),
+        (
+            message(outage, |response| assert_eq!(remaining(response, "day"), 0)).await,
+            format!("the decision has no policy \"day\"; {failed}"),
+        ),
+        (
+            message(Answer::Allowed, |response| {
+                assert_eq!(retry_after(response), Duration::ZERO)
+            })
+            .await,
+            format!("there is no time after which the request passes; {allowed}"),
+        ),
+    ] {
+        assert_eq!(message, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_has_not_rejected_and_a_cost_that_never_fits_are_told() {
+    let store = ScriptedStore::new();
+    let day = QuotaPolicy::per_day("day", 24);
+    let layer = builder(&store)
+        .cost_by(|_| 5)
+        .policy(MINUTE)
+        .policy(day)
+        .build()
+        .unwrap();
+    let response = send(&layer).await;
+    assert_rejected_by(&response, "minute");
+    assert_eq!(
+        panic_of(|| assert_rejected_by(&response, "day")),
+        "the policy \"day\" has not rejected the request; status 429 Too Many Requests, Rejected; \
+         \"minute\": 3 left, rejects for good a cost of 5; \"day\": 24 left"
+    );
+}
+
+#[test]
+#[should_panic(expected = "the response with status 200 OK carries no decision: \
+                           has the request passed a `RateLimitLayer`, and was the response made in this process?")]
+fn a_response_that_has_passed_no_layer_is_told_from_one_that_was_rejected() {
+    assert_allowed(&Response::new(()));
+}
+
+/// A store of its own kind is not needed where nothing is told.
+#[tokio::test]
+async fn assertions_serve_with_every_store() {
+    let layer = RateLimitLayer::builder(MemoryStore::new())
+        .scope("test")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    assert_allowed(&send(&layer).await);
+    assert_rejected_by(&send(&layer).await, "day");
+}
+
+/// An assertion that takes one for the other hides an outage, or a layer that counts nobody.
+#[tokio::test]
+async fn only_what_was_counted_is_allowed_and_only_a_quota_that_is_used_up_rejects() {
+    let store = ScriptedStore::new();
+    let day = QuotaPolicy::per_day("day", 24);
+    let builder = || builder(&store).policy(day.clone());
+    let exempt = builder().exempt(Exemption::method(Method::GET)).build().unwrap();
+    let abnormal = builder()
+        .abnormal_usage(|_| Some(AbnormalUsage::new()))
+        .build()
+        .unwrap();
+    let open = builder().build().unwrap();
+    let closed = builder().failure_mode(FailureMode::Closed).build().unwrap();
+    store.answer(Answer::Failed(StoreErrorKind::Unreachable));
+    for (layer, outcome) in [
+        (exempt, Outcome::Unlimited),
+        (abnormal, Outcome::Abnormal),
+        (open, Outcome::FailedOpen),
+        (closed, Outcome::FailedClosed),
+    ] {
+        let response = send(&layer).await;
+        assert_outcome(&response, outcome);
+        panic_of(|| assert_allowed(&response));
+        panic_of(|| assert_rejected(&response));
+        panic_of(|| assert_rejected_by(&response, "day"));
+    }
+}

@@ -1,0 +1,106 @@
+//! Settings out of their ranges are found before the first request.
+
+use std::{convert::Infallible, time::Duration};
+
+use tower_quota::{
+    ConfigErrorKind,
+    tier::{TierLayer, TierLayerBuilder},
+};
+
+use super::support::{MILLISECOND, SECOND};
+
+fn builder() -> TierLayerBuilder {
+    TierLayer::by_extension(|_: u64| async { Ok::<_, Infallible>(None::<&str>) })
+}
+
+fn mistake(builder: TierLayerBuilder) -> String {
+    let error = builder.build().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::Tier);
+    error.to_string()
+}
+
+#[test]
+fn a_time_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() {
+    let (zero, micro) = (Duration::ZERO, Duration::from_micros(1));
+    let week = 7 * 24 * 3_600 * SECOND;
+    for (builder, message) in [
+        (
+            builder().time_to_live(zero),
+            "time_to_live 0ns is outside 1ms..=604800s",
+        ),
+        (
+            builder().time_to_live(week + micro),
+            "time_to_live 604800.000001s is outside 1ms..=604800s",
+        ),
+        (
+            builder().stale_for(week + micro),
+            "stale_for 604800.000001s is outside 0ns..=604800s",
+        ),
+        (builder().deadline(zero), "deadline 0ns is outside 1ms..=60s"),
+        (builder().deadline(61 * SECOND), "deadline 61s is outside 1ms..=60s"),
+        (
+            builder().look_up_timeout(49 * MILLISECOND),
+            "look_up_timeout 49ms is outside 50ms..=300s",
+        ),
+        (
+            builder().deadline(20 * SECOND),
+            "look_up_timeout 10s is outside 20s..=300s",
+        ),
+        (
+            builder().look_up_timeout(301 * SECOND),
+            "look_up_timeout 301s is outside 50ms..=300s",
+        ),
+        (
+            builder().failure_pause(zero),
+            "failure_pause 0ns is outside 1ms..=3600s",
+        ),
+        (
+            builder().failure_pause(3_601 * SECOND),
+            "failure_pause 3601s is outside 1ms..=3600s",
+        ),
+    ] {
+        assert_eq!(mistake(builder), format!("tier layer: {message}"));
+    }
+}
+
+#[test]
+fn a_number_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() {
+    for (builder, message) in [
+        (builder().max_look_ups(0), "max_look_ups 0 is outside 1..=65536"),
+        (
+            builder().max_look_ups(65_537),
+            "max_look_ups 65537 is outside 1..=65536",
+        ),
+        (
+            builder().max_users(0),
+            "max_users 0 is outside 1..=18446744073709551615",
+        ),
+    ] {
+        assert_eq!(mistake(builder), format!("tier layer: {message}"));
+    }
+}
+
+#[test]
+fn settings_at_their_bounds_are_taken() {
+    let week = 7 * 24 * 3_600 * SECOND;
+    for builder in [
+        builder()
+            .time_to_live(MILLISECOND)
+            .stale_for(Duration::ZERO)
+            .deadline(MILLISECOND)
+            .look_up_timeout(MILLISECOND)
+            .failure_pause(MILLISECOND)
+            .max_look_ups(1)
+            .max_users(1),
+        builder()
+            .time_to_live(week)
+            .stale_for(week)
+            .deadline(60 * SECOND)
+            .look_up_timeout(300 * SECOND)
+            .failure_pause(3_600 * SECOND)
+            .max_look_ups(65_536)
+            .max_users(usize::MAX),
+    ] {
+        builder.build().unwrap();
+    }
+}

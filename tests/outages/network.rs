@@ -1,0 +1,352 @@
+//! What the network and a busy process do to connections: they end while nobody uses them, lose bytes of their replies,
+//! and are read late.
+
+#![allow(clippy::disallowed_methods, reason = "a real server does not follow virtual time")]
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tokio::time::{sleep, timeout};
+use tower_quota::{
+    Decision, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Scope, Settlement,
+    Store, StoreError, StoreErrorKind, key,
+};
+
+use crate::quota::outcome;
+use crate::support::{Mode, Proxy, RedisCluster, RedisServer, ScriptCall, ScriptedServer, Sentinels, bulk};
+
+/// Longer than anything here can take unless it hangs.
+const HANG: Duration = Duration::from_secs(20);
+
+/// A script's time in a reply.
+const NOW: f64 = 1_700_000_000_000_000.0;
+/// What the script says of one bucket: the time, by how much the partition's is ahead, its birth, and what was used.
+const UNUSED: [f64; 4] = [NOW, 0.0, 1.0, 0.0];
+
+fn plan(quota: u64, user: &str) -> Plan {
+    let policies = PolicySet::new([QuotaPolicy::per_day("daily", quota)]).unwrap();
+    Plan::new(
+        policies,
+        Scope::new("network").partition(&PartitionKey::new("user", user)),
+        1,
+    )
+}
+
+async fn acquire(store: &RedisStore, quota: u64, user: &str) -> Result<Decision, StoreError> {
+    timeout(HANG, store.acquire(plan(quota, user))).await.expect("it ends")
+}
+
+/// As long as this is not so, somebody else works on it.
+async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let until = async {
+        while !condition().await {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(HANG, until)
+        .await
+        .unwrap_or_else(|_| panic!("still not so: {what}"));
+}
+
+/// How many connections of clients a server has, the one that asks apart.
+fn clients(server: &RedisServer) -> usize {
+    server.command(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count() - 1
+}
+
+/// What a request sees that comes now and then.
+async fn a_quiet_service_counts_all_of_its_requests(store: &RedisStore) {
+    for number in 0..12 {
+        let decision = acquire(store, 100, "quiet").await;
+        assert!(decision.is_ok(), "request {number}: {decision:?}");
+        sleep(Duration::from_millis(350)).await;
+    }
+    let left = store.peek(plan(100, "quiet")).await.unwrap();
+    assert_eq!(left.allowances().next().unwrap().remaining(), 88);
+}
+
+#[tokio::test]
+async fn a_quiet_service_counts_all_of_its_requests_although_redis_closes_idle_connections() {
+    let server = RedisServer::start();
+    server.command(&["CONFIG", "SET", "timeout", "1"]);
+    let store = RedisStore::builder(server.url()).connections(4).build().unwrap();
+    a_quiet_service_counts_all_of_its_requests(&store).await;
+    let total = server.command(&["INFO", "stats"]);
+    let total = total
+        .lines()
+        .find_map(|line| line.strip_prefix("total_connections_received:"));
+    assert!(
+        total.unwrap().trim().parse::<u32>().unwrap() > 8,
+        "none was closed: {total:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_quiet_service_counts_all_of_its_requests_also_in_a_cluster_and_with_sentinels() {
+    let (cluster, sentinels) = tokio::task::spawn_blocking(|| (RedisCluster::start(3, 0), Sentinels::start()))
+        .await
+        .unwrap();
+    for server in cluster.nodes.iter().chain(&sentinels.servers) {
+        server.command(&["CONFIG", "SET", "timeout", "1"]);
+    }
+    let of_cluster = RedisStore::cluster_builder([cluster.nodes[0].url()])
+        .connections(4)
+        .build()
+        .unwrap();
+    let of_sentinels = RedisStore::sentinel_builder(sentinels.urls(), Sentinels::SERVICE)
+        .connections(4)
+        .build()
+        .unwrap();
+    tokio::join!(
+        a_quiet_service_counts_all_of_its_requests(&of_cluster),
+        a_quiet_service_counts_all_of_its_requests(&of_sentinels),
+    );
+}
+
+#[tokio::test]
+async fn connections_that_are_killed_between_requests_lose_none_and_are_replaced_without_one() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder(server.url()).connections(3).build().unwrap();
+    for number in 0..20 {
+        eventually("all are open", async || clients(&server) == 3).await;
+        server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+        if number % 2 == 0 {
+            // The request comes before the runtime has had the time to look at its sockets.
+            std::thread::sleep(Duration::from_millis(10));
+        } else {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let decision = acquire(&store, 100, "killed").await;
+        assert!(decision.is_ok(), "request {number}: {decision:?}");
+    }
+    let left = store.peek(plan(100, "killed")).await.unwrap();
+    assert_eq!(left.allowances().next().unwrap().remaining(), 80);
+    eventually("all are open again", async || clients(&server) == 3).await;
+}
+
+#[tokio::test]
+async fn connections_that_are_reset_between_requests_lose_none() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let store = RedisStore::new(proxy.url()).unwrap();
+    for number in 0..20 {
+        proxy.reset().await;
+        let decision = acquire(&store, 100, "reset").await;
+        assert!(decision.is_ok(), "request {number}: {decision:?}");
+    }
+}
+
+#[tokio::test]
+async fn while_a_server_rejects_connections_they_are_tried_a_few_times_a_second_and_then_opened_without_a_request() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let store = RedisStore::new(proxy.url()).unwrap();
+    acquire(&store, 100, "first").await.unwrap();
+    proxy.set_mode(Mode::Reject);
+    proxy.cut().await;
+    let before = proxy.connections();
+    sleep(Duration::from_millis(1_500)).await;
+    let tries = proxy.connections() - before;
+    assert!((2..=16).contains(&tries), "{tries}");
+    proxy.set_mode(Mode::Forward);
+    eventually("both are open again", async || clients(&server) == 2).await;
+    drop(store);
+    eventually("none is left", async || clients(&server) == 0).await;
+    let afterwards = proxy.connections();
+    sleep(Duration::from_millis(300)).await;
+    assert_eq!(
+        proxy.connections(),
+        afterwards,
+        "somebody still works for a store that is gone"
+    );
+}
+
+/// The task that has read and written them is gone with its runtime.
+#[test]
+fn a_store_works_in_one_runtime_after_the_other() {
+    let server = RedisServer::start();
+    let store = RedisStore::new(server.url()).unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    for _ in 0..3 {
+        let runtime = runtime();
+        for _ in 0..3 {
+            runtime.block_on(acquire(&store, 100, "runtimes")).unwrap();
+        }
+    }
+}
+
+/// Nothing of a call may have been written when it is sent again.
+#[tokio::test]
+async fn a_call_that_was_written_is_not_sent_again() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let store = RedisStore::builder(proxy.url()).connections(1).build().unwrap();
+    acquire(&store, 100, "written").await.unwrap();
+    for _ in 0..10 {
+        // The call arrives, and its reply is lost with the connection.
+        proxy.set_mode(Mode::CutAfter(0));
+        let error = acquire(&store, 100, "written").await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unreachable);
+        proxy.set_mode(Mode::Forward);
+        acquire(&store, 100, "written").await.unwrap();
+    }
+    let left = store.peek(plan(100, "written")).await.unwrap();
+    assert_eq!(left.allowances().next().unwrap().remaining(), 100 - 21);
+}
+
+/// The reply of another call of the same caller looks exactly like the right one, but for the number.
+#[tokio::test]
+async fn a_reply_that_is_not_that_of_its_call_is_nobodys_decision_and_ends_the_connection() {
+    type Answer = fn(ScriptCall) -> Vec<u8>;
+    let wrong: [(&str, Answer); 8] = [
+        ("another's from the first byte on", |mut call| {
+            call.number[0] ^= 1;
+            call.reply(&UNUSED)
+        }),
+        ("another's up to the last byte", |mut call| {
+            call.number[7] ^= 1;
+            call.reply(&UNUSED)
+        }),
+        ("with a rest", |call| call.reply(&[NOW, 0.0, 1.0, 0.0, 0.0])),
+        ("with bytes missing", |call| call.reply(&UNUSED[..3])),
+        ("without a number", |_| bulk(&[0; 16])),
+        ("too short for a number", |_| bulk(b"1234567")),
+        ("nothing", |_| b"$-1\r\n".to_vec()),
+        ("of another kind", |_| b":1\r\n".to_vec()),
+    ];
+    for (what, answer) in wrong {
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        let server = ScriptedServer::start(move |call| {
+            if call.place == 0 {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+            if count.load(Ordering::SeqCst) > 2 {
+                call.reply(&UNUSED)
+            } else {
+                answer(call)
+            }
+        })
+        .await;
+        let store = RedisStore::builder(server.url()).connections(1).build().unwrap();
+        for _ in 0..2 {
+            let error = acquire(&store, 5, "alice").await.unwrap_err();
+            assert_eq!(error.kind(), StoreErrorKind::Unreachable, "{what}: {error}");
+        }
+        let decision = acquire(&store, 5, "alice").await;
+        assert_eq!(decision.unwrap().outcome(), Outcome::Allowed, "{what}");
+        assert_eq!(connections.load(Ordering::SeqCst), 3, "{what}");
+    }
+}
+
+/// A settlement, a release and a reset, too.
+#[tokio::test]
+async fn a_settlement_whose_reply_is_anothers_has_failed() {
+    let server = ScriptedServer::start(|mut call| {
+        call.number[0] ^= u8::from(call.place == 1);
+        call.reply(&UNUSED)
+    })
+    .await;
+    let store = RedisStore::builder(server.url()).connections(1).build().unwrap();
+    let decision = acquire(&store, 5, "alice").await.unwrap();
+    let error = store.settle(Settlement::unused(&decision)).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unreachable, "{error}");
+    // All other commands are answered with OK.
+    let error = store.reset(plan(5, "alice")).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unreachable, "{error}");
+}
+
+/// Replies of different callers are lost for a while, in any place, while many are under way on few connections.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_bytes_of_replies_are_lost_everybody_gets_decisions_of_its_own() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    // Each goes in a call of its own, and many are under way on the connection.
+    let store = RedisStore::builder(proxy.url())
+        .connections(1)
+        .decisions_per_call(1)
+        .build()
+        .unwrap();
+    let mut admitted = 0;
+    let mut lost = 0;
+    for lost_bytes in 1..120 {
+        proxy.lose_replies(lost_bytes);
+        let ask = |user: String, quota| {
+            let store = &store;
+            async move {
+                let asked = timeout(Duration::from_millis(200), store.acquire(plan(quota, &user))).await;
+                asked.ok().and_then(Result::ok)
+            }
+        };
+        let hot = (0..20).map(|_| ask("hot".to_owned(), 200));
+        let idle = (0..20).map(|number| ask(format!("idle {lost_bytes} {number}"), 7));
+        let (hot, idle) = tokio::join!(join_all(hot), join_all(idle));
+        for decision in hot {
+            match decision.map(|decision| decision.outcome()) {
+                Some(Outcome::Allowed) => admitted += 1,
+                Some(_) => {}
+                None => lost += 1,
+            }
+        }
+        for decision in idle.into_iter().flatten() {
+            assert_eq!(decision.outcome(), Outcome::Allowed, "somebody else is exhausted");
+            assert_eq!(decision.allowances().next().unwrap().remaining(), 6);
+        }
+    }
+    assert!(admitted <= 200, "{admitted}");
+    assert!(lost > 0, "nothing was lost");
+    proxy.lose_replies(0);
+    eventually("it heals", async || {
+        let decisions = join_all((0..40).map(|_| acquire(&store, 200, "hot"))).await;
+        decisions.iter().all(Result::is_ok)
+    })
+    .await;
+}
+
+/// Its timers are up when it comes to look at its sockets, in which all the answers are.
+#[tokio::test]
+async fn a_process_that_is_late_reads_what_has_arrived_before_it_calls_a_decision_missed() {
+    let server = RedisServer::start();
+    let store = Arc::new(RedisStore::new(server.url()).unwrap());
+    let layer = |scope: &'static str, policy: QuotaPolicy| {
+        RateLimitLayer::builder(Arc::clone(&store))
+            .scope(scope)
+            .key(key::header("x-user-id"))
+            .policy(policy)
+            .deadline(Duration::from_millis(700))
+            .build()
+            .unwrap()
+    };
+    let alone = layer("alone", QuotaPolicy::per_day("daily", 1_000));
+    let blocks = layer("blocks", QuotaPolicy::per_day("daily", 1_000).with_prefetch(10));
+    assert_eq!(outcome(&alone, "warm").await, Outcome::Allowed);
+    for _ in 0..2 {
+        // Some in calls of their own, the others in calls that they share.
+        server.command(&["CLIENT", "PAUSE", "500"]);
+        let users: Vec<_> = (0..30).map(|user| user.to_string()).collect();
+        let asked = join_all(
+            users
+                .iter()
+                .flat_map(|user| [outcome(&alone, user), outcome(&blocks, user)]),
+        );
+        let stand_still = async {
+            sleep(Duration::from_millis(250)).await;
+            // Redis goes on meanwhile, and the deadline passes.
+            std::thread::sleep(Duration::from_secs(1));
+        };
+        let (outcomes, ()) = tokio::join!(asked, stand_still);
+        let missed = outcomes.iter().filter(|outcome| **outcome != Outcome::Allowed).count();
+        assert_eq!(missed, 0, "{outcomes:?}");
+    }
+}

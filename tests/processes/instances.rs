@@ -1,0 +1,108 @@
+//! Several processes on one Redis are one limit.
+
+use std::{
+    convert::Infallible,
+    env,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimitLayer, RedisStore, key};
+
+const PROCESSES: usize = 4;
+const REQUESTS: usize = 250;
+const LIMIT: u64 = 100;
+
+/// What the parent tells a child, and by which it knows that it is one.
+const URL: &str = "TOWER_QUOTA_TEST_INSTANCE";
+
+/// Runs as a process that a test has started, if it is one.
+pub(crate) fn child() -> bool {
+    env::var(URL).is_ok_and(|url| {
+        instance(&url);
+        true
+    })
+}
+
+pub(crate) fn run() {
+    four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass();
+}
+
+/// L11, L25
+fn four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass() {
+    let server = crate::support::RedisServer::start();
+    let program = env::current_exe().unwrap();
+    let start = || {
+        let mut command = Command::new(&program);
+        command
+            .env(URL, server.url())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let mut children: Vec<_> = (0..PROCESSES).map(|_| start()).collect();
+    let mut outputs: Vec<_> = children
+        .iter_mut()
+        .map(|child| BufReader::new(child.stdout.take().unwrap()).lines())
+        .collect();
+    // All are connected before any of them begins.
+    for output in &mut outputs {
+        assert_eq!(output.next().unwrap().unwrap(), "ready");
+    }
+    for child in &mut children {
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    }
+    let admitted: Vec<u64> = outputs
+        .iter_mut()
+        .map(|output| output.next().unwrap().unwrap().parse().unwrap())
+        .collect();
+    for child in &mut children {
+        assert!(child.wait().unwrap().success(), "an instance failed");
+    }
+    assert_eq!(admitted.iter().sum::<u64>(), LIMIT, "{admitted:?}");
+    println!("test four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass ... ok {admitted:?}");
+}
+
+#[tokio::main]
+async fn instance(url: &str) {
+    let layer = RateLimitLayer::builder(RedisStore::new(url).unwrap())
+        .scope("instances")
+        .key(key::extension::<String>())
+        .policy(QuotaPolicy::per_day("daily", LIMIT))
+        // A process that is kept from running must not fail open here.
+        .deadline(std::time::Duration::from_secs(30))
+        .build()
+        .unwrap();
+    send(&layer, "warm-up").await;
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let requests = (0..REQUESTS).map(|_| {
+        let layer = layer.clone();
+        tokio::spawn(async move { send(&layer, "alice").await })
+    });
+    let mut admitted = 0;
+    for outcome in join_all(requests).await {
+        match outcome.unwrap() {
+            Outcome::Allowed => admitted += 1,
+            outcome => assert_eq!(outcome, Outcome::Rejected),
+        }
+    }
+    println!("{admitted}");
+}
+
+async fn send(layer: &RateLimitLayer, user: &str) -> Outcome {
+    let service = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let mut request = Request::new(());
+    request.extensions_mut().insert(user.to_owned());
+    let response = layer.layer(service).oneshot(request).await.unwrap();
+    let outcome = response.extensions().get::<Decision>().unwrap().outcome();
+    assert_eq!(outcome == Outcome::Allowed, response.status() == StatusCode::OK);
+    outcome
+}

@@ -1,0 +1,250 @@
+//! The load test of the examples runs as a process and reports what it has to, in each mode. Nothing here depends on how
+//! fast the machine is.
+
+#[path = "../../examples/load/main.rs"]
+mod example;
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    net::{Ipv4Addr, TcpStream},
+    process::{Child, Command, ExitCode, Output, Stdio},
+    thread,
+    time::Duration,
+};
+
+use self::example::users::{Random, UserId, Users};
+
+/// What the parent tells a child, and by which it knows that it is the example.
+const CHILD: &str = "TOWER_QUOTA_TEST_LOAD";
+
+/// Runs as a process that a test has started, if it is one.
+pub(crate) fn child() -> Option<ExitCode> {
+    env::var_os(CHILD).map(|_| example::main())
+}
+
+pub(crate) fn run() {
+    few_users_send_many_requests_as_the_skew_says();
+    requests_come_by_chance_at_the_rate();
+    what_is_not_understood_prints_the_usage_and_exits_with_2();
+    every_mode_reports_what_it_is_for();
+    the_server_that_it_started_ends_with_it();
+}
+
+/// The dice are always the same, so that this is no matter of luck.
+fn few_users_send_many_requests_as_the_skew_says() {
+    const REQUESTS: u64 = 100_000;
+    for (count, skew) in [
+        (1, 1.0),
+        (10, 0.0),
+        (10, 1.0),
+        (10, 10.0),
+        (1_000_000, 0.5),
+        (1_000_000, 1.0),
+        (1_000_000, 2.0),
+    ] {
+        let (users, mut random) = (Users::new(count, skew), Random::new(7));
+        let mut heaviest = 0;
+        for _ in 0..REQUESTS {
+            let UserId(user) = users.choose(&mut random);
+            assert!((1..=count).contains(&user), "{count} {skew}: {user}");
+            heaviest += u64::from(user == 1);
+        }
+        let [part, expected] = [heaviest as f64 / REQUESTS as f64, users.heaviest()];
+        assert!((part - expected).abs() < 0.003, "{count} {skew}: {part} {expected}");
+    }
+    assert!((Users::new(10, 0.0).heaviest() - 0.1).abs() < 1e-9);
+    assert!((0.001..0.002).contains(&Users::new(1_000_000, 1.0).heaviest()));
+    println!("test few_users_send_many_requests_as_the_skew_says ... ok");
+}
+
+fn requests_come_by_chance_at_the_rate() {
+    for mean in [0.01, 7.5, 250.0] {
+        let mut random = Random::new(7);
+        let counts: Vec<_> = (0..100_000).map(|_| f64::from(random.poisson(mean))).collect();
+        let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / counts.len() as f64;
+        // Both are the mean, as it is when nobody knows of anybody else.
+        let found = average(&mut counts.iter().copied());
+        let variance = average(&mut counts.iter().map(|count| (count - found).powi(2)));
+        for value in [found, variance] {
+            assert!((value / mean - 1.0).abs() < 0.05, "{mean}: {found} {variance}");
+        }
+    }
+    println!("test requests_come_by_chance_at_the_rate ... ok");
+}
+
+fn start(arguments: &[&str], redis_url: Option<&str>) -> Child {
+    let mut command = Command::new(env::current_exe().unwrap());
+    command.args(arguments).env(CHILD, "1").env_remove("REDIS_URL");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.envs(redis_url.map(|url| ("REDIS_URL", url))).spawn().unwrap()
+}
+
+fn finish(child: Child) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
+    for (arguments, message) in [
+        (&["--rat", "5"][..], "--rat is no option"),
+        (&["--rate"], "--rate has no value"),
+        (&["--rate", "many"], "--rate many is not a number"),
+        (&["--rate", "0"], "--rate 0 is outside 1..=1000000"),
+        (&["--rate", "-1"], "--rate -1 is not a number"),
+        (&["--seconds", "0"], "--seconds 0 is outside 1..=86400"),
+        (&["--users", "0"], "--users 0 is outside 1..=1000000000"),
+        (&["--together", "65"], "--together 65 is outside 1..=64"),
+        (
+            &["--delay", "40", "--mode", "outage"],
+            "--delay takes a server of its own that stays up: unset REDIS_URL, and no --mode outage",
+        ),
+        (&["--skew", "NaN"], "--skew NaN is outside 0..=10"),
+        (
+            &["--mode", "fast"],
+            "--mode fast is none of normal, rejection, outage, hot-key, find, callers",
+        ),
+        (
+            &["--mode", "outage", "--seconds", "6"],
+            "--seconds 6: the five phases of --mode outage take 7",
+        ),
+    ] {
+        let (code, output, errors) = finish(start(arguments, None));
+        assert_eq!((code, &*output), (Some(2), ""), "{errors}");
+        assert!(errors.starts_with(&format!("{message}\n\nUsage: ")), "{errors}");
+    }
+    let (code, _, errors) = finish(start(&["--mode", "outage"], Some("redis://127.0.0.1/")));
+    assert_eq!(code, Some(2));
+    assert!(errors.starts_with("--mode outage stops Redis, so it does not take the one of REDIS_URL"));
+
+    let (code, output, errors) = finish(start(&["--help"], None));
+    assert_eq!((code, &*errors), (Some(0), ""));
+    assert!(output.starts_with("Usage: "));
+    // Port 1 is nobody's.
+    let (code, _, errors) = finish(start(&["--seconds", "1"], Some("redis://127.0.0.1:1/")));
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(errors.contains("Connection refused"), "{errors}");
+    println!("test what_is_not_understood_prints_the_usage_and_exits_with_2 ... ok");
+}
+
+fn every_mode_reports_what_it_is_for() {
+    let small = ["--rate", "500", "--seconds", "1", "--users", "10"];
+    let with = |more: &[&str]| start(&[&small, more].concat(), None);
+    // At the same time, since they mostly wait.
+    let outage = with(&["--mode", "outage", "--seconds", "7"]);
+    let given = crate::support::RedisServer::start();
+    let normal = start(&small, Some(&given.url()));
+    let (rejection, hot_key) = (with(&["--mode", "rejection"]), with(&["--mode", "hot-key"]));
+
+    check_normal(&report(normal));
+    assert_eq!(given.command(&["DBSIZE"]), "0", "what the test has left is removed");
+
+    let rejection = report(rejection);
+    assert!(count(&rejection, "rejected") > 0, "{rejection}");
+    assert!(has_line(&rejection, "what rejections cost"), "{rejection}");
+
+    let hot_key = report(hot_key);
+    // The warm-up takes them, and a minute gives few back.
+    assert!(count(&hot_key, "allowed") < count(&hot_key, "rejected"), "{hot_key}");
+    assert!(has_line(&hot_key, "local denials "), "{hot_key}");
+
+    check_outage(&report(outage));
+
+    let callers = report(start(&["--mode", "callers", "--users", "20000"], None));
+    assert_eq!(count(&callers, "allowed"), 20_000, "{callers}");
+    assert_eq!(count(&callers, "failed open"), 0, "{callers}");
+    // One more has opened the connections.
+    assert_eq!(count(&callers, "live keys"), 20_001, "{callers}");
+    assert!(
+        has_line(&callers, "used memory ") && has_line(&callers, "this process "),
+        "{callers}"
+    );
+    println!("test every_mode_reports_what_it_is_for ... ok");
+}
+
+fn check_normal(report: &str) {
+    let due = count(report, "due");
+    assert!(due > 0 && count(report, "answered in time") <= due, "{report}");
+    assert_eq!(count(report, "allowed") + count(report, "failed open"), due, "{report}");
+    assert_eq!(count(report, "rejected"), 0, "{report}");
+    // One more has opened the connections.
+    assert_eq!(count(report, "live keys"), 11, "{report}");
+    for line in [
+        "bare service ",
+        "with limits ",
+        "added ",
+        "processor ",
+        "calls ",
+        "commands ",
+    ] {
+        assert!(has_line(report, line), "{line}: {report}");
+    }
+    for line in [
+        "bytes per key ",
+        "used memory ",
+        "memory of Redis ",
+        "processors of Redis ",
+    ] {
+        assert!(has_line(report, line), "{line}: {report}");
+    }
+}
+
+fn check_outage(report: &str) {
+    let phases = report.split_once("\nphase ").unwrap().1;
+    for (name, is_up) in [
+        ("paused", false),
+        ("resumed", true),
+        ("killed", false),
+        ("restarted", true),
+    ] {
+        let line = phases.lines().find(|line| line.starts_with(name)).unwrap();
+        let numbers = line.split_whitespace().filter_map(|word| word.parse().ok());
+        let [allowed, _, failed_open, _, failed_connections] = numbers.collect::<Vec<f64>>()[..] else {
+            panic!("{report}");
+        };
+        assert!(is_up || failed_open > 0.0, "{name}: {report}");
+        assert!(!is_up || allowed > 0.0, "{name}: {report}");
+        assert!(name != "killed" || failed_connections > 0.0, "{name}: {report}");
+    }
+    for line in ["limits hold again, resumed: ", "limits hold again, restarted: "] {
+        assert!(has_line(report, line), "{line}: {report}");
+    }
+}
+
+fn the_server_that_it_started_ends_with_it() {
+    let mut child = start(&["--rate", "100"], None);
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let port = lines.find_map(|line| line.strip_prefix("Redis started for this on port ")?.parse().ok());
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port.unwrap()));
+    assert!(connect().is_ok());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let is_gone = (0..2_000).any(|_| {
+        thread::sleep(Duration::from_millis(5));
+        connect().is_err()
+    });
+    assert!(is_gone, "the server is still there");
+    println!("test the_server_that_it_started_ends_with_it ... ok");
+}
+
+/// What is printed by a run that goes well.
+fn report(child: Child) -> String {
+    let (code, output, errors) = finish(child);
+    assert_eq!(code, Some(0), "{output}{errors}");
+    for part in ["/s  p99 ", " ms  rejected ", "  failed open "] {
+        assert!(errors.contains(part), "no progress was shown: {errors}");
+    }
+    output
+}
+
+/// The first number after the name at the beginning of a line.
+fn count(report: &str, name: &str) -> u64 {
+    let values = report.lines().filter_map(|line| line.trim_start().strip_prefix(name));
+    let mut numbers = values.filter_map(|value| value.split([' ', ',']).find_map(|word| word.parse().ok()));
+    numbers.next().unwrap_or_else(|| panic!("no {name}: {report}"))
+}
+
+fn has_line(report: &str, beginning: &str) -> bool {
+    report.lines().any(|line| line.trim_start().starts_with(beginning))
+}

@@ -1,0 +1,37 @@
+//! What needs processes of its own. Not a libtest program, because it starts itself as each of them.
+//!
+//! `cargo test --all-features --test processes tls` runs one part.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod concurrency;
+mod instances;
+mod load;
+#[path = "../support/mod.rs"]
+mod support;
+mod tls;
+
+use std::{env, process::ExitCode};
+
+const PARTS: [(&str, fn()); 4] = [
+    ("concurrency", concurrency::run),
+    ("instances", instances::run),
+    ("load", load::run),
+    ("tls", tls::run),
+];
+
+fn main() -> ExitCode {
+    if let Some(code) = load::child() {
+        return code;
+    }
+    if concurrency::child() || instances::child() || tls::child() {
+        return ExitCode::SUCCESS;
+    }
+    let filter = env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    for (name, run) in PARTS {
+        if filter.as_ref().is_none_or(|filter| name.contains(filter)) {
+            run();
+        }
+    }
+    ExitCode::SUCCESS
+}

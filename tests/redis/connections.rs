@@ -1,0 +1,251 @@
+//! How a Redis store comes by its connections: settings, functions of the program, and proxies that shard.
+
+#![allow(clippy::disallowed_methods, reason = "a real server does not follow virtual time")]
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tower_quota::{
+    Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, RedisStoreBuilder, Scope, Store,
+    StoreErrorKind, key,
+    redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisError},
+};
+
+use crate::load::{assert_limit_holds, outcome, until_decided};
+use crate::support::{RedisServer, shared_cluster};
+
+fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
+    RateLimitLayer::builder(store)
+        // Every request asks the store, about which these tests are.
+        .denial_cache(0)
+        .scope(scope)
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_day("daily", 5))
+        .deadline(Duration::from_secs(1))
+        .build()
+        .unwrap()
+}
+
+/// With the password of the moment.
+async fn log_in(to: ConnectionInfo, password: String) -> Result<MultiplexedConnection, RedisError> {
+    let login = to.redis_settings().clone().set_password(password);
+    let config = AsyncConnectionConfig::new().set_response_timeout(None);
+    let client = Client::open(to.set_redis_settings(login))?;
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// L8
+#[tokio::test]
+async fn a_token_that_changes_is_asked_for_at_every_new_connection() {
+    let server = Arc::new(RedisServer::start());
+    let tokens = Arc::new(AtomicUsize::new(0));
+    let set_password = |server: &RedisServer, number: usize| {
+        let password = format!("token {number}");
+        server.command(&["CONFIG", "SET", "requirepass", &password]);
+    };
+    set_password(&server, 0);
+    let count = Arc::clone(&tokens);
+    let store = RedisStore::builder(server.url())
+        .connect_with(move |to| log_in(to, format!("token {}", count.load(Ordering::SeqCst))))
+        .build()
+        .unwrap();
+    let layer = layer(store, "tokens");
+    until_decided(&layer, "before").await;
+    server.restart();
+    tokens.store(1, Ordering::SeqCst);
+    set_password(&server, 1);
+    until_decided(&layer, "after").await;
+    assert_limit_holds(&layer, "alice", 5).await;
+}
+
+#[tokio::test]
+async fn a_cluster_says_to_which_node_each_connection_has_to_lead() {
+    let cluster = shared_cluster();
+    let addresses = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&addresses);
+    let store = RedisStore::cluster_builder([cluster.nodes[2].url()])
+        .connect_with(move |to| {
+            seen.lock().unwrap().push(to.addr().to_string());
+            async move { Client::open(to)?.get_multiplexed_async_connection().await }
+        })
+        .build()
+        .unwrap();
+    let layer = layer(store, "nodes");
+    for user in 0..30 {
+        until_decided(&layer, &user.to_string()).await;
+    }
+    let addresses = addresses.lock().unwrap();
+    for node in &cluster.nodes {
+        let address = format!("127.0.0.1:{}", node.port());
+        assert!(addresses.contains(&address), "{address}: {addresses:?}");
+    }
+}
+
+/// What a function of the program may do wrong.
+#[tokio::test]
+async fn a_function_that_fails_panics_or_hangs_loses_no_request_and_is_called_again() {
+    let server = RedisServer::start();
+    let calls = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&calls);
+    let store = RedisStore::builder(server.url())
+        .connections(1)
+        .connection_timeout(Duration::from_millis(100))
+        .connect_with(move |to| {
+            let call = count.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match call {
+                    0 => Err((ErrorKind::Client, "no token").into()),
+                    1 => panic!("on purpose"),
+                    2 => std::future::pending().await,
+                    _ => Client::open(to)?.get_multiplexed_async_connection().await,
+                }
+            }
+        })
+        .build()
+        .unwrap();
+    let layer = layer(store, "wrong");
+    assert_eq!(outcome(&layer, "alice").await, Outcome::FailedOpen);
+    until_decided(&layer, "alice").await;
+    assert_limit_holds(&layer, "bob", 5).await;
+    assert!(calls.load(Ordering::SeqCst) >= 4);
+}
+
+#[tokio::test]
+async fn why_a_function_has_failed_is_in_the_error_of_the_store() {
+    let store = RedisStore::builder("redis://127.0.0.1/")
+        .connect_with(|_| async { Err((ErrorKind::Client, "the token service is away").into()) })
+        .build()
+        .unwrap();
+    let error = store.acquire(plan(&["a"])).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unreachable);
+    assert!(error.to_string().contains("the token service is away"), "{error}");
+}
+
+fn plan(partitions: &[&'static str]) -> Plan {
+    let mut parts = partitions.iter().map(|name| {
+        let policies = PolicySet::new([QuotaPolicy::per_day(name, 5)]).unwrap();
+        let partition = Scope::new("slots").partition(&PartitionKey::new("name", *name));
+        (policies, partition)
+    });
+    let (policies, partition) = parts.next().unwrap();
+    parts.fold(Plan::new(policies, partition, 1), |plan, (policies, partition)| {
+        plan.and(policies, partition)
+    })
+}
+
+/// How often the server has run each command, those inside of scripts among them.
+fn commands(server: &RedisServer) -> HashMap<String, usize> {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let counts = stats.lines().filter_map(|line| {
+        let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), figures.split(',').next()?.parse().unwrap()))
+    });
+    counts.collect()
+}
+
+/// So many scripts the server has run.
+fn scripts(server: &RedisServer) -> usize {
+    commands(server).get("evalsha").copied().unwrap_or(0)
+}
+
+/// L13, L22, L24: all windows of a caller are one value under one key, and a decision is one call of the script, with
+/// the script itself where the server does not know it. A request sends nothing else.
+#[tokio::test]
+async fn a_decision_about_three_windows_is_one_call_of_the_script_and_nothing_else() {
+    let server = RedisServer::start();
+    let layer = RateLimitLayer::builder(RedisStore::new(server.url()).unwrap())
+        .scope("one call")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_second("second", 1_000))
+        .policy(QuotaPolicy::per_minute("minute", 10_000))
+        .policy(QuotaPolicy::per_day("day", 100_000))
+        .deadline(Duration::from_secs(5))
+        .build()
+        .unwrap();
+    assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
+    let keys = server.command(&["KEYS", "*"]);
+    assert!(keys.starts_with("quota:") && keys.lines().count() == 1, "{keys}");
+    assert!(
+        server.command(&["PTTL", &keys]).parse::<i64>().unwrap() > 0,
+        "it expires by itself"
+    );
+
+    server.command(&["CONFIG", "RESETSTAT"]);
+    for _ in 0..20 {
+        assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
+    }
+    let ran = commands(&server);
+    assert_eq!(ran["evalsha"], 20);
+    // The script reads the time and the value, and writes the value. The rest are this test's own.
+    let mut names: Vec<&str> = ran.keys().map(String::as_str).collect();
+    names.retain(|name| !["info", "config|resetstat"].contains(name));
+    names.sort_unstable();
+    assert_eq!(names, ["evalsha", "get", "set", "time"], "{ran:?}");
+
+    server.command(&["SCRIPT", "FLUSH"]);
+    assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
+    let ran = commands(&server);
+    assert_eq!((ran["evalsha"], ran["eval"]), (21, 1));
+}
+
+#[tokio::test]
+async fn one_slot_per_call_asks_each_partition_in_a_call_of_its_own() {
+    for (one_slot_per_call, expected) in [(false, 1), (true, 3)] {
+        let server = RedisServer::start();
+        let store = RedisStore::builder(server.url())
+            .one_slot_per_call(one_slot_per_call)
+            .build()
+            .unwrap();
+        // The first finds out that the server does not know the script.
+        store.acquire(plan(&["warm"])).await.unwrap();
+        let before = scripts(&server);
+        assert_eq!(
+            store.acquire(plan(&["a", "b", "c"])).await.unwrap().outcome(),
+            Outcome::Allowed
+        );
+        assert_eq!(scripts(&server) - before, expected);
+        let keys = server.command(&["KEYS", "quota:*"]);
+        assert_eq!(keys.lines().count(), 4);
+    }
+}
+
+#[test]
+fn mistakes_are_found_by_build_and_named() {
+    let (server, socket) = ("redis://127.0.0.1/", "redis+unix:///run/redis");
+    let cluster = |urls: &[&str]| RedisStore::cluster_builder(urls);
+    let sentinel = |urls: &[&str], service: &str| RedisStore::sentinel_builder(urls, service);
+    let other = "redis://:secret@127.0.0.1/";
+    let (none_of_cluster, many) = ("0 URLs of nodes of a cluster are outside 1..=64", [server; 65]);
+    let (differ, no_socket) = (
+        "the URLs of a cluster differ in user, password or TLS",
+        "nodes of a cluster have no socket in the file system",
+    );
+    let primary = "a primary_url is for a store with sentinels";
+    let cases: [(RedisStoreBuilder, &str); 9] = [
+        (cluster(&[]), none_of_cluster),
+        (cluster(&many), "65 URLs of nodes of a cluster are outside 1..=64"),
+        (sentinel(&[], "limits"), "0 URLs of sentinels are outside 1..=64"),
+        (cluster(&["redis://127.0.0.1/3"]), "a cluster has no database 3"),
+        (cluster(&[server, other]), differ),
+        (cluster(&[socket]), no_socket),
+        (sentinel(&[server], ""), "the name of the sentinels' service is empty"),
+        (RedisStore::builder(server).primary_url(server), primary),
+        (cluster(&[server]).primary_url(server), primary),
+    ];
+    for (builder, message) in cases {
+        let error = builder.build().unwrap_err();
+        assert_eq!(error.to_string(), format!("redis store: {message}"));
+    }
+    let error = RedisStore::sentinel_builder([server], "limits")
+        .primary_url("http://:secret@127.0.0.1/")
+        .build()
+        .unwrap_err();
+    assert!(error.to_string().contains("the URL is not understood"), "{error}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+}

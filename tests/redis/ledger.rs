@@ -1,0 +1,532 @@
+//! What stores remember of a partition: what a charge, its settlement, a reset and a step of the clock make of it.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use proptest::{
+    prelude::*,
+    sample::select,
+    test_runner::{Config, TestRunner},
+};
+use tower_quota::{
+    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore,
+    Scope, Settlement, Store,
+    clock::{Clock, Timestamp},
+};
+
+const SECOND: u64 = 1_000_000;
+
+/// The beginning of a minute, of an hour and of a day.
+const START: u64 = 1_700_006_400 * SECOND;
+
+const LARGEST: u64 = 999_999_999_999_999;
+
+/// One caller of one store, on a clock that stands still until it is moved.
+struct Caller {
+    clock: Clock,
+    store: Arc<dyn Store>,
+    partition: PartitionId,
+}
+
+impl Caller {
+    /// One of each store, unknown to it.
+    fn of_each_store() -> [Self; 2] {
+        [false, true].map(|is_in_redis| {
+            let clock = Clock::manual(Timestamp::from_micros(START));
+            let store: Arc<dyn Store> = if is_in_redis {
+                let redis = RedisStore::builder(crate::support::shared_server().url()).clock(clock.clone());
+                Arc::new(redis.connections(1).build().unwrap())
+            } else {
+                Arc::new(MemoryStore::builder().clock(clock.clone()).build().unwrap())
+            };
+            Self {
+                clock,
+                store,
+                partition: somebody(),
+            }
+        })
+    }
+
+    fn plan(&self, policies: impl IntoIterator<Item = QuotaPolicy>, cost: u64) -> Plan {
+        Plan::new(PolicySet::new(policies).unwrap(), self.partition, cost)
+    }
+
+    async fn acquire(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
+        self.store.acquire(self.plan([policy.clone()], cost)).await.unwrap()
+    }
+
+    async fn allowed(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
+        let decision = self.acquire(policy, cost).await;
+        assert_eq!(decision.outcome(), Outcome::Allowed, "{:?}", self.store);
+        decision
+    }
+
+    async fn settle(&self, settlement: Settlement) {
+        self.store.settle(settlement).await.unwrap();
+    }
+
+    async fn left(&self, policy: &QuotaPolicy) -> u64 {
+        remaining(&self.acquire(policy, 0).await)[0]
+    }
+
+    /// Moves the clock by so many microseconds.
+    fn step(&self, micros: i64) {
+        let moved = self.clock.now().as_micros().saturating_add_signed(micros);
+        self.clock.set(Timestamp::from_micros(moved));
+    }
+}
+
+/// A partition that nobody else uses.
+fn somebody() -> PartitionId {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Scope::new("ledger").partition(&PartitionKey::new("number", number.to_be_bytes()))
+}
+
+fn remaining(decision: &Decision) -> Vec<u64> {
+    decision.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+fn per_minute(quota: u64, algorithm: Algorithm) -> QuotaPolicy {
+    QuotaPolicy::per_minute("minute", quota).with_algorithm(algorithm)
+}
+
+fn for_any<T: std::fmt::Debug>(cases: u32, strategy: impl Strategy<Value = T>, test: impl AsyncFn(T)) {
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let result = TestRunner::new(config).run(&strategy, |value| {
+        runtime.block_on(test(value));
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Ten of ten were charged and five used. Five come back by themselves, which are those that were used.
+#[tokio::test]
+async fn a_late_refund_is_lost_only_as_far_as_the_charge_has_come_back_by_itself() {
+    for (seconds, left) in [(0, 5), (30, 10), (42, 10), (60, 10)] {
+        for caller in Caller::of_each_store() {
+            let policy = per_minute(10, Algorithm::TokenBucket);
+            let decision = caller.allowed(&policy, 10).await;
+            caller.step(seconds * 1_000_000);
+            caller.settle(Settlement::new(&decision, 5)).await;
+            assert_eq!(caller.left(&policy).await, left, "{:?} after {seconds} s", caller.store);
+        }
+    }
+}
+
+/// The units of those who came later are theirs, however much of a charge is given back.
+#[test]
+fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
+    let charges = (0..=20_u64, 1..=20_u64, 0..90_u64, 0..=20_u64, 0..90_u64, 0..=20_u64);
+    for_any(
+        40,
+        charges,
+        async |(before, cost, pause, later, other_pause, actual)| {
+            let policy = per_minute(20, Algorithm::TokenBucket);
+            let actual = actual.min(cost);
+            let (asked, spared) = (Caller::of_each_store(), Caller::of_each_store());
+            for (asked, spared) in asked.iter().zip(&spared) {
+                let mut decision = None;
+                for (caller, cost) in [(asked, cost), (spared, actual)] {
+                    caller.acquire(&policy, before).await;
+                    decision = decision.or(Some(caller.acquire(&policy, cost).await));
+                    caller.step((pause * SECOND) as i64);
+                }
+                let decision = decision.unwrap();
+                // What is rejected of the larger charge, or after it, is no case of a refund.
+                if decision.outcome() != Outcome::Allowed
+                    || asked.acquire(&policy, later).await.outcome() != Outcome::Allowed
+                {
+                    return;
+                }
+                spared.allowed(&policy, later).await;
+                for caller in [asked, spared] {
+                    caller.step((other_pause * SECOND) as i64);
+                }
+                asked.settle(Settlement::new(&decision, actual)).await;
+                let (left, most) = (asked.left(&policy).await, spared.left(&policy).await);
+                assert!(left <= most, "{:?}: {left} of {most}", asked.store);
+                if before + later == 0 {
+                    assert_eq!(left, most, "{:?}: nobody else has come", asked.store);
+                }
+            }
+        },
+    );
+}
+
+/// L22: a log that no policy of the plan names is a key of its own in Redis, which nobody can find without the policy.
+#[tokio::test]
+async fn a_reset_forgets_all_but_slots_and_logs_that_the_plan_does_not_name_in_both_stores() {
+    let log = |name| QuotaPolicy::per_hour(name, 9).with_algorithm(Algorithm::SlidingWindowLog);
+    let named = || {
+        let window = QuotaPolicy::per_hour("window", 9).with_algorithm(Algorithm::FixedWindow);
+        vec![QuotaPolicy::per_hour("bucket", 9), window, log("log")]
+    };
+    let other = || {
+        let counter = QuotaPolicy::per_hour("counter", 9).with_algorithm(Algorithm::SlidingWindowCounter);
+        vec![counter, log("other log"), QuotaPolicy::concurrent("slots", 9)]
+    };
+    for caller in Caller::of_each_store() {
+        for policies in [named(), other(), named()] {
+            caller.store.acquire(caller.plan(policies, 1)).await.unwrap();
+        }
+        caller.store.reset(caller.plan(named(), 1)).await.unwrap();
+        let left = remaining(&caller.store.peek(caller.plan(other(), 1)).await.unwrap());
+        assert_eq!(left, [9, 8, 8], "{:?}", caller.store);
+        let left = remaining(&caller.store.peek(caller.plan(named(), 1)).await.unwrap());
+        assert_eq!(left, [9, 9, 9], "{:?}", caller.store);
+        caller.store.reset(caller.plan(other(), 1)).await.unwrap();
+        let left = remaining(&caller.store.peek(caller.plan(other(), 1)).await.unwrap());
+        assert_eq!(left, [9, 9, 8], "{:?}", caller.store);
+    }
+}
+
+/// L18: quota × window has more digits than a double holds.
+#[test]
+fn a_sliding_window_counter_is_exact_to_the_unit_and_the_microsecond_however_large_it_is() {
+    let quotas = prop_oneof![
+        select(vec![LARGEST, LARGEST - 1, 1 << 49, 1_000_003, 104_729]),
+        1..=LARGEST
+    ];
+    let windows = select(vec![1, 60, 86_400, 2_678_400, 999_999_937, 1_000_000_000_u64]);
+    let cases = (quotas, windows, 0..=1_000_000_u64, 0..1_000_000_u64);
+    for_any(300, cases, async |(quota, seconds, used, passed)| {
+        let policy = QuotaPolicy::new("counter", quota, Duration::from_secs(seconds));
+        let policy = policy.with_algorithm(Algorithm::SlidingWindowCounter);
+        let (quota, window) = (u128::from(quota), u128::from(seconds * SECOND));
+        let used = quota * u128::from(used) / 1_000_000;
+        let passed = window * u128::from(passed) / 1_000_000;
+        let start = (u128::from(START) / window + 1) * window + passed;
+        for caller in Caller::of_each_store() {
+            caller.clock.set(Timestamp::from_micros((start - passed - 1) as u64));
+            caller.allowed(&policy, used as u64).await;
+            caller.clock.set(Timestamp::from_micros(start as u64));
+            let left = (quota * window - used * (window - passed)) / window;
+            assert_eq!(u128::from(caller.left(&policy).await), left, "{:?}", caller.store);
+            let rejected = caller.acquire(&policy, left as u64 + 1).await;
+            assert_eq!(rejected.outcome(), Outcome::Rejected, "{:?}", caller.store);
+            let Some(wait) = rejected.retry_after() else {
+                caller.allowed(&policy, left as u64).await;
+                continue;
+            };
+            caller.step(wait.as_micros() as i64 - 1);
+            let rejected = caller.acquire(&policy, left as u64 + 1).await;
+            assert_eq!(rejected.outcome(), Outcome::Rejected, "{:?}", caller.store);
+            caller.step(1);
+            caller.allowed(&policy, left as u64 + 1).await;
+        }
+    });
+}
+
+/// All that count units over time, each with ten of them a minute.
+fn all_algorithms() -> [QuotaPolicy; 7] {
+    [
+        per_minute(10, Algorithm::TokenBucket),
+        per_minute(10, Algorithm::StrictTokenBucket).with_burst_capacity(10),
+        per_minute(10, Algorithm::LeakyBucketQueue { max_waiting: 9 }),
+        per_minute(10, Algorithm::LeakyBucketMeter),
+        per_minute(10, Algorithm::FixedWindow),
+        per_minute(10, Algorithm::SlidingWindowCounter),
+        per_minute(10, Algorithm::SlidingWindowLog),
+    ]
+}
+
+/// A charge and another one after a reset, at the same microsecond, later, or by a clock that has stepped back between
+/// them.
+#[tokio::test]
+async fn what_was_charged_before_a_reset_is_not_given_back_after_it() {
+    for (policy, micros) in all_algorithms()
+        .into_iter()
+        .flat_map(|policy| [0, 1, -1, -1_000_000, 3_000_000, -60_000_000].map(|micros| (policy.clone(), micros)))
+    {
+        for caller in Caller::of_each_store() {
+            let before = caller.allowed(&policy, 1).await;
+            caller.store.reset(caller.plan([policy.clone()], 1)).await.unwrap();
+            caller.step(micros);
+            let after = caller.allowed(&policy, 1).await;
+            let left = caller.left(&policy).await;
+            caller.settle(Settlement::unused(&before)).await;
+            let context = format!("{:?}, {:?} after {micros}", caller.store, policy.algorithm());
+            assert_eq!(caller.left(&policy).await, left, "{context}");
+            // What was charged since is given back.
+            caller.settle(Settlement::unused(&after)).await;
+            assert_eq!(caller.left(&policy).await, left + 1, "{context}");
+        }
+    }
+}
+
+/// The same where a log stands beside what is counted with a few numbers, and the reset names the log only.
+#[tokio::test]
+async fn a_reset_of_one_log_ends_what_can_be_given_back_of_all_that_it_has_forgotten() {
+    let log = || per_minute(10, Algorithm::SlidingWindowLog);
+    let policies = || [QuotaPolicy::per_hour("hour", 10), log()];
+    for caller in Caller::of_each_store() {
+        let acquire = async || caller.store.acquire(caller.plan(policies(), 2)).await.unwrap();
+        let before = acquire().await;
+        caller.store.reset(caller.plan([log()], 1)).await.unwrap();
+        acquire().await;
+        caller.settle(Settlement::unused(&before)).await;
+        assert_eq!(remaining(&acquire().await), [6, 6], "{:?}", caller.store);
+    }
+}
+
+/// A full memory has evicted it, or a server was emptied.
+#[tokio::test]
+async fn what_a_store_has_lost_is_not_given_back_later() {
+    let server = crate::support::RedisServer::start();
+    let clock = Clock::manual(Timestamp::from_micros(START));
+    let memory = MemoryStore::builder().max_partitions(1).clock(clock.clone());
+    let redis = RedisStore::builder(server.url()).clock(clock.clone());
+    let stores: [Arc<dyn Store>; 2] = [Arc::new(memory.build().unwrap()), Arc::new(redis.build().unwrap())];
+    let policy = QuotaPolicy::per_hour("hour", 10);
+    for store in stores {
+        let [alice, bob] = [somebody(), somebody()].map(|partition| Caller {
+            clock: clock.clone(),
+            store: Arc::clone(&store),
+            partition,
+        });
+        let lost = alice.allowed(&policy, 5).await;
+        server.command(&["FLUSHALL"]);
+        bob.allowed(&policy, 5).await;
+        alice.allowed(&policy, 3).await;
+        alice.settle(Settlement::unused(&lost)).await;
+        assert_eq!(alice.left(&policy).await, 7, "{store:?}");
+    }
+}
+
+/// It was used, whatever was forgotten before.
+#[tokio::test]
+async fn a_late_charge_counts_after_a_reset_too() {
+    for policy in all_algorithms() {
+        if policy.algorithm() == Algorithm::LeakyBucketMeter {
+            continue;
+        }
+        for caller in Caller::of_each_store() {
+            let decision = caller.allowed(&policy, 1).await;
+            caller.store.reset(caller.plan([policy.clone()], 1)).await.unwrap();
+            caller.settle(Settlement::new(&decision, 4)).await;
+            assert_eq!(caller.left(&policy).await, 7, "{:?}", policy.algorithm());
+        }
+    }
+}
+
+/// X: a server whose clock is set right, or a new primary whose clock is behind.
+#[tokio::test]
+async fn a_step_of_the_clock_back_by_a_few_seconds_gives_no_quota_and_the_wait_includes_it() {
+    let policies = all_algorithms();
+    let bursts = policies
+        .iter()
+        .filter(|policy| policy.algorithm() != Algorithm::LeakyBucketMeter);
+    for (policy, back) in bursts.flat_map(|policy| [1, 50_000, 1_000_000, 5_000_000].map(|back| (policy, back))) {
+        for caller in Caller::of_each_store() {
+            let context = format!("{:?}, {:?}, {back} back", caller.store, policy.algorithm());
+            caller.step(10_000);
+            caller.allowed(policy, 10).await;
+            let wait = caller.acquire(policy, 1).await.retry_after().unwrap();
+            caller.step(-back);
+            let rejected = caller.acquire(policy, 1).await;
+            assert_eq!(rejected.outcome(), Outcome::Rejected, "{context}");
+            let longer = wait + Duration::from_micros(back as u64);
+            assert_eq!(rejected.retry_after(), Some(longer), "{context}");
+            assert_eq!(
+                rejected.violated().next().unwrap().effective_window(),
+                Some(longer),
+                "{context}"
+            );
+            caller.step(back);
+            assert_eq!(caller.acquire(policy, 1).await.retry_after(), Some(wait), "{context}");
+            caller.step(-back);
+            caller.step(longer.as_micros() as i64 - 1);
+            assert_eq!(
+                caller.acquire(policy, 1).await.outcome(),
+                Outcome::Rejected,
+                "{context}"
+            );
+            caller.step(1);
+            caller.allowed(policy, 1).await;
+        }
+    }
+}
+
+/// A clock that is not sure which time it is: only the windows that it has really passed have a quota each.
+#[tokio::test]
+async fn a_clock_that_goes_back_and_forth_over_a_border_gives_one_quota_for_each_window() {
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
+        for caller in Caller::of_each_store() {
+            let policy = per_minute(10, algorithm);
+            let mut passed = 0;
+            for _ in 0..20 {
+                for micros in [-1_000_000, 1_000_000] {
+                    caller.step(micros);
+                    while caller.acquire(&policy, 1).await.outcome() == Outcome::Allowed {
+                        passed += 1;
+                    }
+                }
+            }
+            // The first ten before the border. Where the last window counts on, one of its units is gone by now at most.
+            let most = if algorithm == Algorithm::FixedWindow { 20 } else { 11 };
+            assert!(
+                (10..=most).contains(&passed),
+                "{:?}, {algorithm:?}: {passed}",
+                caller.store
+            );
+        }
+    }
+}
+
+/// As the documentation for production has it: such a step is believed, so that nobody waits for hours.
+#[tokio::test]
+async fn what_was_written_by_a_clock_that_stood_later_than_a_few_seconds_belongs_to_now() {
+    for (policy, back) in all_algorithms()
+        .into_iter()
+        .flat_map(|policy| [5_000_001, 3_600_000_000].map(|back| (policy.clone(), back)))
+    {
+        for caller in Caller::of_each_store() {
+            let context = format!("{:?}, {:?}, {back} back", caller.store, policy.algorithm());
+            caller.step(10_000);
+            while caller.acquire(&policy, 1).await.outcome() == Outcome::Allowed {}
+            caller.step(-back);
+            let rejected = caller.acquire(&policy, 1).await;
+            assert_eq!(rejected.outcome(), Outcome::Rejected, "{context}");
+            assert!(rejected.retry_after() <= Some(Duration::from_secs(120)), "{context}");
+        }
+    }
+}
+
+/// L4, D18: whatever has happened before, and however far the clock has stepped back.
+#[test]
+fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
+    let charges = proptest::collection::vec(
+        (-5_000_000..4_000_000_i64, 0..=7_u64, proptest::option::of(0..9_u64)),
+        1..12,
+    );
+    let policies = (0..7_usize, select(vec![1_u64, 2, 7, 60]), 1..=20_u64);
+    for_any(
+        150,
+        (policies, charges, 0..=5_000_000_i64, 1..=10_u64),
+        async |(policy, charges, back, cost)| {
+            let (which, seconds, quota) = policy;
+            let algorithm = all_algorithms()[which].algorithm();
+            let policy = QuotaPolicy::new("any", quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
+            for caller in Caller::of_each_store() {
+                for (pause, cost, actual) in &charges {
+                    caller.step(*pause);
+                    let decision = caller.acquire(&policy, *cost).await;
+                    if let Some(actual) = actual {
+                        caller.settle(Settlement::new(&decision, *actual)).await;
+                    }
+                }
+                caller.step(-back);
+                let rejected = caller.acquire(&policy, cost).await;
+                let Some(wait) = rejected.retry_after() else { continue };
+                caller.step(wait.as_micros() as i64 - 1);
+                assert_eq!(
+                    caller.acquire(&policy, cost).await.outcome(),
+                    Outcome::Rejected,
+                    "{:?}",
+                    caller.store
+                );
+                caller.step(1);
+                caller.allowed(&policy, cost).await;
+            }
+        },
+    );
+}
+
+/// The bytes that a command has returned as a bulk string.
+fn bulk(reply: &[u8]) -> Vec<u8> {
+    let start = reply.windows(2).position(|pair| pair == b"\r\n").unwrap() + 2;
+    reply[start..reply.len() - 2].to_vec()
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex
+        .chars()
+        .filter_map(|digit| digit.to_digit(16))
+        .map(|digit| digit as u8)
+        .collect();
+    digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]).collect()
+}
+
+/// Policies, their value in hexadecimal digits, the bytes of one of its levels, and what is left of each policy.
+type OldValue = (fn() -> Vec<QuotaPolicy>, &'static str, usize, [u64; 2]);
+
+/// Values as version 8909dc8 has written them at 1 700 000 000 s after a request of cost 3, with 0 in the place of ids;
+/// and what is left after another one of cost 1, a millisecond later.
+const OLD_VALUES: [OldValue; 2] = [
+    (
+        || {
+            vec![
+                QuotaPolicy::per_second("second", 10),
+                QuotaPolicy::per_minute("minute", 100),
+            ]
+        },
+        "01 00401e18240a06 00000000 a0860100 e0930400 00000000 c0270900 40771b00",
+        12,
+        [6, 96],
+    ),
+    (
+        || vec![QuotaPolicy::per_day("day", 7)],
+        "02 00401e18240a06 00000000 0060d71d140000 002086593c0000 07000000000000",
+        25,
+        [3, 0],
+    ),
+];
+
+/// During a roll-out, older instances do not read newer layouts.
+#[tokio::test]
+async fn a_value_of_the_previous_layout_is_read_and_keeps_it_until_it_is_gone() {
+    const BIRTH: usize = 3;
+    let server = crate::support::RedisServer::start();
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_001_000));
+    let redis = RedisStore::builder(server.url()).clock(clock.clone()).build().unwrap();
+    for (policies, hex, size, left) in OLD_VALUES {
+        let caller = Caller {
+            clock: clock.clone(),
+            store: Arc::new(redis.clone()),
+            partition: somebody(),
+        };
+        let acquire = async |cost| caller.store.acquire(caller.plan(policies(), cost)).await.unwrap();
+        server.command(&["FLUSHALL"]);
+        acquire(1).await;
+        let key = server.command(&["KEYS", "*"]).trim().to_owned();
+        let value = || bulk(&server.command_bytes(&[b"GET", key.as_bytes()]));
+        let new = value();
+        let mut old = bytes(hex);
+        let new_size = (new.len() - 8 - BIRTH) / policies().len();
+        for level in 0..policies().len() {
+            let id = &new[8 + BIRTH + new_size * level..][..4];
+            old[8 + size * level..][..4].copy_from_slice(id);
+        }
+        server.command_bytes(&[b"SET", key.as_bytes(), &old]);
+
+        let decision = acquire(1).await;
+        assert_eq!(remaining(&decision), left[..policies().len()]);
+        assert_eq!((value()[0], value().len()), (old[0], old.len()), "the layout stays");
+        caller.settle(Settlement::unused(&decision)).await;
+        assert_eq!(
+            remaining(&acquire(0).await),
+            left[..policies().len()].iter().map(|left| left + 1).collect::<Vec<_>>()
+        );
+        // What begins anew has the new layout, and nothing of what was charged before comes back to it.
+        let before = acquire(1).await;
+        caller.store.reset(caller.plan(policies(), 1)).await.unwrap();
+        let after = remaining(&acquire(2).await);
+        assert_eq!((value()[0], value().len()), (old[0] + 4, new.len()));
+        caller.settle(Settlement::unused(&before)).await;
+        assert_eq!(remaining(&acquire(0).await), after);
+    }
+}

@@ -1,0 +1,30 @@
+//! The stores, in memory and on a real Redis: that they agree with each other and with a model, and what Redis sees.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod charges;
+mod connections;
+mod differential;
+mod garbage;
+#[path = "../support/later_store.rs"]
+mod later_store;
+mod ledger;
+#[path = "../support/load.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every program that includes this module uses a part of it"
+)]
+mod load;
+mod maxima;
+mod model;
+#[path = "../support/partition_steps.rs"]
+mod partition_steps;
+mod partitions;
+mod prefetch;
+mod reloads;
+mod shared_calls;
+mod stores;
+#[path = "../support/mod.rs"]
+mod support;
+mod support_works;

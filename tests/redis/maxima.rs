@@ -1,0 +1,286 @@
+//! The most that passes in any stretch of time as long as the window, for each algorithm: never more, and as much where
+//! somebody tries.
+//!
+//! A stretch has its beginning and not its end: what passes exactly a window after something else is in another one.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use proptest::{
+    prelude::*,
+    test_runner::{Config, TestRunner},
+};
+use tower_quota::{
+    Algorithm, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store,
+    clock::{Clock, Timestamp},
+};
+
+const SECOND: u64 = 1_000_000;
+
+/// The beginning of a minute, and of all shorter windows here.
+const START: u64 = 1_700_000_040 * SECOND;
+
+const RUNS_IN_MEMORY: u32 = 300;
+const RUNS_IN_REDIS: u32 = 25;
+
+/// When somebody comes, and with what.
+#[derive(Clone, Copy, Debug)]
+enum Arrival {
+    /// So many millionths of a window after the last one.
+    After(u64, u64),
+    /// As soon as it passes, which is the most that one can do.
+    AsSoonAsItPasses(u64),
+    /// In the last microsecond of a window that begins at a multiple of its length.
+    BeforeTheBorder(u64),
+}
+
+/// Units that passed, and when.
+type Passed = Vec<(u64, u64)>;
+
+struct Bench {
+    clock: Clock,
+    memory: MemoryStore,
+    redis: RedisStore,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(START));
+        Self {
+            memory: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
+            redis: RedisStore::builder(crate::support::shared_server().url())
+                .clock(clock.clone())
+                .build()
+                .unwrap(),
+            clock,
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now().as_micros()
+    }
+
+    /// A caller comes at these moments. What passes passes when it leaves.
+    async fn passed(&self, store: &dyn Store, policy: &QuotaPolicy, arrivals: &[Arrival]) -> Passed {
+        let policies = PolicySet::new([policy.clone()]).unwrap();
+        let caller = somebody();
+        let window = policy.window().unwrap().as_micros() as u64;
+        self.clock.set(Timestamp::from_micros(START));
+        let mut passed = vec![];
+        for arrival in arrivals {
+            let (cost, is_patient) = match *arrival {
+                Arrival::After(millionths, cost) => {
+                    self.advance(window * millionths / SECOND);
+                    (cost, false)
+                }
+                Arrival::BeforeTheBorder(cost) => {
+                    self.advance(window - 1 - self.now() % window);
+                    (cost, false)
+                }
+                Arrival::AsSoonAsItPasses(cost) => (cost, true),
+            };
+            let plan = || Plan::new(policies.clone(), caller, cost);
+            let mut decision = store.acquire(plan()).await.unwrap();
+            if let Some(wait) = decision.retry_after().filter(|_| is_patient) {
+                self.advance(wait.as_micros() as u64);
+                decision = store.acquire(plan()).await.unwrap();
+            }
+            if decision.outcome() == Outcome::Allowed {
+                passed.push((self.now() + decision.delay().as_micros() as u64, cost));
+            }
+        }
+        passed
+    }
+
+    fn advance(&self, micros: u64) {
+        self.clock.advance(Duration::from_micros(micros));
+    }
+}
+
+/// A partition that nobody else uses.
+fn somebody() -> PartitionId {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    Scope::new("maxima").partition(&PartitionKey::new("number", number.to_be_bytes()))
+}
+
+fn most_in_a_window(passed: &Passed, window: Duration) -> u64 {
+    let window = window.as_micros() as u64;
+    let from = |start: u64| {
+        passed
+            .iter()
+            .filter(move |(at, _)| (start..start + window).contains(at))
+    };
+    let most = passed
+        .iter()
+        .map(|(start, _)| from(*start).map(|(_, units)| units).sum());
+    most.max().unwrap_or(0)
+}
+
+fn arrivals(count: usize) -> impl Strategy<Value = Vec<Arrival>> {
+    let cost = || prop_oneof![4 => Just(1), 1 => 1..=12_u64];
+    let arrival = prop_oneof![
+        3 => cost().prop_map(|cost| Arrival::After(0, cost)),
+        3 => (0..200_000_u64, cost()).prop_map(|(millionths, cost)| Arrival::After(millionths, cost)),
+        1 => (0..2_000_000_u64, cost()).prop_map(|(millionths, cost)| Arrival::After(millionths, cost)),
+        4 => cost().prop_map(Arrival::AsSoonAsItPasses),
+        1 => cost().prop_map(Arrival::BeforeTheBorder),
+    ];
+    proptest::collection::vec(arrival, 1..count)
+}
+
+/// No run lets more pass than the number which belongs to its policy and to the dearest request.
+fn prove(make: impl Fn(u64, Duration, u64) -> QuotaPolicy, most: impl Fn(&QuotaPolicy, u64) -> u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let bench = Bench::new();
+    let stores: [(&dyn Store, u32); 2] = [(&bench.memory, RUNS_IN_MEMORY), (&bench.redis, RUNS_IN_REDIS)];
+    for (store, cases) in stores {
+        let config = Config {
+            cases,
+            failure_persistence: None,
+            ..Config::default()
+        };
+        let policy = (1..=30_u64, proptest::sample::select(vec![1, 7, 60]), 1..=40_u64);
+        let strategy = (policy, arrivals(150));
+        let result = TestRunner::new(config).run(&strategy, |((quota, seconds, other), arrivals)| {
+            let policy = make(quota, Duration::from_secs(seconds), other);
+            let passed = runtime.block_on(bench.passed(store, &policy, &arrivals));
+            let dearest = passed.iter().map(|(_, units)| *units).max().unwrap_or(0);
+            let (seen, most) = (
+                most_in_a_window(&passed, policy.window().unwrap()),
+                most(&policy, dearest),
+            );
+            prop_assert!(seen <= most, "{} of {} pass: {:?} {:?}", seen, most, policy, passed);
+            Ok(())
+        });
+        result.unwrap_or_else(|failure| panic!("{store:?}: {failure}"));
+    }
+}
+
+/// Somebody who comes at these moments has so much pass in the best window, in both stores.
+fn reach(policy: QuotaPolicy, arrivals: &[Arrival], most: u64) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let bench = Bench::new();
+    for store in [&bench.memory as &dyn Store, &bench.redis] {
+        let passed = runtime.block_on(bench.passed(store, &policy, arrivals));
+        let seen = most_in_a_window(&passed, policy.window().unwrap());
+        assert_eq!(seen, most, "{store:?}: {passed:?}");
+    }
+}
+
+fn of(algorithm: Algorithm) -> impl Fn(u64, Duration, u64) -> QuotaPolicy {
+    move |quota, window, _| QuotaPolicy::new("policy", quota, window).with_algorithm(algorithm)
+}
+
+/// As soon as it passes, so many times.
+fn greedy(times: usize) -> Vec<Arrival> {
+    vec![Arrival::AsSoonAsItPasses(1); times]
+}
+
+/// L19
+#[test]
+fn a_token_bucket_lets_its_burst_and_its_quota_pass() {
+    prove(
+        |quota, window, capacity| QuotaPolicy::new("policy", quota, window).with_burst_capacity(capacity),
+        |policy, _| policy.burst_capacity() + policy.quota() - 1,
+    );
+    // The last unit of the quota comes at the moment at which the next window begins.
+    reach(
+        QuotaPolicy::per_minute("policy", 10).with_burst_capacity(5),
+        &greedy(40),
+        14,
+    );
+}
+
+#[test]
+fn a_strict_token_bucket_lets_its_quota_pass() {
+    let strict = |quota: u64, window, capacity: u64| {
+        let policy = QuotaPolicy::new("policy", quota, window).with_algorithm(Algorithm::StrictTokenBucket);
+        if capacity > 30 {
+            policy
+        } else {
+            policy.with_burst_capacity(capacity.min(quota))
+        }
+    };
+    prove(strict, |policy, _| policy.quota());
+    for capacity in [1, 3, 5, 10, 40] {
+        reach(strict(10, Duration::from_secs(60), capacity), &greedy(40), 10);
+    }
+}
+
+/// L16
+#[test]
+fn a_fixed_window_lets_its_quota_pass_twice_around_a_border() {
+    prove(of(Algorithm::FixedWindow), |policy, _| 2 * policy.quota());
+    let mut arrivals = vec![Arrival::BeforeTheBorder(10)];
+    arrivals.push(Arrival::AsSoonAsItPasses(10));
+    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::FixedWindow);
+    reach(policy, &arrivals, 20);
+}
+
+/// L16: counted by the number of the minute, as the documentation has it.
+#[test]
+fn a_fixed_window_lets_its_quota_pass_between_two_borders() {
+    let bench = Bench::new();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::FixedWindow);
+    let passed = runtime.block_on(bench.passed(&bench.memory, &policy, &greedy(95)));
+    let in_minute = |minute: u64| passed.iter().filter(|(at, _)| at / (60 * SECOND) == minute).count();
+    let first = START / (60 * SECOND);
+    assert_eq!(
+        (first..first + 10).map(in_minute).collect::<Vec<_>>(),
+        [10, 10, 10, 10, 10, 10, 10, 10, 10, 5]
+    );
+}
+
+/// L18
+#[test]
+fn a_sliding_window_counter_lets_less_than_twice_its_quota_pass() {
+    prove(of(Algorithm::SlidingWindowCounter), |policy, _| 2 * policy.quota() - 1);
+    // A quota in the last microsecond of one window, and then whatever the next has room for as its time goes by.
+    let mut arrivals = vec![Arrival::BeforeTheBorder(10)];
+    arrivals.extend(greedy(12));
+    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::SlidingWindowCounter);
+    reach(policy, &arrivals, 19);
+}
+
+/// L17
+#[test]
+fn a_sliding_window_log_lets_its_quota_pass() {
+    prove(of(Algorithm::SlidingWindowLog), |policy, _| policy.quota());
+    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::SlidingWindowLog);
+    reach(
+        policy,
+        &[Arrival::BeforeTheBorder(10), Arrival::AsSoonAsItPasses(10)],
+        10,
+    );
+}
+
+#[test]
+fn a_leaky_bucket_that_rejects_lets_its_quota_pass_one_by_one() {
+    prove(of(Algorithm::LeakyBucketMeter), |policy, _| policy.quota());
+    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::LeakyBucketMeter);
+    reach(policy, &greedy(40), 10);
+}
+
+/// L20: a request leaves as a whole, so that a dear one takes the places of those that would have come behind it.
+#[test]
+fn of_a_leaky_bucket_that_queues_its_quota_leaves_and_the_rest_of_the_dearest_request() {
+    let queue = |quota, window, max_waiting| {
+        QuotaPolicy::new("policy", quota, window).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting })
+    };
+    prove(queue, |policy, dearest| (policy.quota() + dearest).saturating_sub(1));
+    let minute = Duration::from_secs(60);
+    reach(queue(10, minute, 20), &greedy(60), 10);
+    let mut arrivals = greedy(9);
+    arrivals.push(Arrival::AsSoonAsItPasses(10));
+    reach(queue(10, minute, 20), &arrivals, 19);
+}

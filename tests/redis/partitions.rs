@@ -1,0 +1,383 @@
+//! Several partitions in one decision: all or nothing, in every store.
+
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+
+use proptest::{
+    strategy::Strategy,
+    test_runner::{Config, TestRunner},
+};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
+    RateLimitLayer, RedisStore, Scope, Store,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+use crate::partition_steps::{Step, move_clock, settlement, steps, steps_back_and_forth};
+use crate::support::RedisServer;
+
+/// Both stores on one clock, and the kinds of partitions, each with policies of its own.
+struct Bench {
+    clock: Clock,
+    stores: [Arc<dyn Store>; 2],
+    policies: [PolicySet; 4],
+    /// The kind whose partitions each kind has.
+    owners: [u8; 4],
+}
+
+impl Bench {
+    /// Two kinds share their partitions: a user without an address, say.
+    fn new() -> Self {
+        Self::of([0, 1, 1, 3])
+    }
+
+    fn of(owners: [u8; 4]) -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        let redis = RedisStore::builder(crate::support::shared_server().url())
+            .clock(clock.clone())
+            .connections(1)
+            .lease_time(Duration::from_secs(86_400))
+            .build()
+            .unwrap();
+        let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let of = |policies: Vec<QuotaPolicy>| PolicySet::new(policies).unwrap();
+        let (log, window) = (Algorithm::SlidingWindowLog, Algorithm::FixedWindow);
+        Self {
+            clock,
+            stores: [Arc::new(memory), Arc::new(redis)],
+            policies: [
+                of(vec![
+                    QuotaPolicy::per_second("second", 5),
+                    QuotaPolicy::per_hour("hour", 40),
+                ]),
+                of(vec![
+                    QuotaPolicy::per_minute("log", 9).with_algorithm(log),
+                    QuotaPolicy::concurrent("slots", 6),
+                ]),
+                of(vec![QuotaPolicy::per_minute("window", 12).with_algorithm(window)]),
+                of(vec![
+                    QuotaPolicy::per_minute("strict", 14).with_algorithm(Algorithm::StrictTokenBucket),
+                    QuotaPolicy::concurrent("all slots", 8),
+                    QuotaPolicy::per_minute("tried", 3).shadow(),
+                ]),
+            ],
+            owners,
+        }
+    }
+
+    fn partition(&self, run: u64, kind: usize, user: u8) -> PartitionId {
+        let key = PartitionKey::new("run", run.to_be_bytes()).and(PartitionKey::new([self.owners[kind]], [user]));
+        Scope::new(&format!("partitions of {:?}", self.owners)).partition(&key)
+    }
+
+    fn plan(&self, run: u64, parts: &[(usize, u8)], cost: u64) -> Plan {
+        let mut parts = parts
+            .iter()
+            .map(|(kind, user)| (self.policies[*kind].clone(), self.partition(run, *kind, *user)));
+        let (policies, partition) = parts.next().unwrap();
+        parts.fold(Plan::new(policies, partition, cost), |plan, (policies, partition)| {
+            plan.and(policies, partition)
+        })
+    }
+}
+
+/// Name and what is left of each policy, and whether it is a shadow.
+fn left(decision: &Decision) -> Vec<(String, u64, bool)> {
+    let left = decision.allowances().map(|allowance| {
+        let policy = allowance.policy();
+        (policy.name().to_owned(), allowance.remaining(), policy.is_shadow())
+    });
+    left.collect()
+}
+
+async fn acquire(bench: &Bench, plan: &Plan) -> [Decision; 2] {
+    let [memory, redis] = &bench.stores;
+    [
+        memory.acquire(plan.clone()).await.unwrap(),
+        redis.acquire(plan.clone()).await.unwrap(),
+    ]
+}
+
+/// One request: what is left before and after, asked of each partition by itself, says whether it had to pass and what
+/// it had to take.
+async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> Option<[Decision; 2]> {
+    let (mut before, mut is_overdrawn) = (Vec::new(), false);
+    for part in parts {
+        let [memory, redis] = acquire(bench, &bench.plan(run, &[*part], 0)).await;
+        assert_eq!(left(&memory), left(&redis));
+        assert_eq!(memory.outcome(), redis.outcome());
+        before.extend(left(&memory));
+        is_overdrawn |= memory.outcome() == Outcome::Rejected;
+    }
+    let decisions = acquire(bench, &bench.plan(run, parts, cost)).await;
+    assert_eq!(left(&decisions[0]), left(&decisions[1]));
+    assert_eq!(decisions[0].retry_after(), decisions[1].retry_after());
+    let cost_of = |name: &str| if name.contains("slots") { cost.min(1) } else { cost };
+    let fits = before
+        .iter()
+        .all(|(name, left, is_shadow)| !is_overdrawn && (*is_shadow || *left >= cost_of(name)));
+    let expected: Vec<_> = before
+        .into_iter()
+        .map(|(name, left, is_shadow)| {
+            let cost = cost_of(&name);
+            let taken = if fits && left >= cost { cost } else { 0 };
+            (name, left - taken, is_shadow)
+        })
+        .collect();
+    for decision in &decisions {
+        assert_eq!(decision.outcome() == Outcome::Allowed, fits);
+        assert_eq!(left(decision), expected);
+    }
+    let mut after = Vec::new();
+    for part in parts {
+        let [memory, redis] = acquire(bench, &bench.plan(run, &[*part], 0)).await;
+        assert_eq!(left(&memory), left(&redis));
+        after.extend(left(&memory));
+    }
+    assert_eq!(after, expected, "what was decided is what is kept");
+    (fits && cost > 0).then_some(decisions)
+}
+
+async fn run(bench: &Bench, run: u64, steps: Vec<Step>) {
+    let mut open: Vec<[Decision; 2]> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Acquire { parts, cost } => open.extend(request(bench, run, &parts, cost).await),
+            Step::Settle { which, actual } if which < open.len() => {
+                let decisions = open.swap_remove(which);
+                for (store, decision) in bench.stores.iter().zip(&decisions) {
+                    store.settle(settlement(decision, actual)).await.unwrap();
+                }
+            }
+            Step::Settle { .. } => {}
+            Step::Time { micros } => move_clock(&bench.clock, micros),
+        }
+    }
+}
+
+fn for_any(bench: &Bench, cases: u32, steps: impl Strategy<Value = Vec<Step>>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let number = std::cell::Cell::new(0);
+    let result = TestRunner::new(config).run(&steps, |steps| {
+        number.set(number.get() + 1);
+        runtime.block_on(run(bench, number.get(), steps));
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+#[test]
+fn each_partition_is_charged_if_all_of_them_fit_and_none_is_if_one_does_not() {
+    for_any(&Bench::new(), 300, steps(40));
+}
+
+/// What a clock has written that stood later belongs to now. Where kinds share a partition, memory applies that to all that
+/// is kept there, and Redis to what is asked about: its logs are keys of their own.
+#[test]
+fn with_a_clock_that_steps_back_it_is_the_same() {
+    for_any(&Bench::of([0, 1, 2, 3]), 200, steps_back_and_forth(40));
+}
+
+/// Two tasks that name the same partitions in another order do not wait for each other, and never take too much.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partitions_in_any_order_are_never_charged_more_than_they_have() {
+    let bench = Arc::new(Bench::new());
+    for store in &bench.stores {
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..8 {
+            let (bench, store) = (Arc::clone(&bench), Arc::clone(store));
+            tasks.spawn(async move {
+                let mut allowed = 0;
+                for _ in 0..25 {
+                    let parts = if task % 2 == 0 {
+                        [(0, 0), (2, 0)]
+                    } else {
+                        [(2, 0), (0, 0)]
+                    };
+                    let plan = bench.plan(u64::MAX, &parts, 1);
+                    allowed += u32::from(store.acquire(plan).await.unwrap().outcome() == Outcome::Allowed);
+                }
+                allowed
+            });
+        }
+        let allowed: u32 = tasks.join_all().await.into_iter().sum();
+        assert_eq!(allowed, 5);
+    }
+}
+
+/// Somebody who sends a mail to themselves, say. It is charged as if the plan named each policy once, whatever the number
+/// that is left.
+#[tokio::test]
+async fn policies_that_a_plan_names_twice_for_one_partition_are_charged_once() {
+    let bench = Bench::new();
+    for kind in 0..4 {
+        let run = u64::MAX - 10 - kind as u64;
+        let twice = bench.plan(run, &[(kind, 0), (kind, 0)], 1);
+        let once = bench.plan(run, &[(kind, 0)], 1);
+        let mut allowed = [0; 2];
+        for _ in 0..15 {
+            let decisions = acquire(&bench, &twice).await;
+            assert_eq!(left(&decisions[0]), left(&decisions[1]));
+            for (store, decision) in [0, 1].into_iter().zip(&decisions) {
+                allowed[store] += u32::from(decision.outcome() == Outcome::Allowed);
+                let peeked = bench.stores[store].peek(once.clone()).await.unwrap();
+                assert_eq!(left(decision), left(&peeked));
+            }
+        }
+        assert_eq!(allowed, [[5, 6, 12, 7][kind]; 2], "kind {kind}");
+    }
+}
+
+/// The policies of a plan overlap: of those that come second, only the new ones are charged.
+#[tokio::test]
+async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from_being_charged() {
+    let bench = Bench::new();
+    let of = |policies: &[QuotaPolicy]| PolicySet::new(policies.iter().cloned()).unwrap();
+    let (second, hour) = (QuotaPolicy::per_second("second", 3), QuotaPolicy::per_hour("hour", 9));
+    let alice = bench.partition(u64::MAX - 20, 0, 0);
+    let plan = Plan::new(of(std::slice::from_ref(&second)), alice, 1).and(of(&[hour, second]), alice);
+    for store in &bench.stores {
+        for left_then in [2, 1, 0] {
+            let decision = store.acquire(plan.clone()).await.unwrap();
+            let left: Vec<u64> = left(&decision).into_iter().map(|(_, left, _)| left).collect();
+            assert_eq!(
+                (decision.outcome(), left),
+                (Outcome::Allowed, vec![left_then, left_then + 6])
+            );
+        }
+        assert_eq!(store.acquire(plan.clone()).await.unwrap().outcome(), Outcome::Rejected);
+    }
+}
+
+/// What a partition keeps is brought to the policies of each part in turn, and a log whose entries are all out of the
+/// window may be dropped by that.
+#[tokio::test]
+async fn a_charge_is_given_back_to_a_log_that_was_empty_when_two_parts_of_a_plan_shared_its_partition() {
+    let bench = Bench::new();
+    let run = u64::MAX - 30;
+    let log = bench.plan(run, &[(1, 0)], 1);
+    acquire(&bench, &log).await;
+    bench.clock.advance(Duration::from_secs(60));
+    let decisions = acquire(&bench, &bench.plan(run, &[(2, 0), (1, 0)], 2)).await;
+    for (store, decision) in bench.stores.iter().zip(&decisions) {
+        store.settle(settlement(decision, None)).await.unwrap();
+        let left = left(&store.peek(log.clone()).await.unwrap());
+        assert_eq!(left[0].1, 9);
+    }
+}
+
+#[tokio::test]
+async fn a_reset_forgets_all_partitions_of_a_plan() {
+    let bench = Bench::new();
+    let plan = |cost| bench.plan(u64::MAX - 1, &[(0, 0), (2, 0), (1, 1)], cost);
+    for store in &bench.stores {
+        store.acquire(plan(3)).await.unwrap();
+        store.reset(plan(1)).await.unwrap();
+        let left = left(&store.acquire(plan(0)).await.unwrap());
+        let left: Vec<u64> = left.into_iter().map(|(_, left, _)| left).collect();
+        assert_eq!(left, [5, 40, 12, 9, 5], "a slot is held until it is given back");
+    }
+}
+
+/// A layer with keys that can be read, on a server of its own.
+fn readable(server: &RedisServer) -> RateLimitLayer {
+    RateLimitLayer::builder(RedisStore::new(server.url()).unwrap())
+        .scope("api v1")
+        .key(key::header("x-user-id"))
+        .named_key("address", key::client_ip())
+        .policy(QuotaPolicy::per_hour("hour", 9))
+        .policy(QuotaPolicy::per_hour("log", 9).with_algorithm(Algorithm::SlidingWindowLog))
+        .policy(QuotaPolicy::concurrent("slots", 9).counted_by("address"))
+        .deadline(Duration::from_secs(10))
+        .readable_keys()
+        .build()
+        .unwrap()
+}
+
+async fn send(layer: &RateLimitLayer, user: &str) -> Response<RateLimitBody<Full<Bytes>>> {
+    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+    let address: SocketAddr = "192.0.2.7:9".parse().unwrap();
+    let request = Request::builder()
+        .header("x-user-id", user)
+        .extension(key::PeerAddress(address));
+    layer.layer(handler).oneshot(request.body(()).unwrap()).await.unwrap()
+}
+
+fn keys(server: &RedisServer) -> Vec<String> {
+    let mut keys: Vec<String> = server.command(&["KEYS", "*"]).lines().map(str::to_owned).collect();
+    keys.sort();
+    keys
+}
+
+#[tokio::test]
+async fn operators_can_have_keys_that_they_can_read() {
+    let server = RedisServer::start();
+    let layer = readable(&server);
+    let response = send(&layer, "alice").await;
+    let names: Vec<String> = keys(&server)
+        .iter()
+        .map(|key| {
+            key.split_at(key.rfind(':').filter(|_| key.contains("}:")).unwrap_or(key.len()))
+                .0
+                .to_owned()
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "quota:{scope:api%20v1/address:192.0.2.7}:slots",
+            "quota:{scope:api%20v1/x-user-id:alice}",
+            "quota:{scope:api%20v1/x-user-id:alice}:log",
+        ]
+    );
+    // Settlements and resets find them, too.
+    drop(response);
+    let settled = async {
+        while keys(&server).len() > 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), settled).await.unwrap();
+    let alice = PartitionKey::new("x-user-id", "alice");
+    let admin = layer.admin();
+    let left = admin.peek(&alice, None).await.unwrap().unwrap();
+    assert_eq!(
+        left.allowances()
+            .map(|allowance| allowance.remaining())
+            .collect::<Vec<_>>(),
+        [8, 8]
+    );
+    admin.reset(&alice).await.unwrap();
+    assert_eq!(keys(&server), Vec::<String>::new());
+}
+
+/// Nobody can name themselves like somebody else, or leave the hash tag.
+#[tokio::test]
+async fn what_callers_call_themselves_cannot_change_the_meaning_of_a_key() {
+    let server = RedisServer::start();
+    let layer = readable(&server);
+    for user in ["a}b{c", "alice/scope:x", "50%", "x y", &"long".repeat(60)] {
+        drop(send(&layer, user).await);
+    }
+    let keys = keys(&server);
+    let of = |user: &str| keys.contains(&format!("quota:{{scope:api%20v1/x-user-id:{user}}}"));
+    for user in ["a%7Db%7Bc", "alice%2Fscope%3Ax", "50%25", "x%20y"] {
+        assert!(of(user), "{user}: {keys:?}");
+    }
+    let digests = keys.iter().filter(|key| key.len() == "quota:{}".len() + 22).count();
+    assert_eq!(digests, 1, "a long name stays a digest: {keys:?}");
+}

@@ -1,0 +1,1078 @@
+//! Units that instances take in advance: never more than the quota, little left lying about, and nobody waits for long.
+
+use std::{
+    collections::HashMap,
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Request, Response};
+use http_body_util::Full;
+use proptest::prelude::*;
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::Semaphore,
+    time::Instant,
+};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, ActualCost, Algorithm, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RedisStore, Rules, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+/// How a store comes to its answer.
+#[derive(Clone, Debug)]
+enum Timing {
+    AtOnce,
+    Failing,
+    Hanging,
+    /// When there is a permit.
+    Held(Arc<Semaphore>),
+    /// Only when polled a second time.
+    Later,
+    /// Decided at once, and told when there is a permit.
+    Told(Arc<Semaphore>),
+}
+
+/// A store that counts what it is asked.
+#[derive(Debug)]
+struct Probe<S> {
+    store: Arc<S>,
+    timing: Mutex<Timing>,
+    /// If set, resets are made when there is a permit.
+    reset: Mutex<Option<Arc<Semaphore>>>,
+    calls: AtomicUsize,
+    /// For how many units it was asked last.
+    asked: AtomicU64,
+    settlements: AtomicUsize,
+}
+
+impl<S: Store> Probe<S> {
+    fn new(store: S, timing: Timing) -> Arc<Self> {
+        Arc::new(Self {
+            store: Arc::new(store),
+            timing: Mutex::new(timing),
+            reset: Mutex::default(),
+            calls: AtomicUsize::default(),
+            asked: AtomicU64::default(),
+            settlements: AtomicUsize::default(),
+        })
+    }
+
+    fn set(&self, timing: Timing) {
+        *self.timing.lock().unwrap() = timing;
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    fn asked(&self) -> u64 {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    fn settlements(&self) -> usize {
+        self.settlements.load(Ordering::SeqCst)
+    }
+}
+
+impl<S: Store> Store for Probe<S> {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let units = plan.charges().next().unwrap().cost();
+        self.asked.store(units, Ordering::SeqCst);
+        let store = Arc::clone(&self.store);
+        match self.timing.lock().unwrap().clone() {
+            Timing::AtOnce => store.acquire(plan),
+            Timing::Failing => AcquireFuture::boxed(async {
+                tokio::task::yield_now().await;
+                Err(StoreError::new(StoreErrorKind::Unreachable, "test"))
+            }),
+            Timing::Hanging => AcquireFuture::boxed(std::future::pending()),
+            Timing::Held(permits) => AcquireFuture::boxed(async move {
+                permits.acquire_owned().await.unwrap().forget();
+                store.acquire(plan).await
+            }),
+            Timing::Later => AcquireFuture::boxed(async move {
+                tokio::task::yield_now().await;
+                store.acquire(plan).await
+            }),
+            Timing::Told(permits) => AcquireFuture::boxed(async move {
+                let decided = store.acquire(plan).await;
+                permits.acquire_owned().await.unwrap().forget();
+                decided
+            }),
+        }
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        if !settlement.is_empty() {
+            self.settlements.fetch_add(1, Ordering::SeqCst);
+        }
+        self.store.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        let store = Arc::clone(&self.store);
+        match self.reset.lock().unwrap().clone() {
+            Some(permits) => StoreFuture::boxed(async move {
+                permits.acquire_owned().await.unwrap().forget();
+                store.reset(plan).await
+            }),
+            None => store.reset(plan),
+        }
+    }
+
+    fn peek(&self, plan: Plan) -> AcquireFuture {
+        self.store.peek(plan)
+    }
+}
+
+/// What a request costs, and what it turns out to have cost.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    announced: u64,
+    actual: u64,
+}
+
+struct Scene {
+    clock: Clock,
+    store: Arc<Probe<MemoryStore>>,
+}
+
+/// The first moment of 2026, where every window up to a day begins.
+const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+/// When all is given back that was not spent: it may be spent for a second, and looked for every 50 ms.
+const GIVEN_BACK: Duration = Duration::from_millis(1_001);
+
+impl Scene {
+    fn new(timing: Timing) -> Self {
+        let clock = Clock::manual(START);
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        Self {
+            store: Probe::new(store, timing),
+            clock,
+        }
+    }
+
+    fn layer(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
+        layer(Arc::clone(&self.store), self.clock.clone(), policies)
+    }
+
+    /// Moves the time, and lets the task see it that gives back.
+    async fn advance(&self, time: Duration) {
+        self.clock.advance(time);
+        pass(Duration::from_millis(101)).await;
+    }
+}
+
+fn layer(store: impl Store, clock: Clock, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
+    let builder = RateLimitLayer::builder(store)
+        .scope("prefetchs")
+        .key(key::extension::<String>())
+        .clock(clock)
+        .cost_by(|request| request.extensions.get::<Cost>().map_or(1, |cost| cost.announced));
+    let builder = policies
+        .into_iter()
+        .fold(builder, |builder, policy| builder.policy(policy));
+    builder.build().unwrap()
+}
+
+async fn send_for(layer: &RateLimitLayer, user: &str, cost: Cost) -> Decision {
+    let service = service_fn(async |request: Request<()>| {
+        let mut response = Response::new(Full::<Bytes>::default());
+        if let Some(cost) = request.extensions().get::<Cost>() {
+            response.extensions_mut().insert(ActualCost(cost.actual));
+        }
+        Ok::<_, Infallible>(response)
+    });
+    let mut request = Request::new(());
+    request.extensions_mut().insert(user.to_owned());
+    request.extensions_mut().insert(cost);
+    let response = layer.layer(service).oneshot(request).await.unwrap();
+    response.extensions().get::<Decision>().unwrap().clone()
+}
+
+async fn send(layer: &RateLimitLayer, units: u64) -> Decision {
+    let cost = Cost {
+        announced: units,
+        actual: units,
+    };
+    send_for(layer, "alice", cost).await
+}
+
+async fn outcome(layer: &RateLimitLayer) -> Outcome {
+    send(layer, 1).await.outcome()
+}
+
+/// Sends requests of one unit, one after the other, and counts those that were allowed.
+async fn allowed(layer: &RateLimitLayer, requests: usize) -> usize {
+    let mut allowed = 0;
+    for _ in 0..requests {
+        allowed += usize::from(outcome(layer).await == Outcome::Allowed);
+    }
+    allowed
+}
+
+/// What the store has left, without what instances hold.
+async fn left(layer: &RateLimitLayer) -> u64 {
+    let decision = layer.admin().peek("alice", None).await.unwrap().unwrap();
+    decision
+        .allowances()
+        .map(|allowance| allowance.remaining())
+        .min()
+        .unwrap()
+}
+
+fn remaining(decision: &Decision) -> u64 {
+    decision.allowances().next().unwrap().remaining()
+}
+
+/// Lets the time of a paused runtime pass, and all tasks see it.
+async fn pass(time: Duration) {
+    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+}
+
+fn paused() -> Runtime {
+    Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+}
+
+const fn daily(quota: u64, block: u64) -> QuotaPolicy {
+    QuotaPolicy::per_day("daily", quota)
+        .with_algorithm(Algorithm::FixedWindow)
+        .with_prefetch(block)
+}
+
+#[test]
+fn a_block_that_cannot_be_is_rejected_with_its_bound() {
+    let error = |policy| PolicySet::new([policy]).unwrap_err();
+    let minute = QuotaPolicy::per_minute("minute", 60);
+    let cases = [
+        (minute.clone().with_prefetch(0), "0 is outside 1..=60"),
+        (
+            minute.clone().with_burst_capacity(5).with_prefetch(6),
+            "6 is outside 1..=5",
+        ),
+        (
+            minute
+                .clone()
+                .with_prefetch(2)
+                .with_algorithm(Algorithm::StrictTokenBucket),
+            "2 does not apply to StrictTokenBucket, only to token buckets and fixed windows",
+        ),
+        (
+            minute
+                .clone()
+                .with_prefetch(2)
+                .with_algorithm(Algorithm::SlidingWindowLog),
+            "2 does not apply to SlidingWindowLog, only to token buckets and fixed windows",
+        ),
+        (
+            minute.with_prefetch(2).with_content_bytes(Direction::Response),
+            "2 does not apply to ContentBytes(Response), only to requests",
+        ),
+        (
+            QuotaPolicy::concurrent("minute", 60).with_prefetch(2),
+            "2 does not apply to ConcurrentRequests, only to requests",
+        ),
+    ];
+    for (policy, message) in cases {
+        let error = error(policy);
+        assert_eq!(error.kind(), ConfigErrorKind::Prefetch);
+        assert_eq!(error.to_string(), format!(r#"policy "minute": prefetch {message}"#));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_alone_lets_exactly_the_quota_pass_with_few_calls() {
+    for timing in [Timing::AtOnce, Timing::Later] {
+        let scene = Scene::new(timing);
+        let layer = scene.layer([daily(10_000, 1_000)]);
+        assert_eq!(allowed(&layer, 10_000).await, 10_000);
+        let calls = scene.store.calls();
+        assert!(calls < 100, "{calls} calls");
+        assert_eq!(allowed(&layer, 10).await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_setting_and_with_blocks_of_one_unit_every_request_that_passes_asks_the_store() {
+    for policy in [daily(100, 1), QuotaPolicy::per_day("daily", 100)] {
+        let scene = Scene::new(Timing::Later);
+        let layer = scene.layer([policy]);
+        assert_eq!(allowed(&layer, 110).await, 100);
+        assert_eq!((scene.store.calls(), scene.store.settlements()), (100, 0));
+        assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_who_does_not_come_back_soon_costs_one_call_for_each_request() {
+    let scene = Scene::new(Timing::Later);
+    let layer = scene.layer([daily(1_000, 100)]);
+    for _ in 0..20 {
+        assert_eq!(outcome(&layer).await, Outcome::Allowed);
+        scene.advance(Duration::from_secs(3)).await;
+    }
+    assert_eq!((scene.store.calls(), scene.store.settlements()), (20, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn policies_without_blocks_and_shadows_have_every_request_ask_the_store() {
+    let others = [
+        QuotaPolicy::per_hour("hourly", 50),
+        QuotaPolicy::per_hour("hourly", 50).with_prefetch(10).shadow(),
+        QuotaPolicy::concurrent("at once", 50),
+    ];
+    for other in others {
+        let scene = Scene::new(Timing::Later);
+        let layer = scene.layer([daily(1_000, 100), other]);
+        assert_eq!(allowed(&layer, 50).await, 50);
+        assert_eq!(scene.store.calls(), 50);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_shown_is_what_the_store_knew_less_what_was_spent_since() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layers = [scene.layer([daily(1_000, 100)]), scene.layer([daily(1_000, 100)])];
+    let mut used = 0;
+    for number in 0..300 {
+        let decision = send(&layers[number % 2], 1).await;
+        used += 1;
+        // Never more than is left, also of what the other instance has used.
+        assert!(remaining(&decision) + 200 >= 1_000 - used, "{decision:?}");
+        assert!(remaining(&decision) <= 1_000 - used + 100, "{decision:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_spent_within_a_second_is_given_back_and_the_task_ends() {
+    let scene = Scene::new(Timing::Later);
+    let layers = [scene.layer([daily(1_000, 100)]), scene.layer([daily(1_000, 100)])];
+    let spent = allowed(&layers[0], 70).await + allowed(&layers[1], 40).await;
+    assert!(
+        left(&layers[0]).await < 1_000 - spent as u64,
+        "a part of a block is held"
+    );
+    assert!(Handle::current().metrics().num_alive_tasks() > 0);
+
+    scene.advance(GIVEN_BACK).await;
+    assert_eq!(left(&layers[0]).await, 1_000 - spent as u64);
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+
+    // It goes on as before.
+    assert_eq!(allowed(&layers[0], 1_000).await, 1_000 - spent);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_left_of_a_fixed_window_is_not_spent_in_the_next_one() {
+    let scene = Scene::new(Timing::Later);
+    let policy = QuotaPolicy::new("p", 100, Duration::from_secs(10)).with_algorithm(Algorithm::FixedWindow);
+    let layer = scene.layer([policy.with_prefetch(50)]);
+    scene.advance(Duration::from_millis(9_950)).await;
+    // 1, 2 and 4 units
+    assert_eq!(allowed(&layer, 5).await, 5);
+    assert_eq!(left(&layer).await, 93);
+    scene.advance(Duration::from_millis(50)).await;
+    assert_eq!(allowed(&layer, 2).await, 2);
+    // A new block, of 8 units.
+    assert_eq!(left(&layer).await, 92);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_is_dropped_gives_all_back() {
+    let scene = Scene::new(Timing::Later);
+    let (layer, other) = (scene.layer([daily(1_000, 100)]), scene.layer([daily(1_000, 100)]));
+    assert_eq!(allowed(&layer, 70).await, 70);
+    assert!(left(&other).await < 930);
+    drop(layer);
+    assert_eq!(left(&other).await, 930);
+    pass(Duration::from_millis(101)).await;
+    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn partitions_are_bounded_in_number_and_who_makes_room_gives_back() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 100)]);
+    let cost = Cost {
+        announced: 1,
+        actual: 1,
+    };
+    for user in 0..20_000 {
+        for _ in 0..2 {
+            let decision = send_for(&layer, &format!("user {user}"), cost).await;
+            assert_eq!(decision.outcome(), Outcome::Allowed);
+        }
+    }
+    let given_back = scene.store.settlements();
+    assert!((20_000 - 16_384..20_000).contains(&given_back), "{given_back}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_request_did_not_use_and_what_it_used_more_is_settled_once() {
+    let scene = Scene::new(Timing::Later);
+    let layer = scene.layer([daily(10_000, 100)]);
+    let mut used = 0;
+    for number in 0..200 {
+        let actual = number % 7;
+        let cost = Cost { announced: 3, actual };
+        assert_eq!(send_for(&layer, "alice", cost).await.outcome(), Outcome::Allowed);
+        used += actual;
+    }
+    scene.advance(GIVEN_BACK).await;
+    assert_eq!(left(&layer).await, 10_000 - used);
+    drop(layer);
+    assert_eq!(left(&scene.layer([daily(10_000, 100)])).await, 10_000 - used);
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_rules_are_not_served_from_old_blocks() {
+    let scene = Scene::new(Timing::Later);
+    let layer = scene.layer([daily(1_000, 100)]);
+    assert_eq!(allowed(&layer, 70).await, 70);
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(daily(80, 10)))
+        .unwrap();
+    assert_eq!(allowed(&layer, 70).await, 10);
+    scene.advance(GIVEN_BACK).await;
+    assert_eq!(left(&layer).await, 0);
+
+    let hourly = QuotaPolicy::per_hour("hourly", 50).with_prefetch(10);
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(hourly.clone()))
+        .unwrap();
+    assert_eq!(allowed(&layer, 30).await, 30);
+    assert!(left(&layer).await < 20, "a part of a block is held");
+    layer
+        .rules_handle()
+        .replace(Rules::new().policy(hourly).policy(daily(200, 100)))
+        .unwrap();
+    assert_eq!(allowed(&layer, 30).await, 20);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_leaves_nothing_in_advance_and_nothing_to_give_back() {
+    let scene = Scene::new(Timing::Later);
+    let layer = scene.layer([daily(1_000, 100)]);
+    assert_eq!(allowed(&layer, 70).await, 70);
+    layer.admin().reset("alice").await.unwrap();
+    assert_eq!(left(&layer).await, 1_000);
+
+    let calls = scene.store.calls();
+    assert_eq!(remaining(&send(&layer, 1).await), 999);
+    assert_eq!(scene.store.calls(), calls + 1);
+    scene.advance(GIVEN_BACK).await;
+    assert_eq!((left(&layer).await, scene.store.settlements()), (999, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_is_under_way_during_a_reset_is_not_spent() {
+    let (scene, layer, permits) = waiting_scene().await;
+    let requests = tokio::spawn({
+        let layer = layer.clone();
+        async move { join_all((0..10).map(|_| outcome(&layer))).await }
+    });
+    tokio::task::yield_now().await;
+    layer.admin().reset("alice").await.unwrap();
+    permits.add_permits(100);
+    assert!(
+        requests
+            .await
+            .unwrap()
+            .iter()
+            .all(|outcome| *outcome == Outcome::Allowed)
+    );
+    assert_eq!(scene.store.settlements(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() {
+    let scene = Scene::new(Timing::Later);
+    let (layer, other) = (scene.layer([daily(1_000, 100)]), scene.layer([daily(1_000, 100)]));
+    assert_eq!(allowed(&layer, 70).await, 70);
+    let permits = Arc::new(Semaphore::new(0));
+    *scene.store.reset.lock().unwrap() = Some(Arc::clone(&permits));
+    let reset = tokio::spawn({
+        let admin = layer.admin();
+        async move { admin.reset("alice").await }
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(allowed(&layer, 70).await, 70);
+    permits.add_permits(1);
+    reset.await.unwrap().unwrap();
+
+    // What is spent from now on is charged, and what is given back was charged.
+    let spent = allowed(&layer, 20).await + allowed(&other, 50).await;
+    let calls = scene.store.calls();
+    assert_eq!(allowed(&layer, 200).await, 200);
+    assert!(scene.store.calls() < calls + 10, "it takes blocks again");
+    drop(layer);
+    scene.advance(GIVEN_BACK).await;
+    assert_eq!(left(&other).await, 1_000 - spent as u64 - 200);
+}
+
+/// A layer that takes its next block of 16 units when there is a permit.
+async fn waiting_scene() -> (Scene, RateLimitLayer, Arc<Semaphore>) {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 16)]);
+    // 1, 2, 4, 8 and 16 units
+    assert_eq!(allowed(&layer, 31).await, 31);
+    let permits = Arc::new(Semaphore::new(0));
+    scene.store.set(Timing::Held(Arc::clone(&permits)));
+    (scene, layer, permits)
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_come_while_a_block_is_taken_wait_for_the_same_call() {
+    let (scene, layer, permits) = waiting_scene().await;
+    let calls = scene.store.calls();
+    permits.add_permits(1);
+    let outcomes = join_all((0..16).map(|_| outcome(&layer))).await;
+    assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Allowed));
+    assert_eq!(scene.store.calls(), calls + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_which_a_block_has_no_units_do_not_wait_for_it() {
+    let (scene, layer, permits) = waiting_scene().await;
+    let calls = scene.store.calls();
+    let mut requests: Vec<_> = (0..20).map(|_| Box::pin(outcome(&layer))).collect();
+    for request in &mut requests {
+        assert!(futures_util::poll!(request).is_pending());
+    }
+    assert_eq!(scene.store.calls(), calls + 1 + 4);
+    permits.add_permits(5);
+    assert!(
+        join_all(requests)
+            .await
+            .iter()
+            .all(|outcome| *outcome == Outcome::Allowed)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_request_that_takes_a_block_is_cancelled_the_others_have_it_all_the_same() {
+    let (scene, layer, permits) = waiting_scene().await;
+    let calls = scene.store.calls();
+    let mut requests: Vec<_> = (0..10).map(|_| Box::pin(outcome(&layer))).collect();
+    for request in &mut requests {
+        assert!(futures_util::poll!(request).is_pending());
+    }
+    drop(requests.drain(..5));
+    permits.add_permits(1);
+    assert_eq!(join_all(requests).await, [Outcome::Allowed; 5]);
+    // X34: the five that were cancelled have spent their units.
+    assert_eq!(allowed(&layer, 6).await, 6);
+    assert_eq!(scene.store.calls(), calls + 1);
+    assert_eq!(left(&layer).await, 1_000 - 31 - 16);
+    permits.add_permits(1);
+    assert_eq!(allowed(&layer, 1).await, 1);
+    assert_eq!(scene.store.calls(), calls + 2, "the block is used up");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_asks_for_itself_and_is_cancelled_stays_charged() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 16)]);
+    let permits = Arc::new(Semaphore::new(0));
+    scene.store.set(Timing::Held(Arc::clone(&permits)));
+    let mut request = Box::pin(outcome(&layer));
+    assert!(futures_util::poll!(&mut request).is_pending());
+    drop(request);
+    permits.add_permits(1);
+    pass(Duration::from_millis(1)).await;
+    assert_eq!((scene.store.calls(), scene.store.settlements()), (1, 0));
+    assert_eq!(left(&layer).await, 999);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_for_which_no_request_waits_any_more_is_not_lost_but_for_what_was_asked_for() {
+    let (scene, layer, permits) = waiting_scene().await;
+    let mut request = Box::pin(outcome(&layer));
+    assert!(futures_util::poll!(&mut request).is_pending());
+    drop(request);
+    permits.add_permits(1);
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(left(&layer).await, 1_000 - 31 - 16);
+    scene.advance(GIVEN_BACK).await;
+    assert_eq!(left(&layer).await, 1_000 - 31 - 1);
+}
+
+/// The rejection of the block was decided before the refund, and the request has come after it.
+#[tokio::test(start_paused = true)]
+async fn what_was_given_back_is_there_for_a_request_that_joins_a_block_afterwards() {
+    let scene = Scene::new(Timing::AtOnce);
+    let (layer, other) = (scene.layer([daily(100, 16)]), scene.layer([daily(100, 16)]));
+    assert_eq!(allowed(&layer, 31).await, 31);
+    let gate = Arc::new(Semaphore::new(0));
+    let permit = Arc::clone(&gate);
+    let service = layer.layer(service_fn(move |_: Request<()>| {
+        let permit = Arc::clone(&permit);
+        async move {
+            permit.acquire_owned().await.unwrap().forget();
+            let mut response = Response::new(Full::<Bytes>::default());
+            response.extensions_mut().insert(ActualCost(0));
+            Ok::<_, Infallible>(response)
+        }
+    }));
+    let mut request = Request::new(());
+    request.extensions_mut().insert("alice".to_owned());
+    request.extensions_mut().insert(Cost {
+        announced: 20,
+        actual: 0,
+    });
+    let refunded = tokio::spawn(service.oneshot(request));
+    pass(Duration::from_millis(1)).await;
+    assert_eq!(left(&layer).await, 49);
+    let all = Cost {
+        announced: 49,
+        actual: 49,
+    };
+    assert_eq!(send_for(&other, "alice", all).await.outcome(), Outcome::Allowed);
+
+    let permits = Arc::new(Semaphore::new(0));
+    scene.store.set(Timing::Told(Arc::clone(&permits)));
+    let mut before = Box::pin(outcome(&layer));
+    assert!(futures_util::poll!(&mut before).is_pending());
+    tokio::task::yield_now().await;
+    assert!(scene.store.asked() > 1, "it takes a block");
+    scene.clock.advance(Duration::from_millis(1));
+    gate.add_permits(1);
+    assert!(refunded.await.unwrap().is_ok());
+    let mut after = Box::pin(outcome(&layer));
+    assert!(futures_util::poll!(&mut after).is_pending());
+    permits.add_permits(9);
+    assert_eq!(after.await, Outcome::Allowed);
+}
+
+/// L9
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_past_the_deadline_for_a_block_and_the_failure_mode_holds() {
+    for (timing, wait) in [(Timing::Hanging, 50), (Timing::Failing, 0)] {
+        let (scene, layer, _) = waiting_scene().await;
+        scene.store.set(timing);
+        let (calls, start) = (scene.store.calls(), Instant::now());
+        let outcomes = join_all((0..16).map(|_| outcome(&layer))).await;
+        assert!(outcomes.iter().all(|outcome| *outcome == Outcome::FailedOpen));
+        assert_eq!(scene.store.calls(), calls + 1);
+        let waited = start.elapsed().as_millis();
+        assert!((wait..=wait + 2).contains(&waited), "{waited} ms");
+    }
+}
+
+/// L9: also if a request is told too late that it has to ask for itself.
+#[tokio::test(start_paused = true)]
+async fn waiting_for_a_block_and_asking_alone_end_together_at_the_deadline() {
+    let (scene, layer, permits) = waiting_scene().await;
+    let start = Instant::now();
+    let requests = tokio::spawn({
+        let layer = layer.clone();
+        async move { join_all((0..10).map(|_| outcome(&layer))).await }
+    });
+    pass(Duration::from_millis(30)).await;
+    // The block is void, and the store answers no more.
+    layer.admin().reset("alice").await.unwrap();
+    scene.store.set(Timing::Hanging);
+    permits.add_permits(1);
+    assert!(
+        requests
+            .await
+            .unwrap()
+            .iter()
+            .all(|outcome| *outcome == Outcome::FailedOpen)
+    );
+    assert!(start.elapsed() <= Duration::from_millis(52), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_is_spent_while_the_circuit_is_open() {
+    let scene = Scene::new(Timing::Later);
+    let layer = scene.layer([daily(1_000, 16)]);
+    // 1, 2, 4 and 8 units, and one of 16.
+    assert_eq!(allowed(&layer, 16).await, 16);
+    scene.store.set(Timing::Failing);
+    let cost = Cost {
+        announced: 1,
+        actual: 1,
+    };
+    for _ in 0..5 {
+        assert_eq!(send_for(&layer, "bob", cost).await.outcome(), Outcome::FailedOpen);
+    }
+    let calls = scene.store.calls();
+    assert_eq!(allowed(&layer, 20).await, 15);
+    assert_eq!(outcome(&layer).await, Outcome::FailedOpen);
+    assert_eq!(scene.store.calls(), calls, "the circuit is open");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
+    let scene = Scene::new(Timing::AtOnce);
+    let fallback = Probe::new(
+        MemoryStore::builder().clock(scene.clock.clone()).build().unwrap(),
+        Timing::Later,
+    );
+    let layer = RateLimitLayer::builder(Arc::clone(&scene.store))
+        .scope("prefetchs")
+        .key(key::extension::<String>())
+        .clock(scene.clock.clone())
+        .policy(daily(1_000, 16))
+        .fallback(Arc::clone(&fallback))
+        .build()
+        .unwrap();
+    assert_eq!(allowed(&layer, 31).await, 31);
+    scene.store.set(Timing::Failing);
+    assert_eq!(join_all((0..20).map(|_| outcome(&layer))).await, [Outcome::Allowed; 20]);
+    assert_eq!(fallback.calls(), 20);
+    let shown = remaining(&send(&layer, 1).await);
+    assert_eq!(shown, 1_000 - 21);
+}
+
+/// Whoever names a cost that cannot be does not have everybody ask the store again.
+#[tokio::test(start_paused = true)]
+async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alone() {
+    for cost in [2_000, 990] {
+        let scene = Scene::new(Timing::Later);
+        let layer = scene.layer([daily(1_000, 100)]);
+        assert_eq!(allowed(&layer, 130).await, 130);
+        let (before, calls) = (left(&layer).await, scene.store.calls());
+        assert!(before < 870, "a part of a block is held");
+        for _ in 0..5 {
+            assert_eq!(send(&layer, cost).await.outcome(), Outcome::Rejected);
+        }
+        assert_eq!((left(&layer).await, scene.store.settlements()), (before, 0), "{cost}");
+        assert_eq!(scene.store.calls(), calls + 1, "{cost}");
+        // What is remembered says nothing about what is left: the next call takes a block again.
+        while scene.store.calls() == calls + 1 {
+            assert_eq!(outcome(&layer).await, Outcome::Allowed);
+        }
+        assert_eq!(scene.store.asked(), 100);
+        scene.advance(GIVEN_BACK).await;
+        let left = left(&layer).await;
+        assert_eq!(allowed(&layer, 1_000).await as u64, left);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_rejected_once_the_block_is_used_up_asks_once() {
+    let scene = Scene::new(Timing::AtOnce);
+    let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
+    assert_eq!(allowed(&layer, 31).await, 31);
+    assert_eq!(send(&other, 1_000 - 31).await.outcome(), Outcome::Allowed);
+    // The next block is rejected to it, and the one after that is none any more.
+    assert_eq!(outcome(&layer).await, Outcome::Rejected);
+    let calls = scene.store.calls();
+    assert_eq!(outcome(&layer).await, Outcome::Rejected);
+    assert_eq!((scene.store.calls(), scene.store.settlements()), (calls + 1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_and_what_the_store_has_left_are_enough_together_also_when_a_block_is_rejected() {
+    let scene = Scene::new(Timing::AtOnce);
+    let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
+    // Blocks of 1, 2, 4, 8 and 16, and 13 of another 16.
+    assert_eq!(allowed(&layer, 31 + 13).await, 44);
+    assert_eq!(send(&other, 1_000 - 47 - 3).await.outcome(), Outcome::Allowed);
+    let calls = scene.store.calls();
+    assert_eq!(send(&layer, 5).await.outcome(), Outcome::Allowed);
+    assert_eq!(
+        scene.store.calls(),
+        calls + 3,
+        "a block, alone, and alone with the rest"
+    );
+    assert_eq!(allowed(&layer, 5).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rest_counts_towards_the_block_that_may_be_held() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 16)]);
+    assert_eq!(allowed(&layer, 31 + 13).await, 44);
+    assert_eq!(send(&layer, 5).await.outcome(), Outcome::Allowed);
+    assert_eq!(scene.store.asked(), 16 - 3);
+}
+
+/// What a bucket has filled up with by itself is not given back again, and nothing else is held back.
+#[tokio::test(start_paused = true)]
+async fn what_a_bucket_is_given_back_late_is_what_was_not_spent() {
+    let scene = Scene::new(Timing::AtOnce);
+    let policy = QuotaPolicy::per_second("p", 100).with_burst_capacity(60);
+    let layer = scene.layer([policy.with_prefetch(20)]);
+    // Blocks of 1, 2 and 4, and one of another 8.
+    assert_eq!(allowed(&layer, 8).await, 8);
+    assert_eq!((scene.store.asked(), left(&layer).await), (8, 45));
+    // Ten units later, of which two were not needed.
+    scene.advance(Duration::from_millis(100)).await;
+    assert_eq!((scene.store.settlements(), left(&layer).await), (1, 60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_a_clock_was_set_back_what_is_held_is_given_back() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 100)]);
+    scene.advance(Duration::from_secs(10)).await;
+    assert_eq!(allowed(&layer, 70).await, 70);
+    assert!(left(&layer).await < 930);
+    scene.clock.set(START);
+    scene.advance(Duration::from_secs(5)).await;
+    assert_eq!(left(&layer).await, 930);
+}
+
+#[test]
+fn without_a_runtime_nothing_is_taken_in_advance() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 100)]);
+    assert_eq!(futures_executor(allowed(&layer, 50)), 50);
+    assert_eq!(scene.store.calls(), 50);
+}
+
+/// Runs what never waits, without a runtime.
+fn futures_executor<T>(future: impl Future<Output = T>) -> T {
+    use futures_util::FutureExt;
+    future.now_or_never().unwrap()
+}
+
+#[test]
+fn the_task_that_gives_back_may_end_with_its_runtime_and_is_started_anew() {
+    let scene = Scene::new(Timing::Later);
+    let layer = scene.layer([daily(1_000, 100)]);
+    let (first, second) = (paused(), paused());
+    assert_eq!(first.block_on(allowed(&layer, 70)), 70);
+    drop(first);
+    second.block_on(async {
+        // 1, 2 and 4 units of another caller
+        let cost = Cost {
+            announced: 1,
+            actual: 1,
+        };
+        for _ in 0..5 {
+            send_for(&layer, "bob", cost).await;
+        }
+        assert!(left(&layer).await < 930);
+        scene.advance(GIVEN_BACK).await;
+        assert_eq!(left(&layer).await, 930);
+    });
+}
+
+#[test]
+fn a_block_that_was_under_way_when_its_runtime_ended_keeps_nobody_waiting() {
+    let (first, second) = (paused(), paused());
+    let (scene, layer, _) = first.block_on(waiting_scene());
+    let mut requests: Vec<_> = (0..3).map(|_| Box::pin(outcome(&layer))).collect();
+    first.block_on(async {
+        for request in &mut requests {
+            assert!(futures_util::poll!(request).is_pending());
+        }
+    });
+    drop(first);
+    scene.store.set(Timing::Later);
+    second.block_on(async {
+        assert_eq!(allowed(&layer, 20).await, 20);
+    });
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Send { instance: usize, costs: Vec<Cost> },
+    Advance(Duration),
+}
+
+fn cost() -> impl Strategy<Value = Cost> {
+    let announced = prop_oneof![4 => Just(1), 1 => 1_u64..=9];
+    let of = |announced: u64| {
+        let actual = prop_oneof![4 => Just(announced), 1 => 0..=announced];
+        actual.prop_map(move |actual| Cost { announced, actual })
+    };
+    announced.prop_flat_map(of)
+}
+
+fn events(longest: u64) -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        4 => (0..INSTANCES, prop::collection::vec(cost(), 1..20))
+            .prop_map(|(instance, costs)| Event::Send { instance, costs }),
+        1 => prop_oneof![1..longest / 20, 1..longest].prop_map(|millis| Event::Advance(Duration::from_millis(millis))),
+    ];
+    prop::collection::vec(event, 1..60)
+}
+
+const INSTANCES: usize = 3;
+
+/// Has instances do all this, with what each event lets pass handed to `seen`.
+async fn simulate(
+    policy: &QuotaPolicy,
+    timing: Timing,
+    events: Vec<Event>,
+    mut seen: impl AsyncFnMut(&RateLimitLayer, u64, u64),
+) {
+    let scene = Scene::new(timing);
+    let layers: Vec<_> = (0..INSTANCES).map(|_| scene.layer([policy.clone()])).collect();
+    for event in events {
+        match event {
+            Event::Send { instance, costs } => {
+                let layer = &layers[instance];
+                let sent = costs.iter().map(|cost| async {
+                    let decision = send_for(layer, "alice", *cost).await;
+                    assert!(matches!(decision.outcome(), Outcome::Allowed | Outcome::Rejected));
+                    if decision.outcome() == Outcome::Allowed {
+                        cost.actual
+                    } else {
+                        0
+                    }
+                });
+                let spent = join_all(sent).await.iter().sum();
+                seen(layer, scene.clock.now().as_micros(), spent).await;
+            }
+            Event::Advance(time) => scene.advance(time).await,
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// L11
+    #[test]
+    fn no_fixed_window_sees_more_than_its_quota_and_no_more_is_held_than_a_block_by_each_instance(
+        events in events(4_000),
+        is_later: bool,
+    ) {
+        let block = 40;
+        let policy = QuotaPolicy::new("p", 200, Duration::from_secs(10))
+            .with_algorithm(Algorithm::FixedWindow)
+            .with_prefetch(block);
+        let timing = if is_later { Timing::Later } else { Timing::AtOnce };
+        paused().block_on(async {
+            let mut spent_in = HashMap::new();
+            simulate(&policy, timing, events, async |layer: &RateLimitLayer, now: u64, spent: u64| {
+                let used = spent_in.entry(now / 10_000_000).or_insert(0);
+                *used += spent;
+                let charged = 200 - left(layer).await;
+                assert!(*used <= charged, "{used} of {charged}");
+                let held = charged - *used;
+                assert!(held <= INSTANCES as u64 * block, "{held} are held");
+            })
+            .await;
+        });
+    }
+
+    /// L11
+    #[test]
+    fn a_bucket_lets_no_more_pass_than_it_holds_and_its_rate_gives_with_the_time_of_a_block_before(
+        events in events(400),
+        is_later: bool,
+    ) {
+        let (capacity, rate, block) = (60, 100, 20);
+        let policy = QuotaPolicy::per_second("p", rate).with_burst_capacity(capacity).with_prefetch(block);
+        let timing = if is_later { Timing::Later } else { Timing::AtOnce };
+        paused().block_on(async {
+            let mut spent_at: Vec<(u64, u64)> = Vec::new();
+            simulate(&policy, timing, events, async |_: &RateLimitLayer, now: u64, spent: u64| {
+                spent_at.push((now, spent));
+            })
+            .await;
+            // A tenth of the window.
+            let lifetime = 100_000;
+            for (position, (from, _)) in spent_at.iter().enumerate() {
+                let mut sum = 0;
+                for (to, spent) in &spent_at[position..] {
+                    sum += spent;
+                    let given = |micros: u64| rate * micros / 1_000_000;
+                    let by_time = capacity + given(to - from + lifetime);
+                    let by_number = capacity + given(to - from) + INSTANCES as u64 * block;
+                    assert!(sum <= by_time.min(by_number), "{sum} in {} µs", to - from);
+                }
+            }
+        });
+    }
+
+    /// With a clock that stands still. What is shown is the same, too, less what is held and was too little for a request.
+    #[test]
+    fn an_instance_alone_decides_as_if_each_request_asked_the_store(
+        costs in prop_oneof![
+            1 => prop::collection::vec(Just(1_u64), 1..600),
+            4 => prop::collection::vec(prop_oneof![4 => Just(1_u64), 1 => 0_u64..=40], 1..300),
+        ],
+        is_fixed: bool,
+    ) {
+        let policy = QuotaPolicy::per_minute("p", 500);
+        let policy = if is_fixed { policy.with_algorithm(Algorithm::FixedWindow) } else { policy };
+        let is_mixed = costs.iter().any(|units| *units != 1);
+        paused().block_on(async {
+            let scenes = [Scene::new(Timing::AtOnce), Scene::new(Timing::AtOnce)];
+            let layers = [
+                scenes[0].layer([policy.clone(), policy.clone().with_name("q")]),
+                scenes[1].layer([policy.clone().with_prefetch(50), policy.clone().with_name("q").with_prefetch(90)]),
+            ];
+            for units in costs {
+                let [exact, leased] = [send(&layers[0], units).await, send(&layers[1], units).await];
+                assert_eq!(exact.outcome(), leased.outcome());
+                let shown = remaining(&leased)..=remaining(&leased) + 49 * u64::from(is_mixed);
+                assert!(shown.contains(&remaining(&exact)), "{exact:?} {leased:?}");
+            }
+            assert!(scenes[1].store.calls() <= scenes[0].store.calls() + 100);
+        });
+    }
+}
+
+/// L11, L25
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
+    const QUOTA: usize = 4_000;
+
+    let prefix = format!("prefetchs {}:", std::process::id());
+    let instances: Vec<_> = (0..4)
+        .map(|_| {
+            let store = RedisStore::builder(crate::support::shared_server().url())
+                .key_prefix(&prefix)
+                .build();
+            let store = Probe::new(store.unwrap(), Timing::AtOnce);
+            let layer = RateLimitLayer::builder(Arc::clone(&store))
+                .scope("prefetchs")
+                .key(key::extension::<String>())
+                .policy(
+                    QuotaPolicy::new("p", QUOTA as u64, Duration::from_secs(1_000_000_000))
+                        .with_algorithm(Algorithm::FixedWindow)
+                        .with_prefetch(100),
+                )
+                .deadline(Duration::from_secs(30))
+                .build();
+            (store, layer.unwrap())
+        })
+        .collect();
+    let layers = || instances.iter().map(|(_, layer)| layer);
+    let calls = || instances.iter().map(|(store, _)| store.calls()).sum::<usize>();
+
+    let mut total = 0;
+    for _ in 0..7 {
+        let sent = layers().flat_map(|layer| (0..4).map(move |_| (layer.clone(), 25)));
+        let sent = sent.map(|(layer, requests)| tokio::spawn(async move { allowed(&layer, requests).await }));
+        total += join_all(sent).await.into_iter().map(Result::unwrap).sum::<usize>();
+    }
+    assert_eq!(total, 2_800, "while there is enough, all pass");
+    assert!(calls() < 1_400, "{} calls", calls());
+
+    // What one instance holds, another has once it was given back.
+    let end = Instant::now() + Duration::from_secs(20);
+    while total < QUOTA && Instant::now() < end {
+        let sent = layers().map(|layer| allowed(layer, 100));
+        total += join_all(sent).await.into_iter().sum::<usize>();
+        assert!(total <= QUOTA, "{total}");
+    }
+    assert_eq!(total, QUOTA);
+}

@@ -1,0 +1,446 @@
+//! Rules that are replaced every 50 ms under load: nobody is rejected whom both the old and the new rules let pass, and
+//! what was used stays counted, also while other instances keep the old rules.
+
+#![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
+
+use std::{
+    collections::BTreeMap,
+    ops::RangeInclusive,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use tokio::{task::JoinSet, time::sleep};
+use tower_quota::{
+    Access, AccessList, Algorithm, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RedisStore, Rules, RulesHandle, Scope, Store, Tiers,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+use crate::later_store::LaterStore;
+use crate::load::{ask, outcome, until};
+use crate::support::shared_server;
+
+const RELOADS: u64 = 600;
+const PAUSE: Duration = Duration::from_millis(50);
+const USER: &str = "alice";
+
+/// So long that no unit comes back and no window ends while a test runs.
+const AGE: Duration = Duration::from_secs(1_000_000_000);
+
+fn counted(name: &str, quota: u64, algorithm: Algorithm) -> QuotaPolicy {
+    QuotaPolicy::new(name.to_owned(), quota, AGE).with_algorithm(algorithm)
+}
+
+fn rules(policies: impl IntoIterator<Item = QuotaPolicy>) -> Rules {
+    policies.into_iter().fold(Rules::new(), Rules::policy)
+}
+
+/// What rules number n say.
+type PoliciesOf = fn(u64) -> Vec<QuotaPolicy>;
+
+/// Quotas that rise over time, in steps up and down, and always below what is asked for.
+mod greedy {
+    use super::{Algorithm, QuotaPolicy, counted};
+
+    pub(super) fn quota(number: u64) -> u64 {
+        100 + 2 * number + 20 * (number % 2)
+    }
+
+    /// Two of them reject; the others come and go.
+    pub(super) fn policies(number: u64) -> Vec<QuotaPolicy> {
+        let window = counted("window", quota(number), Algorithm::FixedWindow);
+        let bucket = counted("bucket", quota(number) + number % 3, Algorithm::TokenBucket);
+        let guest = counted("guest", 5_000 + number % 7, Algorithm::StrictTokenBucket);
+        let counter = counted("counter", 5_000 + number % 7, Algorithm::SlidingWindowCounter);
+        let log = counted("log", 5_000 + number % 7, Algorithm::SlidingWindowLog);
+        match number % 3 {
+            0 => vec![bucket, window],
+            1 => vec![counter, window, log, bucket, guest],
+            _ => vec![window, guest, bucket],
+        }
+    }
+}
+
+/// Quotas that nobody ever uses up.
+fn ample(number: u64) -> Vec<QuotaPolicy> {
+    vec![
+        counted("window", 1_000_000 + number % 5, Algorithm::FixedWindow),
+        QuotaPolicy::concurrent("slots", 1_000 + number % 3),
+    ]
+}
+
+fn blocks(number: u64) -> Vec<QuotaPolicy> {
+    let window = counted("window", 1_000_000 + number % 5, Algorithm::FixedWindow);
+    vec![window.with_prefetch(10 + number % 4)]
+}
+
+/// One process: its own store, its own memory of rejections, its own blocks.
+struct Instance {
+    layer: RateLimitLayer,
+    /// The rules that may have come into force so far, and those that have certainly.
+    announced: AtomicU64,
+    applied: AtomicU64,
+}
+
+impl Instance {
+    fn new(scope: &str, policies: PoliciesOf, number: u64) -> Self {
+        let layer = RateLimitLayer::builder(RedisStore::new(shared_server().url()).unwrap())
+            .scope(scope)
+            .key(key::header("x-user-id"))
+            .rules(rules(policies(number)))
+            // A busy machine must not look like a store that is away.
+            .deadline(Duration::from_secs(30));
+        Self {
+            layer: layer.build().unwrap(),
+            announced: AtomicU64::new(number),
+            applied: AtomicU64::new(number),
+        }
+    }
+
+    fn replace(&self, handle: &RulesHandle, policies: PoliciesOf, number: u64) {
+        self.announced.store(number, SeqCst);
+        handle.replace(rules(policies(number))).unwrap();
+        self.applied.store(number, SeqCst);
+    }
+}
+
+/// Several instances on one Redis, of which the first keeps the rules that it was started with.
+struct Service {
+    scope: String,
+    policies: PoliciesOf,
+    instances: Vec<Instance>,
+    begun: AtomicU64,
+    rejected: AtomicU64,
+    /// How many requests each policy has let through.
+    charged: Mutex<BTreeMap<String, u64>>,
+    /// The lowest quota by which a request may have been rejected under any of these rules.
+    lowest: fn(RangeInclusive<u64>) -> u64,
+    is_over: AtomicBool,
+}
+
+impl Service {
+    fn start(name: &str, policies: PoliciesOf, lowest: fn(RangeInclusive<u64>) -> u64) -> Arc<Self> {
+        let scope = format!("reloads {name}");
+        // The oldest have the rules of the middle: at first more than the others allow, later less.
+        let instances = [RELOADS / 2, 0, 0].map(|number| Instance::new(&scope, policies, number));
+        Arc::new(Self {
+            scope,
+            policies,
+            instances: instances.into(),
+            begun: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            charged: Mutex::default(),
+            lowest,
+            is_over: AtomicBool::new(false),
+        })
+    }
+
+    /// One request. Whoever is rejected has met a quota that others may have used up.
+    async fn request(&self, instance: &Instance) -> bool {
+        let first = instance.applied.load(SeqCst);
+        self.begun.fetch_add(1, SeqCst);
+        let decision = ask(&instance.layer, USER).await;
+        // In this order, so that too many are taken for others that may have been charged, never too few.
+        let rejected = self.rejected.load(SeqCst);
+        let others = self.begun.load(SeqCst) - 1 - rejected;
+        let last = instance.announced.load(SeqCst);
+        match decision.outcome() {
+            Outcome::Allowed => {
+                let mut charged = self.charged.lock().unwrap();
+                for allowance in decision.allowances() {
+                    *charged.entry(allowance.policy().name().to_owned()).or_default() += 1;
+                }
+                true
+            }
+            Outcome::Rejected => {
+                let lowest = (self.lowest)(first..=last);
+                assert!(
+                    others >= lowest,
+                    "{}: rejected by rules {first} to {last}, which let {lowest} pass, after at most {others}",
+                    self.scope
+                );
+                self.rejected.fetch_add(1, SeqCst);
+                false
+            }
+            outcome => panic!("{outcome:?}"),
+        }
+    }
+
+    /// Requests without end to one of the instances.
+    async fn send(self: Arc<Self>, instance: usize) {
+        while !self.is_over.load(SeqCst) {
+            self.request(&self.instances[instance]).await;
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// New rules every 50 ms, which the last instance has one step later.
+    async fn reload(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(PAUSE);
+        let handles: Vec<_> = self
+            .instances
+            .iter()
+            .map(|instance| instance.layer.rules_handle())
+            .collect();
+        for number in 1..=RELOADS {
+            ticks.tick().await;
+            self.instances[1].replace(&handles[1], self.policies, number);
+            self.instances[2].replace(&handles[2], self.policies, number - 1);
+        }
+        self.is_over.store(true, SeqCst);
+    }
+
+    /// Runs to the end, and returns how many requests were let through.
+    async fn run(self: &Arc<Self>) -> u64 {
+        let mut tasks = JoinSet::new();
+        for instance in [0, 1, 1, 2, 2] {
+            tasks.spawn(Arc::clone(self).send(instance));
+        }
+        tasks.spawn(Arc::clone(self).reload());
+        tasks.join_all().await;
+        self.begun.load(SeqCst) - self.rejected.load(SeqCst)
+    }
+
+    /// What Redis has counted, as a store sees it that has nothing to do with the layers.
+    async fn used(&self) -> BTreeMap<String, u64> {
+        let store = RedisStore::new(shared_server().url()).unwrap();
+        let policies = PolicySet::new((self.policies)(RELOADS + 1)).unwrap();
+        let user = Scope::new(&self.scope).partition(&PartitionKey::new("x-user-id", USER));
+        let decision = store.peek(Plan::new(policies, user, 1)).await.unwrap();
+        let used = decision.allowances().map(|allowance| {
+            let policy = allowance.policy();
+            (
+                policy.name().to_owned(),
+                policy.burst_capacity() - allowance.remaining(),
+            )
+        });
+        used.collect()
+    }
+}
+
+/// Every quota is met over and over: each rejection is remembered, and must be forgotten with the rules it belongs to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_no_counter_is_lost() {
+    let lowest = |numbers: RangeInclusive<u64>| numbers.map(greedy::quota).min().unwrap();
+    let never = |_: RangeInclusive<u64>| 1_000_000;
+    let greedy = Service::start("greedy", greedy::policies, lowest);
+    let ample = Service::start("ample", self::ample, never);
+    let blocks = Service::start("blocks", self::blocks, never);
+    let (allowed, passed, from_blocks) = tokio::join!(greedy.run(), ample.run(), blocks.run());
+
+    assert!(
+        greedy.rejected.load(SeqCst) > RELOADS,
+        "quotas were met again and again"
+    );
+    let mut allowed = allowed;
+    let number = RELOADS + 1;
+    let last = &greedy.instances[1];
+    last.replace(&last.layer.rules_handle(), greedy.policies, number);
+    while greedy.request(last).await {
+        allowed += 1;
+    }
+    assert_eq!(
+        allowed,
+        greedy::quota(number),
+        "all that the last rules let pass, and no more"
+    );
+    assert_eq!(greedy.used().await, *greedy.charged.lock().unwrap());
+    assert_eq!(greedy.charged.lock().unwrap().len(), 5);
+
+    assert!(passed > RELOADS && from_blocks > RELOADS, "{passed} {from_blocks}");
+    let expected = [("slots".to_owned(), 0), ("window".to_owned(), passed)].into();
+    until("all slots are given back", async || ample.used().await == expected).await;
+    // What a block has left is given back within a second.
+    let expected = [("window".to_owned(), from_blocks)].into();
+    until("all blocks are given back", async || blocks.used().await == expected).await;
+}
+
+/// Low rates and higher ones, some of them twice in a row.
+fn rates(number: u64) -> Vec<QuotaPolicy> {
+    let quota = [20, 60, 61, 200, 200, 90, 20][(number % 7) as usize];
+    let second = QuotaPolicy::per_second("second", quota);
+    let window = QuotaPolicy::per_second("window", quota + 5).with_algorithm(Algorithm::FixedWindow);
+    let counter = QuotaPolicy::per_second("counter", quota + 9).with_algorithm(Algorithm::SlidingWindowCounter);
+    match number % 2 {
+        0 => vec![second, window],
+        _ => vec![counter, second],
+    }
+}
+
+/// Two instances in virtual time, of which one has new rules every 50 ms. The store is asked before each request whether
+/// the rules let it pass: those that hold, those before them.
+struct Rehearsal {
+    clock: Clock,
+    store: MemoryStore,
+    /// The instance with the old rules, and the one with the new ones.
+    layers: [RateLimitLayer; 2],
+    /// Since when both rules let a request pass, whenever they were asked.
+    both_since: Option<Timestamp>,
+    /// How many requests have passed, were rejected by both rules, and were rejected by one of them.
+    seen: [u64; 3],
+}
+
+impl Rehearsal {
+    /// What comes back by itself is seen so late after a rejection.
+    const HOLD: Duration = Duration::from_millis(40);
+    const STEP: Duration = Duration::from_millis(5);
+
+    fn new() -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let layer = |_| {
+            let layer = RateLimitLayer::builder(LaterStore(store.clone()))
+                .scope("rehearsal")
+                .key(key::header("x-user-id"))
+                .rules(rules(rates(0)))
+                .clock(clock.clone());
+            layer.build().unwrap()
+        };
+        Self {
+            layers: [0, 1].map(layer),
+            clock,
+            store,
+            both_since: None,
+            seen: [0; 3],
+        }
+    }
+
+    async fn lets_pass(&self, number: u64) -> bool {
+        let user = Scope::new("rehearsal").partition(&PartitionKey::new("x-user-id", USER));
+        let policies = PolicySet::new(rates(number)).unwrap();
+        let decision = self.store.peek(Plan::new(policies, user, 1)).await.unwrap();
+        decision.allowances().all(|allowance| allowance.remaining() > 0)
+    }
+
+    /// A request to the instance with rules of this number, which were put in the place of those before.
+    async fn request(&mut self, number: u64) {
+        let (old, new) = (self.lets_pass(number - 1).await, self.lets_pass(number).await);
+        let now = self.clock.now();
+        self.both_since = (old && new).then(|| self.both_since.unwrap_or(now));
+        let is_allowed = outcome(&self.layers[1], USER).await == Outcome::Allowed;
+        assert!(new || !is_allowed, "rules {number} had nothing left");
+        let since = self.both_since.filter(|_| !is_allowed);
+        assert!(
+            since.is_none_or(|since| now < since.saturating_add(Self::HOLD)),
+            "rules {number} and those before let it pass since {since:?}, and it was rejected at {now:?}"
+        );
+        self.seen[if is_allowed { 0 } else { 1 + usize::from(old || new) }] += 1;
+    }
+
+    /// 50 ms.
+    async fn turn(&mut self, number: u64) {
+        self.layers[1].rules_handle().replace(rules(rates(number))).unwrap();
+        for step in 0..10 {
+            for _ in 0..1 + (number + step) % 3 {
+                self.request(number).await;
+            }
+            if step % 4 == 0 {
+                outcome(&self.layers[0], USER).await;
+            }
+            self.clock.advance(Self::STEP);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_30_seconds_of_virtual_time_no_request_is_rejected_that_old_and_new_rules_let_pass() {
+    let mut rehearsal = Rehearsal::new();
+    for number in 1..=RELOADS {
+        rehearsal.turn(number).await;
+    }
+    assert!(rehearsal.seen.iter().all(|seen| *seen > 100), "{:?}", rehearsal.seen);
+}
+
+/// A rejection is remembered, but only for the rules and the caller that it was about.
+#[tokio::test(start_paused = true)]
+async fn what_administrators_do_takes_effect_at_once_although_rejections_are_remembered() {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let hour = |quota| rules([QuotaPolicy::per_hour("hour", quota)]);
+    let access = AccessList::new(key::client_ip());
+    let layer = RateLimitLayer::builder(LaterStore(store))
+        .scope("administrators")
+        .key(key::header("x-user-id"))
+        .rules(hour(2))
+        .access_list(access.clone())
+        .clock(clock.clone());
+    let layer = layer.build().unwrap();
+    let (admin, handle) = (layer.admin(), layer.rules_handle());
+    let alice = PartitionKey::new("x-user-id", USER);
+    // As many as are said pass, and the next two do not, the second of them without a question.
+    let assert_passes = async |count: usize| {
+        for _ in 0..count {
+            assert_eq!(outcome(&layer, USER).await, Outcome::Allowed);
+        }
+        for _ in 0..2 {
+            assert_eq!(outcome(&layer, USER).await, Outcome::Rejected);
+        }
+    };
+    assert_passes(2).await;
+    handle.replace(hour(3)).unwrap();
+    assert_passes(1).await;
+    admin.grant(&alice, 2, Duration::from_secs(60)).unwrap();
+    assert_passes(2).await;
+    admin.reset(&alice).await.unwrap();
+    assert_passes(5).await;
+    handle.roll_out(100, hour(7)).unwrap();
+    assert_passes(4).await;
+    admin.reset(&alice).await.unwrap();
+    assert_passes(9).await;
+    let set = |entry| access.update(|rules| rules.set_key(alice.clone(), entry)).unwrap();
+    set(Access::Allow);
+    assert_eq!(ask(&layer, USER).await.outcome(), Outcome::Unlimited);
+    set(Access::Limit);
+    assert_passes(0).await;
+    handle.switch_off();
+    assert_eq!(ask(&layer, USER).await.outcome(), Outcome::Unlimited);
+    handle.switch_on();
+    assert_passes(0).await;
+    // The grant is over: nine are used, and seven are the quota.
+    clock.advance(Duration::from_secs(60));
+    handle.replace(hour(9)).unwrap();
+    assert_passes(0).await;
+}
+
+/// In Redis each log is a key of its own, which only the policies name that it is about.
+#[tokio::test]
+async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried() {
+    let store = RedisStore::new(shared_server().url()).unwrap();
+    let log = |name| QuotaPolicy::per_day(name, 50).with_algorithm(Algorithm::SlidingWindowLog);
+    let of = |names: [&'static str; 2]| {
+        let [first, second] = names.map(|name| [log(name)]);
+        Rules::new().tier("free", first).tier("premium", second)
+    };
+    let layer = RateLimitLayer::builder(store.clone())
+        .scope("resets")
+        .key(key::header("x-user-id"))
+        .tiers(Tiers::by(|_| Some("premium")))
+        .rules(of(["free log", "premium log"]))
+        .deadline(Duration::from_secs(30))
+        .build()
+        .unwrap();
+    let user = Scope::new("resets").partition(&PartitionKey::new("x-user-id", USER));
+    let left = async |name| {
+        let plan = Plan::new(PolicySet::new([log(name)]).unwrap(), user, 1);
+        let decision = store.peek(plan).await.unwrap();
+        decision.allowances().next().unwrap().remaining()
+    };
+    ask(&layer, USER).await;
+    layer
+        .rules_handle()
+        .roll_out(100, of(["other log", "tried log"]))
+        .unwrap();
+    ask(&layer, USER).await;
+    assert_eq!((left("premium log").await, left("tried log").await), (49, 49));
+    layer
+        .admin()
+        .reset(&PartitionKey::new("x-user-id", USER))
+        .await
+        .unwrap();
+    assert_eq!((left("premium log").await, left("tried log").await), (50, 50));
+}

@@ -1,0 +1,622 @@
+//! What every store has to do, shown on each of them by the same tests.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower_quota::{
+    Algorithm, Decision, Direction, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, RequestContentBody, RequestContentLayer,
+    Scope, Settlement, Store,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+/// A store with a clock of its own, and partitions that no other test uses.
+struct Bench {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    scope: &'static str,
+}
+
+impl Bench {
+    fn memory(scope: &'static str) -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        Self {
+            store: Arc::new(MemoryStore::builder().clock(clock.clone()).build().unwrap()),
+            clock,
+            scope,
+        }
+    }
+
+    fn redis(scope: &'static str) -> Self {
+        Self::on(scope, RedisStore::builder(crate::support::shared_server().url()))
+    }
+
+    fn cluster(scope: &'static str) -> Self {
+        Self::on(
+            scope,
+            RedisStore::cluster_builder(crate::support::shared_cluster().urls()),
+        )
+    }
+
+    fn on(scope: &'static str, builder: RedisStoreBuilder) -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        let store = builder.clock(clock.clone()).build().unwrap();
+        Self {
+            store: Arc::new(store),
+            clock,
+            scope,
+        }
+    }
+
+    fn plan(&self, policies: &[QuotaPolicy], user: &str, cost: u64) -> Plan {
+        let policies = PolicySet::new(policies.iter().cloned()).unwrap();
+        Plan::new(
+            policies,
+            Scope::new(self.scope).partition(&PartitionKey::new("user", user)),
+            cost,
+        )
+    }
+
+    async fn acquire(&self, policies: &[QuotaPolicy], cost: u64) -> Decision {
+        self.store.acquire(self.plan(policies, "alice", cost)).await.unwrap()
+    }
+
+    /// What is left, without taking anything.
+    async fn remaining(&self, policies: &[QuotaPolicy]) -> Vec<u64> {
+        self.acquire(policies, 0)
+            .await
+            .allowances()
+            .map(|allowance| allowance.remaining())
+            .collect()
+    }
+
+    /// Settlements are not waited for.
+    async fn assert_left_soon(&self, policies: &[QuotaPolicy], expected: &[u64], what: Algorithm) {
+        let settled = async {
+            while self.remaining(policies).await != expected {
+                tokio::task::yield_now().await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), settled).await;
+        assert!(
+            in_time.is_ok(),
+            "{what:?}: {:?}, not {expected:?}",
+            self.remaining(policies).await
+        );
+    }
+}
+
+/// A request of so many bytes, of which it says nothing and which are read, and a response.
+async fn transfer(
+    bench: &Bench,
+    policies: &[QuotaPolicy],
+    sent: usize,
+    response: String,
+) -> RateLimitBody<Full<Bytes>> {
+    let builder = RateLimitLayer::builder(Arc::clone(&bench.store))
+        .scope(bench.scope)
+        .key(key::from_fn(|_| Some(PartitionKey::new("user", "alice"))))
+        .deadline(Duration::from_secs(60));
+    let add = |builder: RateLimitLayerBuilder, policy: &QuotaPolicy| builder.policy(policy.clone());
+    let limits = policies.iter().fold(builder, add).build().unwrap();
+    let handler = service_fn(move |request: Request<RequestContentBody<Full<Bytes>>>| {
+        let response = Full::from(response.clone());
+        async {
+            request.into_body().collect().await.unwrap();
+            Ok::<_, Infallible>(Response::new(response))
+        }
+    });
+    let service = ServiceBuilder::new()
+        .layer(RequestContentLayer::new())
+        .layer(limits)
+        .service(handler);
+    let response = service
+        .oneshot(Request::new(Full::from("x".repeat(sent))))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    response.into_body()
+}
+
+macro_rules! on_every_store {
+    ($($(#[$attribute:meta])* async fn $name:ident($bench:ident) $body:block)+) => {
+        $(mod $name {
+            use super::*;
+
+            async fn shown($bench: Bench) $body
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn in_memory() {
+                shown(Bench::memory(stringify!($name))).await;
+            }
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn in_redis() {
+                shown(Bench::redis(stringify!($name))).await;
+            }
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn in_a_cluster() {
+                shown(Bench::cluster(stringify!($name))).await;
+            }
+        })+
+    };
+}
+
+const SECOND: QuotaPolicy = QuotaPolicy::per_second("second", 5);
+const DAY: QuotaPolicy = QuotaPolicy::per_day("day", 100);
+
+on_every_store! {
+    /// L25, L11
+    async fn a_thousand_at_once_never_pass_more_than_the_limit(bench) {
+        let tasks = (0..1_000).map(|_| {
+            let (store, plan) = (Arc::clone(&bench.store), bench.plan(&[DAY], "alice", 1));
+            tokio::spawn(async move { store.acquire(plan).await.unwrap().outcome() })
+        });
+        let outcomes = join_all(tasks).await;
+        let allowed = outcomes.iter().filter(|outcome| matches!(outcome, Ok(Outcome::Allowed))).count();
+        assert_eq!(allowed, 100);
+    }
+
+    /// L30: a shadow counts as if it were enforced, settles what it has counted, and goes on when it is enforced.
+    async fn a_shadow_rejects_nothing_and_counts_what_it_would_have_let_pass(bench) {
+        let log = QuotaPolicy::per_day("log", 2).with_algorithm(Algorithm::SlidingWindowLog);
+        let enforced = [DAY, log, QuotaPolicy::concurrent("slots", 1)];
+        let shadows = enforced.clone().map(|policy| if policy.name() == "day" { policy } else { policy.shadow() });
+        let would_reject = |decision: &Decision| {
+            let violated = decision.shadow_violated().map(|allowance| allowance.policy().name().to_owned());
+            violated.collect::<Vec<_>>()
+        };
+        let first = bench.acquire(&shadows, 1).await;
+        assert!(would_reject(&first).is_empty());
+        let second = bench.acquire(&shadows, 1).await;
+        assert_eq!(would_reject(&second), ["slots"]);
+        let third = bench.acquire(&shadows, 1).await;
+        assert_eq!(would_reject(&third), ["log", "slots"]);
+        assert_eq!((third.outcome(), third.retry_after(), third.violated().count()), (Outcome::Allowed, None, 0));
+        assert_eq!(bench.remaining(&shadows).await, [97, 0, 0]);
+        // Those that were not counted give nothing back.
+        bench.store.settle(Settlement::new(&second, 1)).await.unwrap();
+        bench.store.settle(Settlement::unused(&third)).await.unwrap();
+        assert_eq!(bench.remaining(&shadows).await, [98, 0, 0]);
+        let rejected = bench.acquire(&enforced, 1).await;
+        assert_eq!(rejected.violated().count(), 2);
+        bench.store.settle(Settlement::unused(&first)).await.unwrap();
+        assert_eq!(bench.remaining(&shadows).await, [99, 1, 1]);
+    }
+
+    /// L27, X14
+    async fn a_rejection_takes_from_no_window(bench) {
+        bench.acquire(&[SECOND, DAY], 5).await;
+        for _ in 0..10 {
+            let rejected = bench.acquire(&[SECOND, DAY], 1).await;
+            assert_eq!(rejected.outcome(), Outcome::Rejected);
+            let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name().to_owned()).collect();
+            assert_eq!(violated, ["second"]);
+        }
+        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [0, 95]);
+    }
+
+    /// E2
+    async fn partitions_do_not_share_anything(bench) {
+        for user in ["alice", "bob"] {
+            let decision = bench.store.acquire(bench.plan(&[SECOND], user, 5)).await.unwrap();
+            assert_eq!(decision.outcome(), Outcome::Allowed, "{user}");
+        }
+    }
+
+    async fn a_cost_of_zero_asks_without_taking(bench) {
+        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [5, 100]);
+        bench.acquire(&[SECOND, DAY], 2).await;
+        for _ in 0..3 {
+            assert_eq!(bench.remaining(&[SECOND, DAY]).await, [3, 98]);
+        }
+    }
+
+    async fn a_cost_above_a_capacity_is_never_rather_than_later(bench) {
+        for cost in [6, 1_000_000, u64::MAX] {
+            let never = bench.acquire(&[SECOND, DAY], cost).await;
+            assert_eq!((never.outcome(), never.retry_after()), (Outcome::Rejected, None));
+        }
+        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [5, 100]);
+    }
+
+    /// A roll-out: instances with the old policies and instances with the new ones serve the same callers for a while.
+    async fn instances_with_older_and_newer_policies_double_nobodys_quota(bench) {
+        let (old, new) = ([SECOND, DAY], [DAY, QuotaPolicy::per_hour("hour", 50)]);
+        bench.acquire(&old, 5).await;
+        bench.acquire(&new, 7).await;
+        assert_eq!(bench.remaining(&old).await, [0, 88]);
+        assert_eq!(bench.remaining(&new).await, [88, 43]);
+        // The second fills up by its own rate although only the new instances write.
+        bench.clock.advance(Duration::from_millis(400));
+        bench.acquire(&new, 1).await;
+        bench.clock.advance(Duration::from_millis(200));
+        assert_eq!(bench.remaining(&[SECOND]).await, [3]);
+        bench.clock.advance(Duration::from_secs(10));
+        bench.acquire(&new, 1).await;
+        assert_eq!(bench.remaining(&old).await, [5, 86]);
+    }
+
+    /// What was used stays used; only the capacity and the rate change.
+    async fn a_changed_quota_keeps_the_used_units(bench) {
+        let per_day = |quota| [QuotaPolicy::per_day("day", quota)];
+        bench.acquire(&per_day(100), 40).await;
+        assert_eq!(bench.remaining(&per_day(1_000)).await, [960]);
+        assert_eq!(bench.remaining(&per_day(50)).await, [10]);
+        // In the new numbers forty units would take almost six days; a caller is never held for longer
+        // than a full bucket and as much again.
+        let held = bench.acquire(&per_day(7), 1).await;
+        assert_eq!(held.retry_after(), Some(Duration::from_micros(98_742_857_143)));
+        bench.acquire(&per_day(1_000), 1).await;
+        assert_eq!(bench.remaining(&per_day(100)).await, [59]);
+    }
+
+    /// Found by looking at a rejected caller after the wait: nothing had been written, so it waited for the old time.
+    async fn a_clock_that_steps_back_neither_gives_nor_holds(bench) {
+        let log = QuotaPolicy::per_second("log", 5).with_algorithm(Algorithm::SlidingWindowLog);
+        let window = QuotaPolicy::per_second("window", 5).with_algorithm(Algorithm::FixedWindow);
+        let counter = QuotaPolicy::per_second("counter", 5).with_algorithm(Algorithm::SlidingWindowCounter);
+        for policy in [SECOND, log, window, counter] {
+            let policies = [policy];
+            bench.clock.set(Timestamp::from_micros(1_700_000_000_000_000));
+            bench.acquire(&policies, 5).await;
+            bench.clock.set(Timestamp::from_micros(1_000_000_000_000_000));
+            assert_eq!(bench.remaining(&policies).await, [0]);
+            let rejected = bench.acquire(&policies, 1).await;
+            let wait = rejected.retry_after().unwrap();
+            assert!(wait <= Duration::from_millis(1_200), "{policies:?}: {wait:?}");
+            bench.clock.advance(wait);
+            assert_eq!(bench.acquire(&policies, 1).await.outcome(), Outcome::Allowed, "{policies:?}");
+        }
+    }
+
+    /// L17
+    async fn a_log_lets_ten_at_0_59_pass_again_at_1_59(bench) {
+        let log = [QuotaPolicy::per_minute("log", 10).with_algorithm(Algorithm::SlidingWindowLog)];
+        bench.clock.set(Timestamp::from_micros(1_700_000_040_000_000 + 59_000_000));
+        for _ in 0..10 {
+            assert_eq!(bench.acquire(&log, 1).await.outcome(), Outcome::Allowed);
+        }
+        bench.clock.advance(Duration::from_micros(59_999_999));
+        assert_eq!(bench.acquire(&log, 1).await.retry_after(), Some(Duration::from_micros(1)));
+        bench.clock.advance(Duration::from_micros(1));
+        assert_eq!(bench.remaining(&log).await, [10]);
+    }
+
+    /// L18: ten in the last window, three in this one, a quarter into it: 3 + 7.5 of 12.
+    async fn a_sliding_counter_weighs_the_last_window_by_its_overlap(bench) {
+        let counter = [QuotaPolicy::per_minute("counter", 12).with_algorithm(Algorithm::SlidingWindowCounter)];
+        let minute = 1_700_000_040_000_000;
+        bench.clock.set(Timestamp::from_micros(minute));
+        bench.acquire(&counter, 10).await;
+        bench.clock.set(Timestamp::from_micros(minute + 75_000_000));
+        bench.acquire(&counter, 3).await;
+        assert_eq!(bench.remaining(&counter).await, [1]);
+    }
+
+    /// L16
+    async fn a_fixed_window_begins_anew_at_its_border(bench) {
+        let window = [QuotaPolicy::per_minute("window", 10).with_algorithm(Algorithm::FixedWindow)];
+        let border = 1_700_000_040_000_000;
+        bench.clock.set(Timestamp::from_micros(border - 1_000_000));
+        assert_eq!(bench.acquire(&window, 10).await.outcome(), Outcome::Allowed);
+        assert_eq!(bench.acquire(&window, 1).await.retry_after(), Some(Duration::from_secs(1)));
+        bench.clock.set(Timestamp::from_micros(border));
+        assert_eq!(bench.acquire(&window, 10).await.outcome(), Outcome::Allowed);
+    }
+
+    async fn what_was_not_used_comes_back_once_and_lifts_nothing_above_full(bench) {
+        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
+        let policies = [SECOND, DAY, log, QuotaPolicy::concurrent("slots", 3)];
+        let (first, second) = (bench.acquire(&policies, 2).await, bench.acquire(&policies, 3).await);
+        assert_eq!(bench.remaining(&policies).await, [0, 95, 45, 1]);
+        bench.store.settle(Settlement::unused(&first)).await.unwrap();
+        assert_eq!(bench.remaining(&policies).await, [2, 97, 47, 2]);
+        bench.clock.advance(Duration::from_secs(1));
+        bench.store.settle(Settlement::new(&second, 0)).await.unwrap();
+        assert_eq!(bench.remaining(&policies).await, [5, 100, 50, 3]);
+    }
+
+    async fn what_is_known_late_overdraws_up_to_as_much_again(bench) {
+        let decision = bench.acquire(&[SECOND, DAY], 1).await;
+        bench.store.settle(Settlement::new(&decision, 8)).await.unwrap();
+        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [0, 92]);
+        assert_eq!(bench.acquire(&[SECOND], 1).await.retry_after(), Some(Duration::from_millis(800)));
+        let other = bench.acquire(&[DAY], 1).await;
+        bench.store.settle(Settlement::new(&other, u64::MAX)).await.unwrap();
+        bench.clock.advance(Duration::from_secs(86_400));
+        assert_eq!(bench.remaining(&[DAY]).await, [0]);
+        bench.clock.advance(Duration::from_secs(864));
+        assert_eq!(bench.remaining(&[DAY]).await, [1]);
+    }
+
+    async fn what_is_settled_twice_is_given_back_once(bench) {
+        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
+        let policies = [DAY, log, QuotaPolicy::concurrent("slots", 3)];
+        let (first, second) = (bench.acquire(&policies, 5).await, bench.acquire(&policies, 7).await);
+        let clone = first.clone();
+        assert!(Settlement::unused(&clone).is_empty() && Settlement::new(&clone, 1).is_empty());
+        assert_eq!(bench.remaining(&policies).await, [88, 38, 1]);
+        for again in [Settlement::unused, |decision: &_| Settlement::new(decision, 0), |decision: &_| Settlement::new(decision, 50)] {
+            bench.store.settle(Settlement::new(&first, 4)).await.unwrap();
+            assert_eq!(bench.remaining(&policies).await, [89, 39, 2]);
+            let again = again(&first);
+            assert!(again.is_empty() && again.partition().is_none());
+            bench.store.settle(again).await.unwrap();
+            assert_eq!(bench.remaining(&policies).await, [89, 39, 2]);
+        }
+        bench.store.settle(Settlement::unused(&second)).await.unwrap();
+        bench.store.settle(Settlement::unused(&second)).await.unwrap();
+        assert_eq!(bench.remaining(&policies).await, [96, 46, 3]);
+    }
+
+    /// All later entries would have to be written anew.
+    async fn a_log_gives_back_what_fewer_than_a_thousand_requests_have_come_behind(bench) {
+        let log = [QuotaPolicy::per_hour("log", 5_000).with_algorithm(Algorithm::SlidingWindowLog)];
+        for (others, comes_back) in [(999, 3), (1_000, 0)] {
+            let first = bench.acquire(&log, 3).await;
+            join_all((0..others).map(|_| bench.acquire(&log, 1))).await;
+            bench.store.settle(Settlement::unused(&first)).await.unwrap();
+            assert_eq!(bench.remaining(&log).await, [5_000 - 3 - others + comes_back], "{others} others");
+            bench.store.reset(bench.plan(&log, "alice", 1)).await.unwrap();
+        }
+    }
+
+    /// A12: through the layer, whatever the store and the algorithm. What is read is what is charged in the end.
+    async fn bytes_are_charged_as_they_become_known(bench) {
+        let algorithms = [
+            Algorithm::TokenBucket,
+            Algorithm::StrictTokenBucket,
+            Algorithm::FixedWindow,
+            Algorithm::SlidingWindowCounter,
+            Algorithm::SlidingWindowLog,
+            Algorithm::LeakyBucketQueue { max_waiting: 9_999 },
+        ];
+        for algorithm in algorithms {
+            let bytes = QuotaPolicy::per_day("bytes", 10_000).with_content_bytes(Direction::Both).with_algorithm(algorithm);
+            let policies = [bytes, QuotaPolicy::concurrent("slots", 3)];
+            let full = bench.remaining(&policies).await[0];
+            let body = transfer(&bench, &policies, 8, "x".repeat(300)).await;
+            bench.assert_left_soon(&policies, &[full - 308, 2], algorithm).await;
+            drop(body.collect().await.unwrap());
+            bench.assert_left_soon(&policies, &[full - 308, 3], algorithm).await;
+            bench.store.reset(bench.plan(&policies, "alice", 1)).await.unwrap();
+        }
+    }
+
+    /// For support staff.
+    async fn a_reset_gives_back_everything_but_the_slots_of_requests_in_progress(bench) {
+        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
+        let window = QuotaPolicy::per_hour("window", 50).with_algorithm(Algorithm::FixedWindow);
+        let policies = [DAY, log, window, QuotaPolicy::concurrent("slots", 3)];
+        let decision = bench.acquire(&policies, 20).await;
+        bench.store.reset(bench.plan(&policies, "alice", 0)).await.unwrap();
+        let peeked = bench.store.peek(bench.plan(&policies, "alice", 20)).await.unwrap();
+        let left: Vec<u64> = peeked.allowances().map(|allowance| allowance.remaining()).collect();
+        assert_eq!(left, [100, 50, 50, 2]);
+        bench.store.settle(Settlement::new(&decision, 20)).await.unwrap();
+        assert_eq!(bench.remaining(&policies).await, [100, 50, 50, 3]);
+    }
+
+    /// A policy that changes its algorithm is another one; a changed quota of a window keeps what was counted.
+    async fn windows_and_logs_keep_their_counts_when_only_the_quota_changes(bench) {
+        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog] {
+            let per_hour = |quota| [QuotaPolicy::per_hour("changed", quota).with_algorithm(algorithm)];
+            bench.acquire(&per_hour(100), 40).await;
+            assert_eq!(bench.remaining(&per_hour(1_000)).await, [960], "{algorithm:?}");
+            assert_eq!(bench.remaining(&per_hour(50)).await, [10], "{algorithm:?}");
+        }
+        assert_eq!(bench.remaining(&[QuotaPolicy::per_hour("changed", 100)]).await, [100]);
+    }
+
+    async fn other_scopes_are_other_buckets(bench) {
+        bench.acquire(&[SECOND], 5).await;
+        let alice = PartitionKey::new("user", "alice");
+        let elsewhere = Scope::new("another scope of this test").partition(&alice);
+        let plan = Plan::new(PolicySet::new([SECOND]).unwrap(), elsewhere, 5);
+        assert_eq!(bench.store.acquire(plan).await.unwrap().outcome(), Outcome::Allowed);
+    }
+}
+
+fn every_algorithm() -> Vec<QuotaPolicy> {
+    let algorithms = [
+        ("bucket", Algorithm::TokenBucket),
+        ("strict", Algorithm::StrictTokenBucket),
+        ("meter", Algorithm::LeakyBucketMeter),
+        ("queue", Algorithm::LeakyBucketQueue { max_waiting: 90 }),
+        ("window", Algorithm::FixedWindow),
+        ("counter", Algorithm::SlidingWindowCounter),
+        ("log", Algorithm::SlidingWindowLog),
+    ];
+    let policies = algorithms.map(|(name, algorithm)| QuotaPolicy::per_hour(name, 100).with_algorithm(algorithm));
+    policies
+        .into_iter()
+        .chain([QuotaPolicy::concurrent("slots", 9)])
+        .collect()
+}
+
+/// L14: nothing stays of a caller who does not come back, whatever has become of the charges.
+#[tokio::test]
+async fn every_key_expires_however_it_counts() {
+    let server = crate::support::RedisServer::start();
+    let store = RedisStore::builder(server.url())
+        .lease_time(Duration::from_secs(60))
+        .build()
+        .unwrap();
+    let ways: [fn(&Decision) -> Option<Settlement>; 4] = [
+        |_| None,
+        |decision| Some(Settlement::new(decision, 50)),
+        |decision| Some(Settlement::new(decision, 0)),
+        |decision| Some(Settlement::unused(decision)),
+    ];
+    for (number, policy) in every_algorithm().into_iter().enumerate() {
+        let policies = PolicySet::new([policy.clone()]).unwrap();
+        for (way, settlement) in ways.into_iter().enumerate() {
+            let caller = Scope::new("expiry").partition(&PartitionKey::new([number as u8], [way as u8]));
+            let plan = || Plan::new(policies.clone(), caller, 1);
+            let decision = store.acquire(plan()).await.unwrap();
+            assert_eq!(decision.outcome(), Outcome::Allowed);
+            store.acquire(plan()).await.unwrap();
+            if let Some(settlement) = settlement(&decision) {
+                store.settle(settlement).await.unwrap();
+            }
+            for key in server.command(&["KEYS", "*"]).lines() {
+                let life = server.command(&["PTTL", key]);
+                let life: i64 = life.trim().trim_start_matches(':').parse().unwrap();
+                // Twice a window at most, which is how long a counter or a debt may last.
+                assert!((1..=7_200_000).contains(&life), "{policy:?}, {way}: {life} ms");
+            }
+            server.command(&["FLUSHALL"]);
+        }
+    }
+}
+
+/// One entry for each request, whatever it costs, and none that does not count any more.
+#[tokio::test]
+async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
+    let server = crate::support::RedisServer::start();
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let lease_time = Duration::from_secs(60);
+    let builder = RedisStore::builder(server.url()).lease_time(lease_time);
+    let store = builder.clock(clock.clone()).build().unwrap();
+    let policies = [
+        QuotaPolicy::per_second("log", 20).with_algorithm(Algorithm::SlidingWindowLog),
+        QuotaPolicy::concurrent("slots", 100_000),
+    ];
+    let policies = PolicySet::new(policies).unwrap();
+    let alice = Scope::new("entries").partition(&PartitionKey::new("user", "alice"));
+    let entries = |kind: &str| {
+        let key = server.command(&["KEYS", &format!("*:{kind}:*")]);
+        let count = server.command(&["ZCARD", key.trim()]);
+        count.trim().trim_start_matches(':').parse::<u64>().unwrap()
+    };
+    for number in 0..300 {
+        let cost = if number % 10 == 0 { 5 } else { 1 };
+        let decision = store.acquire(Plan::new(policies.clone(), alice, cost)).await.unwrap();
+        assert_eq!(decision.outcome(), Outcome::Allowed, "{number}");
+        clock.advance(Duration::from_millis(100));
+    }
+    assert_eq!(entries("log"), 10);
+    // Who was killed long ago.
+    let slots = server.command(&["KEYS", "*:slots:*"]);
+    server.command(&["ZADD", slots.trim(), "1", "of another process"]);
+    let before = entries("slots");
+    store.acquire(Plan::new(policies, alice, 1)).await.unwrap();
+    assert_eq!(entries("slots"), before);
+}
+
+/// Of all partitions of a plan, also where one of them rejects, and none is ever asked by itself. Not in a cluster, where
+/// each node has a clock of its own, and those behind the one that rejects are not asked.
+#[tokio::test]
+async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions() {
+    for bench in [Bench::memory("steps back"), Bench::redis("steps back")] {
+        for policy in every_algorithm() {
+            let Some(window) = policy.window() else { continue };
+            let policies = PolicySet::new([policy.clone()]).unwrap();
+            let caller = |name: &str| Scope::new("steps back").partition(&PartitionKey::new(name, policy.name()));
+            let acquire = async |cost| {
+                let plan = Plan::new(policies.clone(), caller("alice"), cost);
+                let plan = plan.and(policies.clone(), caller("bob"));
+                bench.store.acquire(plan).await.unwrap().outcome()
+            };
+            let start = bench.clock.now();
+            while acquire(1).await == Outcome::Allowed {}
+            bench
+                .clock
+                .set(Timestamp::from_micros(start.as_micros() - 1_000_000_000_000));
+            assert_eq!(acquire(1).await, Outcome::Rejected, "{policy:?}");
+            // Two windows after the step, nobody knows of what was before it.
+            bench.clock.advance(2 * window);
+            assert_eq!(acquire(1).await, Outcome::Allowed, "{policy:?}");
+            bench.clock.set(start);
+        }
+    }
+}
+
+/// However often those who charge it take turns.
+#[tokio::test]
+async fn a_key_holds_each_policy_once() {
+    let server = crate::support::RedisServer::start();
+    let bench = Bench::on("once", RedisStore::builder(server.url()));
+    let timed: Vec<QuotaPolicy> = every_algorithm()
+        .into_iter()
+        .filter(|it| it.window().is_some())
+        .collect();
+    // A few bytes that say what it is, and 26 for each at most.
+    let most = 8 + 26 * timed.len();
+    for count in 1..timed.len() {
+        for round in 0..12 {
+            let (some, others) = timed.split_at(count);
+            bench.acquire(if round % 2 == 0 { some } else { others }, 1).await;
+            let key = server.command(&["KEYS", "*}"]);
+            let length: usize = server
+                .command(&["STRLEN", key.trim()])
+                .trim_start_matches(':')
+                .parse()
+                .unwrap();
+            assert!(length <= most, "{length} bytes for {count} and others after {round}");
+        }
+        server.command(&["FLUSHALL"]);
+    }
+}
+
+/// A service whose routes have policies of their own for the same callers.
+#[tokio::test]
+async fn a_caller_whom_many_policies_are_about_is_not_forgotten_by_all_of_them() {
+    let (memory, redis) = (Bench::memory("many policies"), Bench::redis("many policies"));
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    let policy = |number: u64| [QuotaPolicy::new(format!("route {number}"), 7_001 + number, DAY)];
+    for bench in [memory, redis] {
+        for number in 0..120 {
+            bench.acquire(&policy(number), 7_001 + number).await;
+            // Those of the last while are known, however many there were before.
+            for known in number.saturating_sub(70)..=number {
+                let left = bench.remaining(&policy(known)).await;
+                assert_eq!(left, [0], "{known} after {number}");
+            }
+        }
+    }
+}
+
+/// While a service is rolled out with another lease time.
+#[tokio::test]
+async fn an_instance_with_a_shorter_lease_time_does_not_end_the_leases_of_others() {
+    let server = crate::support::RedisServer::start();
+    let store = |seconds| {
+        let builder = RedisStore::builder(server.url()).lease_time(Duration::from_secs(seconds));
+        builder.build().unwrap()
+    };
+    let [longer, shorter] = [600, 1].map(store);
+    let policies = PolicySet::new([QuotaPolicy::concurrent("slots", 9)]).unwrap();
+    let alice = Scope::new("leases").partition(&PartitionKey::new("user", "alice"));
+    let plan = || Plan::new(policies.clone(), alice, 1);
+    longer.acquire(plan()).await.unwrap();
+    let second = shorter.acquire(plan()).await.unwrap();
+    let key = server.command(&["KEYS", "*:slots:*"]);
+    let assert_all_live_on = || {
+        let life = server.command(&["PTTL", key.trim()]);
+        let life: u64 = life.trim().trim_start_matches(':').parse().unwrap();
+        assert!((500_000..=600_000).contains(&life), "{life} ms");
+    };
+    assert_all_live_on();
+    let first_to_end = || server.command(&["ZRANGE", key.trim(), "0", "0", "WITHSCORES"]);
+    let before = first_to_end();
+    let renewed = async {
+        while first_to_end() == before {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), renewed).await.unwrap();
+    assert_all_live_on();
+    shorter.settle(Settlement::unused(&second)).await.unwrap();
+}

@@ -1,0 +1,248 @@
+//! What the documents say is what the crate is.
+
+#[path = "../../examples/algorithms.rs"]
+#[allow(dead_code, reason = "what an example prints is not looked at here")]
+mod algorithms;
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
+}
+
+/// The path and the text of each file of the crate.
+fn sources() -> Vec<(String, String)> {
+    let root = Path::new(ROOT);
+    let (mut folders, mut sources) = (vec![root.join("src")], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.extension().and_then(|extension| extension.to_str()) {
+                None => folders.push(path),
+                Some("rs") => {
+                    let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+                    sources.push((name, fs::read_to_string(&path).unwrap()));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    sources
+}
+
+/// The lines `name = value` of a section of a manifest.
+fn section(manifest: &str, section: &str) -> Vec<(String, String)> {
+    let manifest = read(manifest);
+    let (_, section) = manifest.split_once(&format!("[{section}]\n")).unwrap();
+    let lines = section.split("\n[").next().unwrap().lines();
+    lines
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
+fn names(manifest: &str, of: &str) -> Vec<String> {
+    section(manifest, of).into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn the_readme_names_this_version_and_this_minimum_of_rust() {
+    let (readme, package) = (read("README.md"), section("Cargo.toml", "package"));
+    let value = |name: &str| {
+        let (_, value) = package.iter().find(|(own, _)| own == name).unwrap();
+        value.trim_matches('"').to_owned()
+    };
+    let version = value("version");
+    let version = version.rsplit_once('.').unwrap().0;
+    assert!(
+        readme.contains(&format!("tower-quota = {{ version = \"{version}\"")),
+        "{version}"
+    );
+    let rust = value("rust-version");
+    assert!(
+        readme.contains(&format!("minimum supported Rust version is {rust}")),
+        "{rust}"
+    );
+}
+
+/// `--features` at the root is for the crate and for its tests.
+#[test]
+fn the_tests_have_the_features_of_the_crate() {
+    assert_eq!(names("tests/Cargo.toml", "features"), names("Cargo.toml", "features"));
+}
+
+/// A user of the ACL who is given less than the scripts call is not limited, and one who is given more could do harm.
+#[test]
+fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_scripts() {
+    let scripts = ["quota", "renew"]
+        .map(|name| read(&format!("src/store/redis/{name}.lua")))
+        .concat();
+    let calls = scripts.split("redis.").skip(1);
+    let called = calls.filter_map(|call| call.strip_prefix("call('").or(call.strip_prefix("pcall('")));
+    let mut commands: BTreeSet<String> = called
+        .map(|call| call.split('\'').next().unwrap().to_lowercase())
+        .collect();
+    // How the scripts are called, and what a reset sends.
+    commands.extend(["eval", "evalsha", "unlink"].map(str::to_owned));
+    let guide = read("docs/PRODUCTION.md");
+    let (_, rule) = guide.split_once("ACL SETUSER ").unwrap();
+    let rule = rule.split("```").next().unwrap();
+    let given = rule.split_whitespace().filter_map(|word| word.strip_prefix('+'));
+    assert_eq!(given.map(str::to_owned).collect::<BTreeSet<_>>(), commands);
+    let named = read("src/store/redis/builder.rs");
+    for command in commands {
+        assert!(named.contains(&format!("`{}`", command.to_uppercase())), "{command}");
+    }
+}
+
+#[test]
+fn every_feature_is_explained_in_the_readme_and_in_the_documentation() {
+    let document = read("src/lib.rs");
+    for feature in names("Cargo.toml", "features")
+        .iter()
+        .filter(|feature| *feature != "default")
+    {
+        assert!(document.contains(&format!("| `{feature}` |")), "{feature}");
+    }
+}
+
+/// The modules of each rung of the ladder in `docs/DESIGN.md`.
+fn ladder() -> Vec<Vec<String>> {
+    let design = read("docs/DESIGN.md");
+    let (_, ladder) = design.split_once("## The ladder of modules").unwrap();
+    let rungs = ladder
+        .lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()));
+    rungs
+        .map(|rung| rung.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+        .collect()
+}
+
+/// The modules of the crate that a file imports or names, its tests apart.
+fn modules_used(source: &str) -> BTreeSet<String> {
+    let code = source.split("#[cfg(test)]\nmod ").next().unwrap();
+    let code: String = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let mut used = BTreeSet::new();
+    for path in code.split("crate::").skip(1) {
+        match path.strip_prefix('{') {
+            None => used.extend(first_name(path)),
+            // Names of a group stand behind its bracket and behind commas that no inner bracket holds.
+            Some(group) => {
+                let (mut depth, mut is_first) = (0, true);
+                for (position, character) in group.char_indices() {
+                    if depth == 0 && is_first && !character.is_whitespace() {
+                        used.extend(first_name(&group[position..]));
+                        is_first = false;
+                    }
+                    match character {
+                        '{' => depth += 1,
+                        '}' if depth == 0 => break,
+                        '}' => depth -= 1,
+                        ',' if depth == 0 => is_first = true,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+    used
+}
+
+/// The module at the beginning of a path. Types that are re-exported at the root are not modules.
+fn first_name(path: &str) -> Option<String> {
+    let end = path.find(|character: char| !character.is_alphanumeric() && character != '_')?;
+    let name = &path[..end];
+    name.starts_with(|first: char| first.is_lowercase())
+        .then(|| name.to_owned())
+}
+
+#[test]
+fn imports_of_a_group_are_found() {
+    let source = "use crate::{\n    clock::{Clock, Timestamp},\n    error,\n};\nfn f(_: crate::plan::Plan) {}\n";
+    let expected = ["clock", "error", "plan"].map(str::to_owned);
+    assert_eq!(modules_used(source), BTreeSet::from(expected));
+}
+
+#[test]
+fn a_module_uses_only_modules_above_it_in_the_ladder() {
+    let ladder = ladder();
+    let rung = |module: &str| ladder.iter().position(|rung| rung.iter().any(|name| name == module));
+    for (path, source) in sources() {
+        let module = path
+            .strip_prefix("src/")
+            .unwrap()
+            .split(['/', '.'])
+            .next()
+            .unwrap()
+            .to_owned();
+        // Documentation, and what stands beside the ladder.
+        if ["docs", "guide", "lib"].contains(&module.as_str()) || path.ends_with("/tests.rs") {
+            continue;
+        }
+        let own = match module.as_str() {
+            "client" => 2,
+            module => rung(module).unwrap_or_else(|| panic!("{module} is not in the ladder")),
+        };
+        for used in modules_used(&source).into_iter().filter(|used| *used != module) {
+            assert!(rung(&used).is_some_and(|used| used < own), "{path} uses {used}");
+        }
+    }
+}
+
+/// The documentation shows it, and has it in the middle of a text, where a blank line would end it.
+#[tokio::test]
+async fn the_chart_of_algorithms_is_the_one_that_the_example_draws() {
+    let rows = algorithms::rows().await.unwrap();
+    let drawn = algorithms::svg(&rows).unwrap();
+    assert!(
+        read("docs/algorithms.svg") == drawn,
+        "run `cargo run --example algorithms` and look at the chart"
+    );
+    assert!(drawn.lines().all(|line| !line.trim().is_empty()));
+}
+
+/// Features only add: what a function does must not depend on them, so `cfg` stands where names are brought in or in
+/// functions that do nothing else.
+#[test]
+fn conditional_compilation_stays_at_the_edges() {
+    let allowed = [
+        "src/fields/mod.rs",
+        "src/key/client_ip/peer.rs",
+        "src/key/mod.rs",
+        "src/layer/mod.rs",
+        "src/lib.rs",
+        "src/rules/mod.rs",
+        "src/rejection/grpc.rs",
+        "src/store/mod.rs",
+        "src/store/redis/client.rs",
+        "src/store/redis/stream.rs",
+        "src/telemetry/macros.rs",
+        "src/telemetry/meters.rs",
+        "src/telemetry/mod.rs",
+        "src/telemetry/no_meters.rs",
+    ];
+    for (name, source) in sources() {
+        let is_test = name.ends_with("/tests.rs");
+        // Examples in the documentation say which feature they need.
+        let mut code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+        assert!(
+            is_test || allowed.contains(&name.as_str()) || !code.any(|line| line.contains("cfg(feature")),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn continuous_integration_runs_what_a_developer_runs() {
+    assert!(
+        read(".ci/run").lines().any(|line| line == "exec make test"),
+        "{}",
+        read(".ci/run")
+    );
+}

@@ -1,0 +1,7 @@
+//! What stands beside the code: documents, the ladder of modules, the seeds for fuzzing.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod conformance;
+mod documents;
+mod fuzz_seeds;

@@ -1,0 +1,735 @@
+//! What is counted for operators, as Prometheus would read it.
+
+#![allow(clippy::disallowed_methods, reason = "a cluster does not follow virtual time")]
+
+#[path = "../../examples/metrics.rs"]
+#[allow(dead_code, reason = "its main function is not called here")]
+mod example;
+
+use std::{collections::BTreeSet, convert::Infallible, fs, future::pending, net::TcpListener, time::Duration};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use metrics::set_default_local_recorder;
+use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, Algorithm, Direction, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreError, StoreErrorKind,
+    StoreFuture, Tiers,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+use crate::load::until;
+use crate::support::RedisCluster;
+
+/// The lines of a page that say something about tower-quota, and are no comments.
+fn samples(page: &str) -> Vec<&str> {
+    page.lines().filter(|line| line.starts_with("tower_quota_")).collect()
+}
+
+/// The value of a series that is written exactly like this.
+fn value(page: &str, series: &str) -> f64 {
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    let line = line.unwrap_or_else(|| panic!("there is no {series} in\n{page}"));
+    line.parse().unwrap()
+}
+
+/// How often each decision was made, without the words that all of the lines share.
+fn decisions(page: &str) -> Vec<&str> {
+    let lines = samples(page).into_iter();
+    let mut lines: Vec<_> = lines
+        .filter_map(|line| line.strip_prefix(r#"tower_quota_decisions_total{scope="test","#))
+        .collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn documentation() -> String {
+    fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../src/telemetry/mod.rs")).unwrap()
+}
+
+fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
+    let recorder = example::prometheus().unwrap().build_recorder();
+    let page = recorder.handle();
+    (recorder, page)
+}
+
+fn builder(store: impl Store) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("test")
+        .key(key::header("x-user-id"))
+}
+
+fn request(user: &str) -> Request<()> {
+    Request::builder().header("x-user-id", user).body(()).unwrap()
+}
+
+/// Sends a request and reads the response to its end.
+async fn send(layer: &RateLimitLayer, request: Request<()>) -> u16 {
+    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()));
+    let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
+    response.status().as_u16()
+}
+
+/// Fails with this, or hangs.
+#[derive(Debug)]
+struct Failing(Option<StoreErrorKind>);
+
+impl Store for Failing {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        match self.0 {
+            Some(kind) => AcquireFuture::ready(Err(StoreError::new(kind, "test"))),
+            None => AcquireFuture::boxed(pending()),
+        }
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+#[tokio::test]
+async fn the_page_of_the_example_shows_what_was_decided() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let app = example::app(page).unwrap();
+    let get = async |path: &str| {
+        let request = Request::get(path).header("x-user-id", "alice").body(Body::empty());
+        let response = app.clone().oneshot(request.unwrap()).await.unwrap();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    };
+    for _ in 0..5 {
+        get("/items").await;
+    }
+    let page = get("/metrics").await;
+    let documentation = documentation();
+    let shown: Vec<_> = documentation
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! tower_quota_decisions_total"))
+        .collect();
+    assert_eq!(shown.len(), 2);
+    for line in shown {
+        let line = format!("tower_quota_decisions_total{line}");
+        assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
+    }
+    assert_eq!(value(&page, r#"tower_quota_store_seconds_count{scope="items"}"#), 5.0);
+    assert_eq!(
+        value(&page, r#"tower_quota_store_seconds_bucket{scope="items",le="+Inf"}"#),
+        5.0
+    );
+    for line in [
+        "# TYPE tower_quota_decisions_total counter",
+        "# TYPE tower_quota_store_seconds histogram",
+        "# TYPE tower_quota_circuit_open gauge",
+        "# HELP tower_quota_decisions_total Requests by what was decided about them",
+    ] {
+        assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
+    }
+    assert!(!page.contains("alice"), "{page}");
+}
+
+#[tokio::test]
+async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .policy(QuotaPolicy::per_day("planned", 1).shadow())
+        .build()
+        .unwrap();
+    for _ in 0..4 {
+        send(&layer, request("alice")).await;
+    }
+    let series = r#"tower_quota_shadow_rejections_total{scope="test",tier="",policy="planned"}"#;
+    assert_eq!(value(&page.render(), series), 3.0);
+}
+
+/// Why a store gives no decision.
+const REASONS: [&str; 6] = [
+    "circuit_open",
+    "overloaded",
+    "failed",
+    "timed_out",
+    "unavailable",
+    "unreachable",
+];
+
+/// An alert for what has never happened yet must not miss the first time.
+#[tokio::test]
+async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    assert_eq!(samples(&page.render()), Vec::<&str>::new());
+    send(&layer, request("alice")).await;
+    let page = page.render();
+    let scoped = [
+        "circuit_open",
+        "never_fits_total",
+        "queue_wait_seconds_count",
+        "slots_held",
+        "unattributed_total",
+        "uncounted_content_total",
+        "unknown_tier_total",
+    ];
+    for name in scoped {
+        assert_eq!(
+            value(&page, &format!(r#"tower_quota_{name}{{scope="test"}}"#)),
+            0.0,
+            "{name}"
+        );
+    }
+    for mode in ["closed", "open"] {
+        for name in ["failed_total", "failed_while_closed_total"] {
+            let series = format!(r#"tower_quota_{name}{{scope="test",mode="{mode}"}}"#);
+            assert_eq!(value(&page, &series), 0.0);
+        }
+    }
+    for reason in REASONS {
+        let series = format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#);
+        assert_eq!(value(&page, &series), 0.0);
+    }
+    for name in [
+        "connection_failures_total",
+        "evictions_total",
+        "lost_nodes",
+        "unsettled_total",
+    ] {
+        assert_eq!(value(&page, &format!("tower_quota_{name}")), 0.0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn decisions_are_counted_by_tier_policy_and_outcome() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let tiers = Tiers::by(|request| request.headers.get("x-tier")?.to_str().ok())
+        .tier(
+            "free",
+            [QuotaPolicy::per_minute("minute", 2), QuotaPolicy::per_day("day", 2)],
+        )
+        .tier("premium", [QuotaPolicy::per_minute("minute", 1)])
+        .unlimited("admin");
+    let layer = builder(MemoryStore::new())
+        .tiers(tiers)
+        .no_key(NoKey::Reject)
+        .build()
+        .unwrap();
+    let of_tier = |tier: &str, user: &str| {
+        let mut request = request(user);
+        request.headers_mut().insert("x-tier", tier.parse().unwrap());
+        request
+    };
+    for _ in 0..3 {
+        send(&layer, of_tier("free", "alice")).await;
+        send(&layer, of_tier("premium", "bob")).await;
+        send(&layer, of_tier("admin", "root")).await;
+    }
+    send(&layer, of_tier("gold", "carol")).await;
+    send(&layer, Request::new(())).await;
+    let page = page.render();
+    let expected = [
+        r#"tier="admin",policy="",outcome="unlimited"} 3"#,
+        // Carol's tier is not known, so she is of the first one.
+        r#"tier="free",policy="",outcome="allowed"} 3"#,
+        r#"tier="free",policy="",outcome="unattributed"} 1"#,
+        // Both reject, and the day does so for longer.
+        r#"tier="free",policy="day",outcome="rejected"} 1"#,
+        r#"tier="premium",policy="",outcome="allowed"} 1"#,
+        r#"tier="premium",policy="minute",outcome="rejected"} 2"#,
+    ];
+    assert_eq!(decisions(&page), expected);
+    assert_eq!(value(&page, r#"tower_quota_unknown_tier_total{scope="test"}"#), 1.0);
+    assert_eq!(value(&page, r#"tower_quota_unattributed_total{scope="test"}"#), 1.0);
+    for user in ["alice", "bob", "root", "carol", "gold"] {
+        assert!(!page.contains(user), "{user} is in\n{page}");
+    }
+}
+
+/// L10
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let policy = QuotaPolicy::per_day("day", 9);
+    let clock = Clock::manual(Timestamp::from_micros(0));
+    let open = builder(Failing(None))
+        .clock(clock)
+        .policy(policy.clone())
+        .build()
+        .unwrap();
+    let closed = builder(Failing(Some(StoreErrorKind::Failed)))
+        .failure_mode(FailureMode::Closed)
+        .policy(policy)
+        .build()
+        .unwrap();
+    for _ in 0..8 {
+        assert_eq!(send(&open, request("alice")).await, 200);
+        assert_eq!(send(&closed, request("alice")).await, 503);
+    }
+    let text = page.render();
+    let undecided = |reason| {
+        value(
+            &text,
+            &format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#),
+        )
+    };
+    assert_eq!((undecided("timed_out"), undecided("circuit_open")), (5.0, 3.0));
+    assert_eq!(undecided("failed"), 8.0);
+    let failed = |name, mode| value(&text, &format!(r#"tower_quota_{name}{{scope="test",mode="{mode}"}}"#));
+    let all = "failed_total";
+    assert_eq!((failed(all, "open"), failed(all, "closed")), (8.0, 8.0));
+    // One circuit has opened, and what it spares its requests is an outage; the other one stays closed.
+    let while_closed = "failed_while_closed_total";
+    assert_eq!(
+        (failed(while_closed, "open"), failed(while_closed, "closed")),
+        (5.0, 8.0)
+    );
+    let asked = value(&text, r#"tower_quota_store_seconds_count{scope="test"}"#);
+    assert_eq!(asked, 13.0, "an open circuit asks nobody");
+    assert_eq!(value(&text, r#"tower_quota_circuit_open{scope="test"}"#), 1.0);
+
+    drop(open);
+    assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn open_circuits_of_layers_with_the_same_scope_are_added_up() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let open = || value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#);
+    let layer = || {
+        let layer = builder(Failing(Some(StoreErrorKind::Unavailable)));
+        layer.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
+    };
+    let (first, second) = (layer(), layer());
+    for (layer, expected) in [(&first, 1.0), (&second, 2.0)] {
+        for _ in 0..8 {
+            send(layer, request("alice")).await;
+        }
+        assert_eq!(open(), expected);
+    }
+    drop(first);
+    assert_eq!(open(), 1.0);
+    drop(second);
+    assert_eq!(open(), 0.0);
+}
+
+#[tokio::test]
+async fn the_time_of_a_store_is_measured_in_seconds() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let clock = Clock::manual(Timestamp::from_micros(1));
+    let layer = builder(Distant(clock.clone()));
+    let layer = layer
+        .clock(clock)
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    send(&layer, request("alice")).await;
+    let seconds = value(&page.render(), r#"tower_quota_store_seconds_sum{scope="test"}"#);
+    assert_eq!(seconds, 1.5);
+}
+
+/// Has no answer, and needs a second and a half to say so.
+#[derive(Debug)]
+struct Distant(Clock);
+
+impl Store for Distant {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        let clock = self.0.clone();
+        AcquireFuture::boxed(async move {
+            clock.advance(Duration::from_millis(1_500));
+            Err(StoreError::new(StoreErrorKind::Failed, "test"))
+        })
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+/// L10
+#[tokio::test(start_paused = true)]
+async fn requests_that_find_too_many_waiting_are_counted_as_such_and_the_circuit_stays_closed() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(Failing(None))
+        .max_waiting(3)
+        .policy(QuotaPolicy::per_day("day", 9));
+    let layer = layer.build().unwrap();
+    let mut requests: Vec<_> = (0..10).map(|_| Box::pin(send(&layer, request("alice")))).collect();
+    let mut waiting = 0;
+    for request in &mut requests {
+        waiting += usize::from(futures_util::poll!(request).is_pending());
+    }
+    let page = page.render();
+    let undecided = r#"tower_quota_undecided_total{scope="test",reason="overloaded"}"#;
+    assert_eq!((waiting, value(&page, undecided)), (3, 7.0));
+    assert_eq!(value(&page, r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+}
+
+#[tokio::test]
+async fn what_the_fallback_decides_has_not_failed() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(Failing(Some(StoreErrorKind::Unreachable)))
+        .fallback(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    assert_eq!(send(&layer, request("alice")).await, 200);
+    assert_eq!(send(&layer, request("alice")).await, 429);
+    let page = page.render();
+    assert_eq!(
+        value(
+            &page,
+            r#"tower_quota_undecided_total{scope="test",reason="unreachable"}"#
+        ),
+        2.0
+    );
+    assert_eq!(
+        value(&page, r#"tower_quota_failed_total{scope="test",mode="open"}"#),
+        0.0
+    );
+}
+
+/// A memory store that has to be waited for.
+#[derive(Debug)]
+struct Slow(MemoryStore);
+
+impl Store for Slow {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let store = self.0.clone();
+        AcquireFuture::boxed(async move { store.acquire(plan).await })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
+    }
+}
+
+#[tokio::test]
+async fn rejections_from_memory_are_counted_apart_and_among_the_decisions() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(Slow(MemoryStore::new()))
+        .policy(QuotaPolicy::per_day("day", 1))
+        .build()
+        .unwrap();
+    let hits = || value(&page.render(), r#"tower_quota_denial_cache_hits_total{scope="test"}"#);
+    assert_eq!(send(&layer, request("alice")).await, 200);
+    assert_eq!(hits(), 0.0);
+    for _ in 0..3 {
+        assert_eq!(send(&layer, request("alice")).await, 429);
+    }
+    assert_eq!(hits(), 3.0);
+    let expected = [
+        r#"tier="",policy="",outcome="allowed"} 1"#,
+        r#"tier="",policy="day",outcome="rejected"} 3"#,
+    ];
+    assert_eq!(decisions(&page.render()), expected);
+    assert_eq!(
+        value(&page.render(), r#"tower_quota_store_seconds_count{scope="test"}"#),
+        1.0
+    );
+}
+
+#[tokio::test]
+async fn slots_are_held_until_the_response_has_ended() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::concurrent("at once", 2))
+        .build()
+        .unwrap();
+    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
+    let service = layer.layer(service_fn(handler));
+    let held = || value(&page.render(), r#"tower_quota_slots_held{scope="test"}"#);
+    let first = service.clone().oneshot(request("alice")).await.unwrap();
+    let second = service.clone().oneshot(request("alice")).await.unwrap();
+    assert_eq!(held(), 2.0);
+    assert_eq!(service.oneshot(request("alice")).await.unwrap().status(), 429);
+    assert_eq!(held(), 2.0, "a rejected request holds nothing");
+    first.into_body().collect().await.unwrap();
+    assert_eq!(held(), 1.0);
+    drop(second);
+    assert_eq!(held(), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_wait_of_queued_requests_is_measured() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let queue = QuotaPolicy::per_day("queue", 1).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 2 });
+    let layer = builder(MemoryStore::new()).policy(queue).build().unwrap();
+    for status in [200, 200] {
+        assert_eq!(send(&layer, request("alice")).await, status);
+    }
+    let page = page.render();
+    assert_eq!(
+        value(&page, r#"tower_quota_queue_wait_seconds_count{scope="test"}"#),
+        1.0
+    );
+    let sum = value(&page, r#"tower_quota_queue_wait_seconds_sum{scope="test"}"#);
+    assert!((86_300.0..=86_400.0).contains(&sum), "{sum}");
+}
+
+#[tokio::test]
+async fn mistakes_of_the_configuration_are_counted_beside_their_warning() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .cost_by(|_| 7)
+        .policy(QuotaPolicy::per_day("day", 5))
+        .policy(QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Direction::Request))
+        .build()
+        .unwrap();
+    for _ in 0..3 {
+        let mut request = request("alice");
+        *request.method_mut() = http::Method::POST;
+        assert_eq!(send(&layer, request).await, 429);
+    }
+    let page = page.render();
+    assert_eq!(value(&page, r#"tower_quota_never_fits_total{scope="test"}"#), 3.0);
+    assert_eq!(
+        value(&page, r#"tower_quota_uncounted_content_total{scope="test"}"#),
+        3.0
+    );
+}
+
+#[tokio::test]
+async fn partitions_that_are_thrown_out_are_counted() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let store = MemoryStore::builder().max_partitions(10).build().unwrap();
+    let layer = builder(store).policy(QuotaPolicy::per_day("day", 9)).build().unwrap();
+    for user in 0..15 {
+        send(&layer, request(&user.to_string())).await;
+    }
+    assert_eq!(value(&page.render(), "tower_quota_evictions_total"), 5.0);
+}
+
+#[tokio::test]
+async fn connections_to_redis_that_fail_are_counted() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let store = RedisStore::new(format!("redis://{free}/")).unwrap();
+    let layer = builder(store)
+        .deadline(Duration::from_secs(60))
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    assert_eq!(send(&layer, request("alice")).await, 200);
+    let page = page.render();
+    assert!(value(&page, "tower_quota_connection_failures_total") >= 1.0, "{page}");
+    assert_eq!(
+        value(
+            &page,
+            r#"tower_quota_undecided_total{scope="test",reason="unreachable"}"#
+        ),
+        1.0
+    );
+}
+
+/// What a cluster that knows no node does with a request is counted until a node is found, or nobody wants to know.
+#[tokio::test]
+async fn a_cluster_of_which_no_node_is_known_is_one_lost_node_until_it_is_dropped() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let layer = |scope: &str| {
+        let store = RedisStore::cluster([format!("redis://{free}/")]).unwrap();
+        let builder = builder(store).scope(scope).deadline(Duration::from_secs(60));
+        builder.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
+    };
+    let lost = || value(&page.render(), "tower_quota_lost_nodes");
+    let layers = ["first", "second"].map(layer);
+    for (layer, expected) in layers.iter().zip([1.0, 2.0]) {
+        for _ in 0..20 {
+            assert_eq!(send(layer, request("alice")).await, 200);
+        }
+        assert_eq!(lost(), expected);
+    }
+    assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="first"}"#), 0.0);
+    drop(layers);
+    // The tasks that look for nodes end first.
+    until("nobody looks for nodes", async || lost() == 0.0).await;
+}
+
+/// Sends requests of many users, so that each node is asked about some of them, until so many nodes are lost.
+async fn send_until_lost(layer: &RateLimitLayer, page: &PrometheusHandle, nodes: u8) {
+    until("so many nodes are lost", async || {
+        for user in 0..20 {
+            send(layer, request(&user.to_string())).await;
+        }
+        value(&page.render(), "tower_quota_lost_nodes") == f64::from(nodes)
+    })
+    .await;
+}
+
+fn cluster_layer(cluster: &RedisCluster) -> RateLimitLayer {
+    let store = RedisStore::cluster(cluster.urls()).unwrap();
+    builder(store)
+        .denial_cache(0)
+        .policy(QuotaPolicy::per_day("day", 1_000_000))
+        .build()
+        .unwrap()
+}
+
+/// L9
+#[tokio::test]
+async fn nodes_of_a_cluster_that_do_not_answer_are_counted_until_they_do() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let cluster = RedisCluster::start(3, 0);
+    let layer = cluster_layer(&cluster);
+    send_until_lost(&layer, &page, 0).await;
+    for lost in [1, 2] {
+        cluster.nodes[usize::from(lost)].pause();
+        send_until_lost(&layer, &page, lost).await;
+    }
+    let text = page.render();
+    let lines = || samples(&text).into_iter().filter(|line| line.contains("lost_nodes"));
+    assert_eq!(lines().collect::<Vec<_>>(), ["tower_quota_lost_nodes 2"]);
+    assert_eq!(value(&text, r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+    for lost in [2, 1] {
+        cluster.nodes[usize::from(lost)].resume();
+        send_until_lost(&layer, &page, lost - 1).await;
+    }
+}
+
+/// L9: its circuit never closes, because nobody asks it any more.
+#[tokio::test]
+async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let cluster = RedisCluster::start(3, 1);
+    let layer = cluster_layer(&cluster);
+    send_until_lost(&layer, &page, 0).await;
+    cluster.nodes[0].kill();
+    send_until_lost(&layer, &page, 1).await;
+    send_until_lost(&layer, &page, 0).await;
+    assert_ne!(
+        cluster.nodes[3].command(&["ROLE"]).split_whitespace().next(),
+        Some("slave")
+    );
+}
+
+/// Outside of a runtime there is nobody who could tell the server.
+#[test]
+fn charges_that_are_not_settled_are_counted() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let policies = PolicySet::new([QuotaPolicy::per_day("day", 9)]).unwrap();
+    let alice = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
+    let decision = MemoryStore::new().acquire(Plan::new(policies, alice, 1)).now_or_never();
+    let settlement = Settlement::new(&decision.unwrap().unwrap(), 0);
+    let store = RedisStore::new("redis://127.0.0.1/").unwrap();
+    drop(store.settle(settlement));
+    assert_eq!(value(&page.render(), "tower_quota_unsettled_total"), 1.0);
+}
+
+/// All names that begin with that of the crate, as they are without the suffixes of histograms.
+fn names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
+    let names = words.filter(|word| word.starts_with("tower_quota_"));
+    let suffixes = ["_bucket", "_sum", "_count"];
+    names
+        .map(|name| {
+            let cut = suffixes.iter().find_map(|suffix| name.strip_suffix(suffix));
+            cut.unwrap_or(name).to_owned()
+        })
+        .collect()
+}
+
+/// A quantile is never above the last border of a bucket that is finite, whatever was measured.
+#[tokio::test(start_paused = true)]
+async fn alerts_on_quantiles_can_fire_with_the_buckets_of_the_example() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let queue = QuotaPolicy::per_minute("queue", 1).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 1 });
+    let layer = builder(MemoryStore::new()).policy(queue).build().unwrap();
+    for _ in 0..2 {
+        send(&layer, request("alice")).await;
+    }
+    let page = page.render();
+    let docs = include_str!("../../src/telemetry/mod.rs");
+    let alerts = docs
+        .lines()
+        .filter_map(|line| line.split_once("histogram_quantile(0.99, "));
+    let mut count = 0;
+    for (_, alert) in alerts {
+        let name = names(alert).pop_first().unwrap();
+        let bound = alert.split_once(") > ").unwrap().1.split('`').next().unwrap();
+        let prefix = format!(r#"{name}_bucket{{scope="test",le=""#);
+        let borders = page
+            .lines()
+            .filter_map(|line| line.strip_prefix(&prefix)?.split('"').next());
+        let borders = borders
+            .filter_map(|border| border.parse().ok())
+            .filter(|border: &f64| border.is_finite());
+        let last = borders.fold(0.0, f64::max);
+        assert!(last > bound.parse().unwrap(), "{name}: {last} {bound}");
+        count += 1;
+    }
+    assert_eq!(count, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .policy(QuotaPolicy::per_day("planned", 1).shadow())
+        .build()
+        .unwrap();
+    send(&layer, request("alice")).await;
+    send(&layer, request("alice")).await;
+    let source = documentation();
+    let docs: Vec<_> = source.lines().filter(|line| line.starts_with("//! | ")).collect();
+    let rows = |named: bool| {
+        let is_name = |line: &&str| line.starts_with("//! | `tower_quota_") == named;
+        let rows: Vec<_> = docs.iter().copied().filter(is_name).collect();
+        rows.join("\n")
+    };
+    let counted = names(&page.render());
+    assert_eq!(names(&rows(true)), counted);
+    let alerts = names(&rows(false));
+    assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
+    // Whoever hears an alert has to have a line for it. What a shadow would reject alarms nobody, nor where a rejection
+    // comes from.
+    let silent: Vec<_> = counted.difference(&alerts).collect();
+    let expected = [
+        "tower_quota_connection_failures_total",
+        "tower_quota_denial_cache_hits_total",
+        "tower_quota_shadow_rejections_total",
+    ];
+    assert_eq!(silent, expected);
+}
