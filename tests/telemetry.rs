@@ -132,7 +132,7 @@ fn errors_that_leave_the_circuit_closed_are_told_once_in_ten_seconds() {
     let lines = lines_of(&layer(Failing(StoreErrorKind::Failed)), 10_000);
     assert_eq!(
         lines,
-        ["WARN tower_quota: the quota store gave no decision error=store rejected: test suppressed=0"]
+        ["WARN tower_quota: the quota store gave no decision error=store failed: test suppressed=0"]
     );
 }
 
@@ -172,7 +172,7 @@ fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_m
     }
     lines.retain(|line| line.contains("closed"));
     let line = "WARN quota_decision{scope=log}: tower_quota: requests are not decided although the circuit is closed \
-        error=store rejected: test undecided=21 waited=20 seconds=10";
+        error=store failed: test undecided=21 waited=20 seconds=10";
     let next = line.replace("=20", "=19").replace("=21", "=20");
     assert_eq!(lines, [line, &next]);
 }

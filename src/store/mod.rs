@@ -332,7 +332,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// let (store, start) = (Slow(MemoryStore::new()), tokio::time::Instant::now());
 /// assert!(store.acquire(plan.clone()).await.is_ok());
 /// assert!(start.elapsed() >= Duration::from_millis(40));
-/// assert_eq!(store.reset(plan).await.unwrap_err().to_string(), "store rejected: read-only");
+/// assert_eq!(store.reset(plan).await.unwrap_err().to_string(), "store failed: read-only");
 /// # });
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
