@@ -1,6 +1,5 @@
 //! The fields as typed headers, in handlers of axum and in maps of headers.
 
-
 use std::time::Duration;
 
 use axum::{Router, body::Body, routing::get};
