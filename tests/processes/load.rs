@@ -13,6 +13,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use self::example::support;
 use self::example::users::{Random, UserId, Users};
 
 /// What the parent tells a child, and by which it knows that it is the example.

@@ -7,11 +7,11 @@
 mod concurrency;
 mod instances;
 mod load;
-#[path = "../support/mod.rs"]
-mod support;
 mod tls;
 
 use std::{env, process::ExitCode};
+
+use load::support;
 
 const PARTS: [(&str, fn()); 4] = [
     ("concurrency", concurrency::run),
