@@ -11,10 +11,9 @@ mod later_store;
 mod ledger;
 #[path = "../support/load.rs"]
 #[allow(
-    clippy::disallowed_methods,
     dead_code,
     unreachable_pub,
-    reason = "the load is in real time, and every program that includes this module uses a part of it"
+    reason = "every program that includes this module uses a part of it"
 )]
 mod load;
 mod maxima;

@@ -1,3 +1,5 @@
+#![allow(clippy::disallowed_methods, reason = "a load is in real time")]
+
 use std::{
     convert::Infallible,
     future::Future,
