@@ -216,7 +216,7 @@ fn quota<K: 'static>(
 }
 
 fn decide(store: &MemoryStore, plan: Plan) -> Decision {
-    let mut decided = store.acquire(plan);
+    let mut decided = store.decide(plan);
     match Pin::new(&mut decided).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(decision)) => decision,
         undecided => panic!("memory never waits and never fails, but this is {undecided:?}"),

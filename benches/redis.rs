@@ -248,7 +248,7 @@ impl StoreAlone {
 
     async fn acquire(&self, user: usize) -> Decision {
         let plan = Plan::new(self.policies.clone(), self.partitions[user], 1);
-        self.store.acquire(plan).await.expect("the server answers")
+        self.store.decide(plan).await.expect("the server answers")
     }
 }
 

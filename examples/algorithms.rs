@@ -124,7 +124,7 @@ async fn play(algorithm: Algorithm, arrivals: impl Iterator<Item = u64>) -> Resu
     let mut requests = Vec::new();
     for arrival in arrivals {
         clock.set(Timestamp::from_micros(arrival * 1_000));
-        let decision = store.acquire(Plan::new(policies.clone(), alice, 1)).await?;
+        let decision = store.decide(Plan::new(policies.clone(), alice, 1)).await?;
         let departure = arrival + decision.delay().as_millis() as u64;
         requests.push(Request {
             arrival,

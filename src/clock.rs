@@ -15,7 +15,7 @@
 //! let store = MemoryStore::builder().clock(clock.clone()).build()?;
 //! let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 //! let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-//! let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+//! let send = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
 //!
 //! assert_eq!(send().await?.outcome(), Outcome::Allowed);
 //! clock.advance(Duration::from_secs(3_599));

@@ -156,7 +156,7 @@ pub use self::layer::NoDecision;
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
-    exchange::{Allowance, Charge, Decision, Outcome, Plan, Settlement},
+    exchange::{Allowance, Charge, Decision, MeasuredCharge, Measurement, Outcome, Plan, Settlement},
     guard::FailureMode,
     layer::{
         ActualCost, AdminError, AdminHandle, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer,

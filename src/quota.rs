@@ -51,7 +51,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 ///     let mut passed = [0, 0];
 ///     for count in &mut passed {
 ///         for _ in 0..20 {
-///             *count += u32::from(store.acquire(plan.clone()).await?.outcome() == Outcome::Allowed);
+///             *count += u32::from(store.decide(plan.clone()).await?.outcome() == Outcome::Allowed);
 ///         }
 ///         clock.advance(Duration::from_secs(2));
 ///     }
@@ -327,7 +327,7 @@ impl QuotaPolicy {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::concurrent("at once", 2)])?;
-    /// let begin = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+    /// let begin = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
     ///
     /// let first = begin().await?;
     /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
@@ -379,13 +379,13 @@ impl QuotaPolicy {
     /// let policy = QuotaPolicy::per_second("second", 1).with_burst_capacity(5);
     /// let plan = Plan::new(PolicySet::new([policy.clone()])?, alice, 1);
     /// for _ in 0..5 {
-    ///     assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Allowed);
+    ///     assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Allowed);
     /// }
     /// // Afterwards there is the rate.
-    /// assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Rejected);
+    /// assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Rejected);
     /// clock.advance(Duration::from_secs(1));
-    /// assert_eq!(store.acquire(plan.clone()).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.acquire(plan).await?.outcome(), Outcome::Rejected);
+    /// assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan).await?.outcome(), Outcome::Rejected);
     ///
     /// let error = PolicySet::new([policy.with_algorithm(Algorithm::FixedWindow)]).unwrap_err();
     /// assert!(error.to_string().contains("burst capacity 5 does not apply to FixedWindow"));
@@ -536,9 +536,9 @@ impl QuotaPolicy {
     /// let policies = [QuotaPolicy::per_hour("now", 5), QuotaPolicy::per_hour("planned", 1).shadow()];
     /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let plan = Plan::new(PolicySet::new(policies)?, alice, 1);
-    /// store.acquire(plan.clone()).await?;
+    /// store.decide(plan.clone()).await?;
     ///
-    /// let decision = store.acquire(plan).await?;
+    /// let decision = store.decide(plan).await?;
     /// assert_eq!(decision.outcome(), Outcome::Allowed);
     /// assert_eq!(decision.shadow_violated().next().unwrap().policy().name(), "planned");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -890,8 +890,8 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 2)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 ///
-/// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 2)).await?.outcome(), Outcome::Allowed);
-/// assert_eq!(store.acquire(Plan::new(policies.clone(), alice, 1)).await?.outcome(), Outcome::Rejected);
+/// assert_eq!(store.decide(Plan::new(policies.clone(), alice, 2)).await?.outcome(), Outcome::Allowed);
+/// assert_eq!(store.decide(Plan::new(policies.clone(), alice, 1)).await?.outcome(), Outcome::Rejected);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```

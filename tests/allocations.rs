@@ -82,7 +82,7 @@ fn bytes_per_partition() -> usize {
     let store = MemoryStore::builder().max_partitions(CAP).build().unwrap();
     for user in 0..2 * CAP as u64 {
         let plan = Plan::new(policies.clone(), scope.partition(&user.to_partition_key()), 1);
-        assert!(store.acquire(plan).now_or_never().unwrap().is_ok());
+        assert!(store.decide(plan).now_or_never().unwrap().is_ok());
     }
     let change = region.change();
     (change.bytes_allocated - change.bytes_deallocated) / store.partitions()
@@ -100,7 +100,7 @@ fn bytes_of_a_decision_about_two_partitions(requests: u64) -> usize {
     let id = |name: &str| Scope::new("allocations").partition(&name.to_partition_key());
     let acquire = || {
         let plan = Plan::new(user.clone(), id("alice"), 1).and(all.clone(), id("all"));
-        store.acquire(plan).now_or_never().unwrap().unwrap()
+        store.decide(plan).now_or_never().unwrap().unwrap()
     };
     for _ in 0..requests {
         assert_eq!(acquire().outcome(), Outcome::Allowed);

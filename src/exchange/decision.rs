@@ -1,103 +1,23 @@
-//! The second waist: what was decided, and what is known about each policy.
+//! What was decided, and what is known about each policy.
 
-use std::{
-    fmt, slice,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{fmt, slice, time::Duration};
 
 use smallvec::SmallVec;
 
+use super::{
+    measurement::{MeasuredCharge, MeasuredCharges, Measurement},
+    plan::{Charge, Charges, Costs, Plan},
+};
 use crate::{
-    algorithm::{Counter, Denial, Moment, Moments, Reading, Readings},
+    algorithm::{Counter, Denial},
     clock::Timestamp,
-    exchange::{Charge, Charges, Costs, PartNumbers, Plan},
-    lease::LeaseId,
     partition::PartitionId,
     quota::QuotaPolicy,
 };
 
-/// What a store has said about a plan.
-#[derive(Clone, Debug)]
-pub(crate) struct Measured {
-    pub(crate) plan: Plan,
-    /// What each policy had used before, in the plan's order.
-    pub(crate) readings: Readings,
-    /// The moment at which each partition was read, in the plan's order.
-    pub(crate) moments: Moments,
-    /// Who holds the slots that the plan has taken, if it was allowed.
-    pub(crate) lease: Option<LeaseId>,
-}
-
-impl Measured {
-    /// The charges, each with the reading that belongs to it and the time of the server that has said so.
-    #[inline]
-    pub(crate) fn charges(&self) -> ReadCharges<'_> {
-        ReadCharges {
-            charges: self.plan.charges_for(self.plan.costs()),
-            readings: self.readings.iter(),
-            measured: self,
-        }
-    }
-
-    /// What is known of a plan whose parts were asked one after the other, each answer with the numbers of its parts. Of
-    /// parts that were not asked, nothing is said.
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "the Redis store may have many servers")
-    )]
-    pub(crate) fn joined(plan: &Plan, answers: Vec<(PartNumbers, Self)>, lease: Option<LeaseId>) -> Option<Self> {
-        let mut parts = Vec::with_capacity(plan.parts().len());
-        for (numbers, answer) in &answers {
-            let mut readings = &*answer.readings;
-            for ((number, part), moment) in numbers.iter().zip(answer.plan.parts()).zip(&answer.moments) {
-                let (own, others) = readings.split_at(part.charges().len());
-                readings = others;
-                parts.push((*number, *moment, own));
-            }
-        }
-        parts.sort_unstable_by_key(|(number, ..)| *number);
-        parts.first()?;
-        let numbers: PartNumbers = parts.iter().map(|(number, ..)| *number).collect();
-        Some(Self {
-            plan: plan.only(&numbers),
-            readings: parts
-                .iter()
-                .flat_map(|(.., readings)| readings.iter().copied())
-                .collect(),
-            moments: parts.iter().map(|(_, moment, _)| *moment).collect(),
-            lease,
-        })
-    }
-
-    /// The moment at which the plan's partition of this number was read.
-    #[inline]
-    pub(crate) fn moment(&self, part: usize) -> Moment {
-        self.moments.get(part).copied().unwrap_or_default()
-    }
-}
-
-/// The charges of a plan with what was read about each.
-pub(crate) struct ReadCharges<'a> {
-    charges: Charges<'a>,
-    readings: slice::Iter<'a, Reading>,
-    measured: &'a Measured,
-}
-
-impl<'a> Iterator for ReadCharges<'a> {
-    type Item = (Charge<'a>, Reading, Moment);
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        let (charge, reading) = (self.charges.next()?, *self.readings.next()?);
-        let moment = self.measured.moment(self.charges.part_number());
-        Some((charge, reading, moment))
-    }
-}
-
 /// What is known of a plan that was rejected without asking a store.
 #[derive(Clone, Debug)]
-pub(crate) struct Remembered {
+pub(crate) struct Cached {
     pub(crate) plan: Plan,
     /// Of each charge, in the plan's order, for how long it is rejected; `None` where that is not known.
     pub(crate) denials: ChargeDenials,
@@ -109,36 +29,21 @@ pub(crate) struct Remembered {
 pub(crate) type ChargeDenials = SmallVec<[Option<Denial>; 2]>;
 
 /// Where a decision comes from.
-#[derive(Clone)]
 enum Source {
     /// No store was asked, or none has answered.
     Elsewhere,
-    Remembered(Remembered),
-    Store(Measured),
+    Cached(Cached),
+    Store(Measurement),
 }
 
-/// The right to settle what was charged, once. A clone has none.
-#[derive(Debug)]
-struct Receipt(AtomicBool);
-
-impl Receipt {
-    const fn new(is_there: bool) -> Self {
-        Self(AtomicBool::new(is_there))
-    }
-
-    fn is_there(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Whether it was still there.
-    fn take(&self) -> bool {
-        self.0.swap(false, Ordering::Relaxed)
-    }
-}
-
-impl Clone for Receipt {
+/// A clone has no receipt: what was charged is settled once.
+impl Clone for Source {
     fn clone(&self) -> Self {
-        Self::new(false)
+        match self {
+            Self::Elsewhere => Self::Elsewhere,
+            Self::Cached(cached) => Self::Cached(cached.clone()),
+            Self::Store(measurement) => Self::Store(measurement.copy()),
+        }
     }
 }
 
@@ -188,7 +93,6 @@ pub struct Decision {
     charged: Costs,
     /// Units that are known to have been used since the store has answered.
     used_since: u64,
-    receipt: Receipt,
     source: Source,
 }
 
@@ -282,34 +186,33 @@ impl Outcome {
     }
 }
 
-impl Decision {
-    /// The outcome follows from what had been used: every charge has to fit.
+impl Measurement {
+    /// What was decided: all that is told about it follows from what was measured.
+    ///
+    /// [`Store::decide`](crate::Store::decide) asks a store and does this at once.
     #[inline]
-    pub(crate) fn measured(measured: Measured) -> Self {
-        let is_passed = |(charge, reading, moment): (Charge<'_>, Reading, Moment)| {
-            charge.is_shadow() || charge.is_admitted(reading, moment)
+    pub fn decide(self) -> Decision {
+        let outcome = match self.is_allowed() {
+            true => Outcome::Allowed,
+            false => Outcome::Rejected,
         };
-        let (outcome, charged) = if measured.charges().all(is_passed) {
-            (Outcome::Allowed, measured.plan.costs())
-        } else {
-            (Outcome::Rejected, Costs::NOTHING)
-        };
-        Self {
-            outcome,
-            by_fallback: false,
-            is_reduced: false,
-            wait: None,
-            charged,
-            used_since: 0,
-            receipt: Receipt::new(outcome == Outcome::Allowed),
-            source: Source::Store(measured),
+        Decision {
+            charged: if self.is_allowed() {
+                self.plan().costs()
+            } else {
+                Costs::NOTHING
+            },
+            source: Source::Store(self),
+            ..Decision::unmeasured(outcome)
         }
     }
+}
 
+impl Decision {
     /// Rejected because the same was rejected a moment ago.
-    pub(crate) fn remembered(remembered: Remembered) -> Self {
+    pub(crate) fn cached(cached: Cached) -> Self {
         Self {
-            source: Source::Remembered(remembered),
+            source: Source::Cached(cached),
             ..Self::unmeasured(Outcome::Rejected)
         }
     }
@@ -317,19 +220,11 @@ impl Decision {
     /// What would have been decided at the same moment about another plan with the same policies, after a charge of so many
     /// units; nothing if no store has decided this one. What was used since is only shown: it is not known when.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
-        let measured = self.measurement()?;
-        let mut readings = Readings::new();
-        for (charge, reading, _) in measured.charges() {
-            let counter = charge.policy().counter();
-            readings.push(counter.charged(reading, counter.weigh(units_before)));
-        }
-        let another = Self::measured(Measured {
-            plan,
-            readings,
-            moments: measured.moments.clone(),
-            lease: measured.lease,
-        });
-        Some(Self { used_since, ..another })
+        let another = self.measurement()?.of_another(plan, units_before);
+        Some(Self {
+            used_since,
+            ..another.decide()
+        })
     }
 
     pub(crate) const fn unmeasured(outcome: Outcome) -> Self {
@@ -340,7 +235,6 @@ impl Decision {
             wait: None,
             charged: Costs::NOTHING,
             used_since: 0,
-            receipt: Receipt::new(false),
             source: Source::Elsewhere,
         }
     }
@@ -369,24 +263,24 @@ impl Decision {
     ///
     /// [`allowances`](Self::allowances) then has only the policies that are known to reject it.
     pub fn is_cached(&self) -> bool {
-        matches!(self.source, Source::Remembered(_))
+        matches!(self.source, Source::Cached(_))
     }
 
     /// The store's time.
     pub(crate) fn now(&self) -> Option<Timestamp> {
         match &self.source {
             Source::Elsewhere => None,
-            Source::Remembered(remembered) => Some(remembered.now),
-            Source::Store(measured) => Some(measured.moment(0).server_time()),
+            Source::Cached(cached) => Some(cached.now),
+            Source::Store(measurement) => Some(measurement.moment(0).server_time()),
         }
     }
 
-    /// What a store has said.
+    /// What a store has measured.
     #[inline]
-    pub(crate) fn measurement(&self) -> Option<&Measured> {
+    pub(crate) fn measurement(&self) -> Option<&Measurement> {
         match &self.source {
-            Source::Store(measured) => Some(measured),
-            Source::Elsewhere | Source::Remembered(_) => None,
+            Source::Store(measurement) => Some(measurement),
+            Source::Elsewhere | Source::Cached(_) => None,
         }
     }
 
@@ -394,8 +288,8 @@ impl Decision {
     pub(crate) fn partition_of(&self, policy: &str) -> Option<PartitionId> {
         let plan = match &self.source {
             Source::Elsewhere => return None,
-            Source::Remembered(remembered) => &remembered.plan,
-            Source::Store(measured) => &measured.plan,
+            Source::Cached(cached) => &cached.plan,
+            Source::Store(measurement) => measurement.plan(),
         };
         let mut charges = plan.charges();
         let charge = charges.find(|charge| charge.policy().policy().name() == policy)?;
@@ -412,48 +306,25 @@ impl Decision {
         self.by_fallback
     }
 
-    /// What a store knew when it let the request pass, if it did.
+    /// What a store has measured when it let the request pass, if it did.
     #[inline]
-    pub(crate) fn admitted(&self) -> Option<&Measured> {
-        self.measurement().filter(|_| self.outcome == Outcome::Allowed)
+    pub(crate) fn admitted(&self) -> Option<&Measurement> {
+        self.measurement().filter(|measurement| measurement.is_allowed())
     }
 
-    /// What a store knew when it let the request pass, for a change of the charge, unless it was settled before.
-    pub(crate) fn receipt(&self) -> Option<&Measured> {
-        self.admitted().filter(|_| self.receipt.is_there())
+    /// The same for a change of the charge, unless it was settled before.
+    pub(crate) fn receipt(&self) -> Option<&Measurement> {
+        self.admitted().filter(|measurement| measurement.has_receipt())
     }
 
     /// The same, and nobody can settle or change the charge afterwards.
-    pub(crate) fn take_receipt(&self) -> Option<&Measured> {
-        self.admitted().filter(|_| self.receipt.take())
-    }
-
-    /// Whether each limit of concurrent requests has given the request a slot, in the plan's order.
-    #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "the Redis store renews them"))]
-    pub(crate) fn takes_slots(&self) -> impl Iterator<Item = bool> {
-        self.admitted().into_iter().flat_map(|measured| {
-            let slots = measured
-                .charges()
-                .filter(|(charge, ..)| charge.policy().policy().window().is_none());
-            slots.map(|(charge, reading, moment)| charge.is_taken(reading, moment))
-        })
+    pub(crate) fn take_receipt(&self) -> Option<&Measurement> {
+        self.admitted().filter(|measurement| measurement.take_receipt())
     }
 
     /// Whether the request was allowed and holds slots of limits of concurrent requests.
     pub(crate) fn holds_slots(&self) -> bool {
-        self.admitted().is_some_and(|measured| measured.lease.is_some())
-    }
-
-    /// All that a store knew, whatever it decided.
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "the Redis store may have many servers")
-    )]
-    pub(crate) fn into_measured(self) -> Option<Measured> {
-        match self.source {
-            Source::Store(measured) => Some(measured),
-            Source::Elsewhere | Source::Remembered(_) => None,
-        }
+        self.admitted().is_some_and(|measurement| measurement.lease().is_some())
     }
 
     /// What is charged by now.
@@ -482,16 +353,19 @@ impl Decision {
     /// let policies = PolicySet::new([QuotaPolicy::per_minute("even", 1).with_algorithm(queue)])?;
     /// let plan = Plan::new(policies, alice, 1);
     ///
-    /// assert_eq!(store.acquire(plan.clone()).await?.delay(), Duration::ZERO);
-    /// let second = store.acquire(plan).await?;
+    /// assert_eq!(store.decide(plan.clone()).await?.delay(), Duration::ZERO);
+    /// let second = store.decide(plan).await?;
     /// assert!((59..=60).contains(&second.delay().as_secs()));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
     pub fn delay(&self) -> Duration {
-        let charges = self.admitted().into_iter().flat_map(Measured::charges);
-        let enforced = charges.filter(|(charge, ..)| !charge.is_shadow());
-        let delays = enforced.map(|(charge, reading, _)| charge.policy().counter().delay(reading, charge.weight()));
+        let charges = self.admitted().into_iter().flat_map(Measurement::measured_charges);
+        let enforced = charges.filter(|measured| !measured.charge().is_shadow());
+        let delays = enforced.map(|measured| {
+            let charge = measured.charge();
+            charge.policy().counter().delay(measured.reading, charge.weight())
+        });
         Duration::from_micros(delays.max().unwrap_or(0))
     }
 
@@ -506,13 +380,13 @@ impl Decision {
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         match &self.source {
             Source::Elsewhere => Allowances::Nothing,
-            Source::Remembered(remembered) => Allowances::Remembered {
-                charges: remembered.plan.charges_for(remembered.plan.costs()),
-                denials: remembered.denials.iter(),
+            Source::Cached(cached) => Allowances::Cached {
+                charges: cached.plan.charges_for(cached.plan.costs()),
+                denials: cached.denials.iter(),
             },
-            Source::Store(measured) => Allowances::Read {
-                charges: measured.charges(),
-                charged: measured.plan.charges_for(self.charged),
+            Source::Store(measurement) => Allowances::Measured {
+                charges: measurement.measured_charges(),
+                charged: measurement.plan().charges_for(self.charged),
                 used_since: self.used_since,
             },
         }
@@ -571,40 +445,40 @@ impl fmt::Debug for Decision {
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("hour", 10), QuotaPolicy::per_day("day", 200)])?;
 /// let mails = |count| Plan::new(policies.clone(), alice, count);
 ///
-/// let allowed = store.acquire(mails(8)).await?;
+/// let allowed = store.decide(mails(8)).await?;
 /// let hour = allowed.allowances().next().expect("there is one of each policy");
 /// assert_eq!((hour.policy().name(), hour.partition(), hour.cost()), ("hour", alice, 8));
 /// // 2 are left, and that many come back in 12 minutes.
 /// assert_eq!((hour.remaining(), hour.effective_window()), (2, Some(Duration::from_secs(12 * 60))));
 /// assert_eq!((hour.is_violated(), hour.retry_after()), (false, None));
 ///
-/// let rejected = store.acquire(mails(5)).await?;
+/// let rejected = store.decide(mails(5)).await?;
 /// let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name()).collect();
 /// assert_eq!(violated, ["hour"]);
 /// let hour = rejected.violated().next().expect("it has rejected the request");
 /// assert!(hour.retry_after() <= Some(Duration::from_secs(18 * 60)));
 /// assert_eq!(hour.remaining(), 2);
 /// // A bucket of 10 never lets 11 pass.
-/// assert_eq!(store.acquire(mails(11)).await?.retry_after(), None);
+/// assert_eq!(store.decide(mails(11)).await?.retry_after(), None);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Copy)]
 pub struct Allowance<'a> {
     charge: Charge<'a>,
-    known: Known,
+    known: Known<'a>,
 }
 
 /// The allowances of a decision.
 enum Allowances<'a> {
     Nothing,
-    Read {
-        charges: ReadCharges<'a>,
+    Measured {
+        charges: MeasuredCharges<'a>,
         /// What is charged by now.
         charged: Charges<'a>,
         used_since: u64,
     },
-    Remembered {
+    Cached {
         charges: Charges<'a>,
         denials: slice::Iter<'a, Option<Denial>>,
     },
@@ -617,25 +491,23 @@ impl<'a> Iterator for Allowances<'a> {
     fn next(&mut self) -> Option<Allowance<'a>> {
         match self {
             Self::Nothing => None,
-            Self::Read {
+            Self::Measured {
                 charges,
                 charged,
                 used_since,
             } => {
-                let ((charge, reading, moment), charged) = (charges.next()?, charged.next()?);
-                let charged = if charge.is_taken(reading, moment) {
-                    charged.weight() + charge.policy().counter().weigh(*used_since)
+                let (measured, charged) = (charges.next()?, charged.next()?);
+                let charged = if measured.is_charged() {
+                    charged.weight() + charged.policy().counter().weigh(*used_since)
                 } else {
                     0
                 };
-                let known = Known::Reading {
-                    reading,
-                    moment,
-                    charged,
-                };
-                Some(Allowance { charge, known })
+                Some(Allowance {
+                    charge: measured.charge(),
+                    known: Known::Measured { measured, charged },
+                })
             }
-            Self::Remembered { charges, denials } => loop {
+            Self::Cached { charges, denials } => loop {
                 let (charge, denial) = (charges.next()?, denials.next()?);
                 if let Some(denial) = *denial {
                     let known = Known::Denial(denial);
@@ -648,16 +520,11 @@ impl<'a> Iterator for Allowances<'a> {
 
 /// What is known of a charge.
 #[derive(Clone, Copy)]
-enum Known {
+enum Known<'a> {
     /// It is still rejected.
     Denial(Denial),
-    /// What the store has read before the decision, the charge that has been made, and what is known to have been used
-    /// since.
-    Reading {
-        reading: Reading,
-        moment: Moment,
-        charged: u64,
-    },
+    /// What the store has measured, and the charge by now: that which was made, and what is known to have been used since.
+    Measured { measured: MeasuredCharge<'a>, charged: u64 },
 }
 
 impl<'a> Allowance<'a> {
@@ -683,13 +550,9 @@ impl<'a> Allowance<'a> {
     pub fn remaining(&self) -> u64 {
         match self.known {
             Known::Denial(_) => 0,
-            Known::Reading {
-                reading,
-                moment,
-                charged,
-            } => {
-                let reading = self.counter().charged(reading, charged);
-                self.counter().remaining(reading, moment.now.as_micros())
+            Known::Measured { measured, charged } => {
+                let reading = self.counter().charged(measured.reading, charged);
+                self.counter().remaining(reading, measured.moment.now.as_micros())
             }
         }
     }
@@ -704,17 +567,10 @@ impl<'a> Allowance<'a> {
     pub fn effective_window(&self) -> Option<Duration> {
         let micros = match (self.wait(), self.known) {
             (Some(wait), _) if self.policy().window().is_some() => Some(wait),
-            (
-                _,
-                Known::Reading {
-                    reading,
-                    moment,
-                    charged,
-                },
-            ) => {
-                let reading = self.counter().charged(reading, charged);
-                let reset = self.counter().reset(reading, moment.now.as_micros());
-                reset.map(|micros| moment.until(micros))
+            (_, Known::Measured { measured, charged }) => {
+                let reading = self.counter().charged(measured.reading, charged);
+                let reset = self.counter().reset(reading, measured.moment.now.as_micros());
+                reset.map(|micros| measured.moment.until(micros))
             }
             // The request never passes, and in a second at most the store is asked again what is left.
             (_, Known::Denial(_)) => Some(1_000_000),
@@ -726,7 +582,7 @@ impl<'a> Allowance<'a> {
     pub fn is_violated(&self) -> bool {
         match self.known {
             Known::Denial(_) => true,
-            Known::Reading { reading, moment, .. } => !self.charge.is_admitted(reading, moment),
+            Known::Measured { measured, .. } => !measured.fits(),
         }
     }
 
@@ -744,15 +600,16 @@ impl<'a> Allowance<'a> {
         match self.known {
             Known::Denial(Denial::For(micros)) => Some(micros),
             Known::Denial(Denial::Never) => None,
-            Known::Reading { reading, moment, .. } if self.is_violated() => {
+            Known::Measured { measured, .. } if !measured.fits() => {
+                let moment = measured.moment;
                 let wait = self
                     .counter()
-                    .wait(reading, moment.now.as_micros(), self.charge.weight());
+                    .wait(measured.reading, moment.now.as_micros(), self.charge.weight());
                 // A slot becomes free at any time.
                 let is_timed = self.policy().window().is_some();
                 wait.map(|micros| if is_timed { moment.until(micros) } else { micros })
             }
-            Known::Reading { .. } => None,
+            Known::Measured { .. } => None,
         }
     }
 

@@ -1,16 +1,24 @@
-//! What is exchanged with a store: a plan goes down, a decision comes back up, and a settlement may follow.
+//! What is exchanged with a store: a plan goes down, a measurement comes back up, a decision is made of it, and a settlement
+//! may follow.
 
 mod decision;
+mod measurement;
 mod plan;
 pub(crate) mod settlement;
+#[cfg(feature = "redis")]
+mod split;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::split::PartNumbers;
 pub use self::{
     decision::{Allowance, Decision, Outcome},
+    measurement::{MeasuredCharge, Measurement},
     plan::{Charge, Plan},
     settlement::Settlement,
 };
 pub(crate) use self::{
-    decision::{ChargeDenials, Measured, Remembered},
-    plan::{Charges, Costs, PartNumbers, PartPlan},
+    decision::{Cached, ChargeDenials},
+    measurement::{Read, Reads},
+    plan::{Costs, PartPlan},
     settlement::PartSettlement,
 };

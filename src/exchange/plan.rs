@@ -59,9 +59,9 @@ impl Costs {
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// let mails = |count| Plan::new(policies.clone(), alice, count);
 ///
-/// assert_eq!(store.acquire(mails(2)).await?.outcome(), Outcome::Allowed);
+/// assert_eq!(store.decide(mails(2)).await?.outcome(), Outcome::Allowed);
 /// // Two more are too many for this minute, so the day is not charged either.
-/// let rejected = store.acquire(mails(2)).await?;
+/// let rejected = store.decide(mails(2)).await?;
 /// assert_eq!(rejected.outcome(), Outcome::Rejected);
 /// let left: Vec<u64> = rejected.allowances().map(|allowance| allowance.remaining()).collect();
 /// assert_eq!(left, [1, 98]);
@@ -71,23 +71,20 @@ impl Costs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Most often one.
-    parts: SmallVec<[Part; 1]>,
-    costs: Costs,
+    pub(super) parts: SmallVec<[Part; 1]>,
+    pub(super) costs: Costs,
     /// How long its decision is waited for, if that is known. A store need not ask for what would come too late.
-    deadline: Option<Duration>,
+    pub(super) deadline: Option<Duration>,
 }
 
 /// Policies of one partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+pub(super) struct Part {
     policies: PolicySet,
     partition: PartitionId,
     /// What operators see in place of the digest.
     label: Option<Arc<str>>,
 }
-
-/// Which parts of a plan, in its order.
-pub(crate) type PartNumbers = SmallVec<[usize; 2]>;
 
 /// What a plan asks of one partition.
 #[derive(Clone, Copy, Debug)]
@@ -121,7 +118,7 @@ impl Plan {
     ///     (1, Outcome::Rejected, [3, 0]), // the slot is taken
     ///     (0, Outcome::Allowed, [3, 0]),
     /// ] {
-    ///     let decision = store.acquire(Plan::new(policies.clone(), alice, cost)).await?;
+    ///     let decision = store.decide(Plan::new(policies.clone(), alice, cost)).await?;
     ///     assert_eq!(decision.outcome(), outcome);
     ///     assert!(decision.allowances().map(|allowance| allowance.remaining()).eq(left));
     /// }
@@ -165,9 +162,9 @@ impl Plan {
     ///     Plan::new(per_user.clone(), user, 2).and(for_all.clone(), everybody)
     /// };
     ///
-    /// assert_eq!(store.acquire(plan("alice")).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan("alice")).await?.outcome(), Outcome::Allowed);
     /// // Nothing is left for all, so nothing is taken from bob.
-    /// assert_eq!(store.acquire(plan("bob")).await?.outcome(), Outcome::Rejected);
+    /// assert_eq!(store.decide(plan("bob")).await?.outcome(), Outcome::Rejected);
     /// let left: Vec<u64> = store.peek(plan("bob")).await?.allowances().map(|a| a.remaining()).collect();
     /// assert_eq!(left, [2, 1]);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -208,7 +205,7 @@ impl Plan {
     /// let policies = PolicySet::new([bytes])?;
     /// let plan = Plan::new(policies, alice, 1).with_content_bytes(200, 300);
     ///
-    /// let decision = store.acquire(plan).await?;
+    /// let decision = store.decide(plan).await?;
     /// assert_eq!(decision.allowances().next().map(|bytes| bytes.remaining()), Some(500));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -236,19 +233,6 @@ impl Plan {
         self.parts.iter().map(move |part| PartPlan { part, costs })
     }
 
-    /// The same question about some of the partitions.
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "the Redis store may have many servers")
-    )]
-    pub(crate) fn only(&self, parts: &[usize]) -> Self {
-        Self {
-            parts: parts.iter().map(|part| self.parts[*part].clone()).collect(),
-            costs: self.costs,
-            deadline: self.deadline,
-        }
-    }
-
     /// The same plan, whose decision is waited for no longer than this.
     #[inline]
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
@@ -256,13 +240,16 @@ impl Plan {
         self
     }
 
-    /// How long its decision is waited for, if that is known.
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "decisions of the memory store do not wait")
-    )]
-    pub(crate) fn deadline(&self) -> Option<Duration> {
+    /// How long its decision is waited for, if that is known: a store need not ask for what would come too late.
+    pub fn deadline(&self) -> Option<Duration> {
         self.deadline
+    }
+
+    /// What operators see in place of a partition's digest, where the layer's
+    /// [keys are readable](crate::RateLimitLayerBuilder::readable_keys).
+    pub fn label(&self, partition: PartitionId) -> Option<&str> {
+        let part = self.parts.iter().find(|part| part.partition == partition)?;
+        part.label.as_deref()
     }
 
     /// The only part, if there is one only.
@@ -391,16 +378,7 @@ impl<'a> PartPlan<'a> {
         self.part.partition
     }
 
-    /// The same for a request that has cost something else.
-    pub(crate) fn costing(self, costs: Costs) -> Self {
-        Self { costs, ..self }
-    }
-
     /// What operators see in place of the digest, if that is what they want.
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "the Redis store has keys that can be read")
-    )]
     pub(crate) fn label(self) -> Option<&'a str> {
         self.part.label.as_deref()
     }
@@ -486,11 +464,5 @@ impl<'a> Charge<'a> {
     #[inline]
     pub(crate) fn is_shadow(&self) -> bool {
         self.policy.policy().is_shadow()
-    }
-
-    /// Whether the policy is charged if the request passes: a shadow that would have rejected it is not.
-    #[inline]
-    pub(crate) fn is_taken(&self, reading: Reading, moment: Moment) -> bool {
-        !self.is_shadow() || self.is_admitted(reading, moment)
     }
 }

@@ -2,9 +2,13 @@
 
 use smallvec::SmallVec;
 
+use super::{
+    decision::Decision,
+    measurement::Measurement,
+    plan::{Costs, PartPlan, Plan},
+};
 use crate::{
-    algorithm::{Form, Moment, Reading, Receipt},
-    exchange::{Costs, Decision, Measured, PartPlan},
+    algorithm::{Form, Moment, Moments, Receipt},
     lease::LeaseId,
     partition::PartitionId,
     quota::Policy,
@@ -37,7 +41,7 @@ use crate::{
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 ///
 /// // Five recipients were announced, two were there.
-/// let decision = store.acquire(Plan::new(policies.clone(), alice, 5)).await?;
+/// let decision = store.decide(Plan::new(policies.clone(), alice, 5)).await?;
 /// store.settle(Settlement::new(&decision, 2)).await?;
 ///
 /// let left: Vec<u64> = store.peek(Plan::new(policies, alice, 1)).await?.allowances().map(|a| a.remaining()).collect();
@@ -51,12 +55,16 @@ pub struct Settlement(Option<Change>);
 
 #[derive(Debug)]
 struct Change {
-    measured: Measured,
-    /// What was charged before.
-    charged: Costs,
+    plan: Plan,
+    moments: Moments,
+    lease: Option<LeaseId>,
     /// What is added to each charge, or taken from it.
-    deltas: SmallVec<[i64; 4]>,
+    deltas: Deltas,
+    /// What a refund has to know of each charge.
+    marks: SmallVec<[u64; 4]>,
 }
+
+type Deltas = SmallVec<[i64; 4]>;
 
 /// A change of the charge of one policy.
 #[derive(Clone, Copy, Debug)]
@@ -87,13 +95,13 @@ impl Settlement {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
-    /// let decision = store.acquire(Plan::new(policies.clone(), alice, 5)).await?;
+    /// let decision = store.decide(Plan::new(policies.clone(), alice, 5)).await?;
     /// // The mail server was away.
     /// let settlement = Settlement::unused(&decision);
     /// assert_eq!((settlement.is_empty(), settlement.partition()), (false, Some(alice)));
     /// store.settle(settlement).await?;
     ///
-    /// let decision = store.acquire(Plan::new(policies, alice, 6)).await?;
+    /// let decision = store.decide(Plan::new(policies, alice, 6)).await?;
     /// assert_eq!(decision.allowances().next().map(|mails| mails.remaining()), Some(5));
     /// // That was rejected: there is nothing to give back.
     /// assert!(Settlement::unused(&decision).is_empty());
@@ -126,19 +134,11 @@ impl Settlement {
 
     /// Nothing, where nothing was charged or nothing changes, and after the end of the request was settled.
     fn of(decision: &Decision, actual: Costs, free: Free) -> Self {
-        let measured = match free {
+        let measurement = match free {
             Free::Nothing => decision.receipt(),
             Free::All | Free::Slots => decision.take_receipt(),
         };
-        let change = measured.and_then(|measured| {
-            let deltas = deltas(measured, decision.charged(), actual, free);
-            deltas.iter().any(|delta| *delta != 0).then(|| Change {
-                measured: measured.clone(),
-                charged: decision.charged(),
-                deltas,
-            })
-        });
-        Self(change)
+        Self(measurement.and_then(|measurement| Change::of(measurement, decision.charged(), actual, free)))
     }
 
     /// Whether there is nothing to do: nothing was charged, the decision was settled before or is a clone, or the cost is
@@ -149,7 +149,7 @@ impl Settlement {
 
     /// Whose quota it is about, if there is anything to do; the first of them where there are several.
     pub fn partition(&self) -> Option<PartitionId> {
-        Some(self.0.as_ref()?.measured.plan.partition())
+        Some(self.0.as_ref()?.plan.partition())
     }
 
     /// The partitions to which units are given back; slots are none.
@@ -160,31 +160,28 @@ impl Settlement {
 
     /// The lease whose slots become free.
     pub(crate) fn released(&self) -> Option<LeaseId> {
-        let Change { measured, deltas, .. } = self.0.as_ref()?;
-        let mut changes = measured.plan.policies().zip(deltas);
+        let Change {
+            plan, deltas, lease, ..
+        } = self.0.as_ref()?;
+        let mut changes = plan.policies().zip(deltas);
         let is_released = changes.any(|(policy, delta)| is_slots(policy) && *delta < 0);
-        is_released.then_some(measured.lease).flatten()
+        is_released.then_some(*lease).flatten()
     }
 
     /// What changes in each partition. Unlike the charge, that need not be one step.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
         self.0.iter().flat_map(|change| {
-            let Change {
-                measured,
-                charged,
-                deltas,
-            } = change;
-            let (mut readings, mut deltas) = (&*measured.readings, &**deltas);
-            measured.plan.parts().enumerate().map(move |(number, part)| {
-                let (own_readings, other_readings) = readings.split_at(part.charges().len());
+            let (mut deltas, mut marks) = (&*change.deltas, &*change.marks);
+            change.plan.parts().enumerate().map(move |(number, part)| {
                 let (own_deltas, other_deltas) = deltas.split_at(part.charges().len());
-                (readings, deltas) = (other_readings, other_deltas);
+                let (own_marks, other_marks) = marks.split_at(part.charges().len());
+                (deltas, marks) = (other_deltas, other_marks);
                 PartSettlement {
-                    part: part.costing(*charged),
-                    charged_at: measured.moment(number),
-                    lease: measured.lease,
-                    readings: own_readings,
+                    part,
+                    charged_at: change.moments.get(number).copied().unwrap_or_default(),
+                    lease: change.lease,
                     deltas: own_deltas,
+                    marks: own_marks,
                 }
             })
         })
@@ -194,13 +191,12 @@ impl Settlement {
 /// The part of a [`Settlement`] that is about one partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartSettlement<'a> {
-    /// With what is charged by now.
     pub(crate) part: PartPlan<'a>,
     /// When the charge was made.
     pub(crate) charged_at: Moment,
     pub(crate) lease: Option<LeaseId>,
-    readings: &'a [Reading],
     deltas: &'a [i64],
+    marks: &'a [u64],
 }
 
 impl<'a> PartSettlement<'a> {
@@ -223,13 +219,12 @@ impl<'a> PartSettlement<'a> {
 
     /// The change of each policy, in the plan's order.
     pub(crate) fn adjustments(self) -> impl Iterator<Item = Adjustment<'a>> {
-        let charges = self.part.charges().zip(self.readings).zip(self.deltas);
-        charges.map(move |((charge, reading), delta)| {
-            let policy = charge.policy();
+        let changes = self.part.policies().iter().zip(self.deltas).zip(self.marks);
+        changes.map(move |((policy, delta), mark)| {
             let receipt = Receipt {
                 at: self.charged_at.now.as_micros(),
                 birth: self.charged_at.birth,
-                mark: policy.counter().mark(*reading, charge.weight()),
+                mark: *mark,
                 refundable_micros: policy.policy().window_micros(),
                 lease: self.lease,
             };
@@ -254,28 +249,31 @@ fn is_slots(policy: &Policy) -> bool {
     policy.counter().form() == Form::Slots
 }
 
-fn deltas(measured: &Measured, from: Costs, to: Costs, free: Free) -> SmallVec<[i64; 4]> {
-    let plan = &measured.plan;
-    let charges = plan.charges_for(from).zip(plan.charges_for(to));
-    let delta = charges
-        .zip(measured.charges())
-        .map(|((from, to), (charge, reading, moment))| {
-            if !charge.is_taken(reading, moment) {
-                return 0;
-            }
-            let policy = from.policy();
-            match free {
-                Free::Nothing if is_slots(policy) => return 0,
-                Free::All | Free::Slots if is_slots(policy) => return -(plan.costs().slots as i64),
-                Free::All | Free::Nothing | Free::Slots => {}
-            }
+impl Change {
+    /// `None` if nothing changes.
+    fn of(measurement: &Measurement, from: Costs, to: Costs, free: Free) -> Option<Self> {
+        let plan = measurement.plan();
+        let charges = plan.charges_for(from).zip(plan.charges_for(to));
+        let (mut deltas, mut marks) = (Deltas::new(), SmallVec::new());
+        for ((from, to), measured) in charges.zip(measurement.charges()) {
+            let counter = from.policy().counter();
+            marks.push(counter.mark(measured.reading, from.weight()));
             // Weights are at most 2⁵³.
             let delta = to.weight() as i64 - from.weight() as i64;
-            if policy.counter().is_refundable(free == Free::All) {
-                delta
-            } else {
-                delta.max(0)
-            }
-        });
-    delta.collect()
+            deltas.push(match free {
+                _ if !measured.is_charged() => 0,
+                Free::Nothing if measured.is_slot() => 0,
+                Free::All | Free::Slots if measured.is_slot() => -(plan.costs().slots as i64),
+                _ if counter.is_refundable(free == Free::All) => delta,
+                _ => delta.max(0),
+            });
+        }
+        deltas.iter().any(|delta| *delta != 0).then(|| Self {
+            plan: plan.clone(),
+            moments: measurement.moments().clone(),
+            lease: measurement.lease(),
+            deltas,
+            marks,
+        })
+    }
 }

@@ -32,7 +32,7 @@ use self::record::{Answer, Record, Standing};
 use crate::{
     bounded_map::BoundedMap,
     clock::{Clock, Timestamp},
-    exchange::{ChargeDenials, Decision, Outcome, PartPlan, Plan, Remembered, Settlement},
+    exchange::{Cached, ChargeDenials, Decision, Measurement, PartPlan, Plan, Settlement},
     partition::PartitionId,
     quota::MAX_POLICIES,
     store::{Store, StoreFuture},
@@ -156,7 +156,7 @@ impl Denials {
             }
         }
         found.is_rejected.then(|| {
-            Decision::remembered(Remembered {
+            Decision::cached(Cached {
                 plan: plan.clone(),
                 denials: found.denials,
                 now: found.now,
@@ -176,24 +176,24 @@ impl Denials {
     }
 
     /// Remembers what the answer to a question says about later ones.
-    pub(super) fn learn(&self, decision: &Decision, asked_at: Timestamp, clock: &Clock) {
-        let Some(measured) = decision.measurement().filter(|measured| measured.plan.is_charged()) else {
-            return;
-        };
-        if self.shards.is_empty() {
+    pub(super) fn learn(&self, measurement: &Measurement, asked_at: Timestamp, clock: &Clock) {
+        if self.shards.is_empty() || !measurement.plan().is_charged() {
             return;
         }
-        let is_allowed = decision.outcome() == Outcome::Allowed;
-        let mut charges = measured.charges();
-        for (number, part) in measured.plan.parts().enumerate() {
-            let at = measured.moment(number);
+        let mut charges = measurement.charges();
+        for (number, part) in measurement.plan().parts().enumerate() {
+            let at = measurement.moment(number);
             let answers = charges.by_ref().take(part.charges().len()).enumerate();
-            let answers = answers.map(|(index, (charge, reading, _))| Answer {
+            let answers = answers.map(|(index, measured)| Answer {
                 policies: part.policies(),
                 index,
-                charge,
-                reading,
-                charged: if is_allowed { charge.weight() } else { 0 },
+                charge: measured.charge(),
+                reading: measured.reading,
+                charged: if measurement.is_allowed() {
+                    measured.charge().weight()
+                } else {
+                    0
+                },
                 at,
                 asked_at,
                 clock,

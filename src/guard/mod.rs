@@ -25,7 +25,7 @@ use crate::{
     breaker::{Admission, Breaker, CircuitTelemetry},
     clock::{Clock, Timestamp},
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
-    exchange::{Decision, Outcome, Plan, Settlement},
+    exchange::{Decision, Measurement, Outcome, Plan, Settlement},
     last_turn,
     store::{AcquireFuture, Store},
     telemetry::{HeldSlots, Stopwatch, StoreTelemetry},
@@ -281,6 +281,7 @@ impl Guard {
         let asked = Stopwatch::start(&self.clock);
         match self.store.acquire(plan.within(deadline)).into_ready() {
             Ok(result) => {
+                let result = result.map(Measurement::decide);
                 self.log.answered(asked, &self.clock);
                 self.record(admission, &result);
                 Asked::Answered(result)
@@ -305,10 +306,10 @@ impl Guard {
             });
         self.log.answered(call.asked, &self.clock);
         self.record(call.admission, &result);
-        if let Ok(decision) = &result {
-            self.denials.learn(decision, asked_at, &self.clock);
-        }
-        result
+        result.map(|measurement| {
+            self.denials.learn(&measurement, asked_at, &self.clock);
+            measurement.decide()
+        })
     }
 
     /// What has come of something that the store is asked for, or `None` once the deadline and a last turn are over.
@@ -345,7 +346,7 @@ impl Guard {
     }
 
     /// A store that stops asking those of its servers that are away must not be stopped from asking the others.
-    fn record(&self, admission: Admission, result: &Result<Decision, StoreError>) {
+    fn record<T>(&self, admission: Admission, result: &Result<T, StoreError>) {
         if !self.store.has_own_breakers() {
             self.breaker.record(admission, result.as_ref().err());
         }
@@ -379,14 +380,17 @@ impl Guard {
             return ControlFlow::Break(self.failed(error));
         };
         match fallback.acquire(plan).into_ready() {
-            Ok(result) => ControlFlow::Break(result.map_or_else(|_| self.failed(error), Decision::made_by_fallback)),
+            Ok(result) => ControlFlow::Break(result.map_or_else(
+                |_| self.failed(error),
+                |measurement| measurement.decide().made_by_fallback(),
+            )),
             Err(pending) => ControlFlow::Continue(pending),
         }
     }
 
     async fn finish_without_store(&self, pending: AcquireFuture, error: &StoreError) -> Decision {
         match tokio::time::timeout(self.deadline, pending).await {
-            Ok(Ok(decision)) => decision.made_by_fallback(),
+            Ok(Ok(measurement)) => measurement.decide().made_by_fallback(),
             Ok(Err(_)) | Err(_) => self.failed(error),
         }
     }

@@ -902,7 +902,7 @@ mod tests {
         let policies = PolicySet::new(policies).unwrap();
         let partition = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
         let acquire = |cost| {
-            let future = store.acquire(Plan::new(policies.clone(), partition, cost));
+            let future = store.decide(Plan::new(policies.clone(), partition, cost));
             future.into_ready().unwrap().unwrap()
         };
         acquire(requests);

@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     error::StoreError,
-    exchange::{Decision, Plan, Settlement},
+    exchange::{Decision, Measurement, Plan, Settlement},
 };
 
 /// Where quota is kept. Decides a whole [`Plan`] at once: every policy is charged, or none.
@@ -62,7 +62,7 @@ use crate::{
 /// let store = Flaky(MemoryStore::new());
 /// let mut failures = 0;
 /// for user in 0..1_600 {
-///     failures += usize::from(store.acquire(plan(user)).await.is_err());
+///     failures += usize::from(store.decide(plan(user)).await.is_err());
 /// }
 /// assert!((50..200).contains(&failures));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -88,15 +88,34 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let plan = |recipients| Plan::new(policies.clone(), alice, recipients);
     ///
-    /// assert_eq!(store.acquire(plan(3)).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan(3)).await?.outcome(), Outcome::Allowed);
     /// // Two are left. Three do not fit, so nothing is charged.
-    /// assert_eq!(store.acquire(plan(3)).await?.outcome(), Outcome::Rejected);
-    /// assert_eq!(store.acquire(plan(2)).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan(3)).await?.outcome(), Outcome::Rejected);
+    /// assert_eq!(store.decide(plan(2)).await?.outcome(), Outcome::Allowed);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
     #[must_use = "a plan is decided when the future is polled"]
     fn acquire(&self, plan: Plan) -> AcquireFuture;
+
+    /// The same for a program that has no layer: the decision that follows from the [`Measurement`].
+    ///
+    /// ```
+    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let decision = store.decide(Plan::new(policies, alice, 3)).await?;
+    /// assert_eq!(decision.outcome(), Outcome::Allowed);
+    /// assert_eq!(decision.allowances().next().map(|mails| mails.remaining()), Some(2));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use = "a plan is decided when the future is polled"]
+    fn decide(&self, plan: Plan) -> StoreFuture<Decision> {
+        self.acquire(plan).map(Measurement::decide)
+    }
 
     /// Changes what a decision of this store has charged, or frees the slots that it holds.
     ///
@@ -135,12 +154,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let plan = |user, cost| {
     ///     Plan::new(policies.clone(), scope.partition(&PartitionKey::new("user", user)), cost)
     /// };
-    /// assert_eq!(store.acquire(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.acquire(plan("bob", 5)).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan("bob", 5)).await?.outcome(), Outcome::Allowed);
     ///
     /// store.reset(plan("alice", 1)).await?;
-    /// assert_eq!(store.acquire(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.acquire(plan("bob", 1)).await?.outcome(), Outcome::Rejected);
+    /// assert_eq!(store.decide(plan("alice", 5)).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan("bob", 1)).await?.outcome(), Outcome::Rejected);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -158,7 +177,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let plan = |cost| Plan::new(policies.clone(), alice, cost);
-    /// let _ = store.acquire(plan(2)).await?;
+    /// let _ = store.decide(plan(2)).await?;
     ///
     /// for _ in 0..10 {
     ///     let decision = store.peek(plan(5)).await?;
@@ -169,8 +188,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # }).unwrap();
     /// ```
     #[must_use = "a partition is read when the future is polled"]
-    fn peek(&self, plan: Plan) -> AcquireFuture {
-        self.acquire(plan.uncharged())
+    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
+        self.decide(plan.uncharged())
     }
 
     /// Whether the store itself stops asking a server that is away, as one with several servers has to. By default it
@@ -282,7 +301,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).reset(plan)
     }
 
-    fn peek(&self, plan: Plan) -> AcquireFuture {
+    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
         (**self).peek(plan)
     }
 
@@ -330,7 +349,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// # };
 /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
 /// let (store, start) = (Slow(MemoryStore::new()), tokio::time::Instant::now());
-/// assert!(store.acquire(plan.clone()).await.is_ok());
+/// assert!(store.decide(plan.clone()).await.is_ok());
 /// assert!(start.elapsed() >= Duration::from_millis(40));
 /// assert_eq!(store.reset(plan).await.unwrap_err().to_string(), "store failed: read-only");
 /// # });
@@ -348,7 +367,7 @@ pub struct StoreFuture<T>(State<T>);
 /// assert_eq!(future.await.unwrap_err().kind(), StoreErrorKind::TimedOut);
 /// # });
 /// ```
-pub type AcquireFuture = StoreFuture<Decision>;
+pub type AcquireFuture = StoreFuture<Measurement>;
 
 enum State<T> {
     Boxed(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
@@ -365,6 +384,17 @@ impl<T> StoreFuture<T> {
     /// A result that has to be waited for.
     pub fn boxed(future: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
         Self(State::Boxed(Box::pin(future)))
+    }
+
+    /// What is made of the result.
+    fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> StoreFuture<U>
+    where
+        T: 'static,
+    {
+        match self.0 {
+            State::Ready(result) => StoreFuture(State::Ready(result.map(|result| result.map(make)))),
+            State::Boxed(future) => StoreFuture::boxed(async move { future.await.map(make) }),
+        }
     }
 
     /// The result if there is nothing to wait for, else the future back.

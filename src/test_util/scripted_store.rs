@@ -6,10 +6,10 @@ use std::{
 };
 
 use crate::{
-    algorithm::{Counter, Moment, Reading, Times},
+    algorithm::{Counter, Moment, Reading, Readings, Times},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
-    exchange::{Decision, Measured, Plan, Settlement},
+    exchange::{Measurement, Plan, Settlement},
     lease::LeaseId,
     store::{AcquireFuture, Store, StoreFuture, memory::MemoryStore},
 };
@@ -26,7 +26,7 @@ use crate::{
 /// let store = ScriptedStore::new();
 /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// # let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+/// # let send = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
 /// // For a caller who has one unit:
 /// store.answer(Answer::Counted);
 /// assert_eq!(send().await?.outcome(), Outcome::Allowed);
@@ -85,7 +85,7 @@ pub enum Answer {
 ///
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// let send = async || store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+/// let send = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
 ///
 /// assert_eq!(send().await?.outcome(), Outcome::Rejected);
 /// assert_eq!(send().await?.outcome(), Outcome::Rejected);
@@ -207,7 +207,7 @@ impl ScriptedStore {
     /// # let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// # let plan = || Plan::new(policies.clone(), alice, 2);
-    /// let (first, second) = (store.acquire(plan()).await?, store.acquire(plan()).await?);
+    /// let (first, second) = (store.decide(plan()).await?, store.decide(plan()).await?);
     /// store.settle(Settlement::new(&first, 2)).await?;
     /// assert_eq!(store.settlements(), 0);
     /// store.settle(Settlement::new(&second, 1)).await?;
@@ -229,14 +229,13 @@ impl ScriptedStore {
             now: self.0.clock.now(),
             ..Moment::default()
         };
+        let moments = plan.parts().map(|_| moment).collect();
         let charges = plan.charges();
-        let readings = charges.map(|charge| reading(charge.policy().counter(), charge.weight()));
-        AcquireFuture::ready(Ok(Decision::measured(Measured {
-            readings: readings.collect(),
-            moments: plan.parts().map(|_| moment).collect(),
-            plan,
-            lease: Some(self.0.told),
-        })))
+        let readings: Readings = charges
+            .map(|charge| reading(charge.policy().counter(), charge.weight()))
+            .collect();
+        let told = Some(self.0.told);
+        AcquireFuture::ready(Ok(Measurement::of_readings(plan, moments, readings, told)))
     }
 
     /// Does something unless all that the store does is to fail or to hang.

@@ -124,7 +124,7 @@ async fn what_a_client_is_told_of_an_enormous_cost_is_what_the_store_says_afterw
         let layer = scene.builder().actual_cost(move |_| Some(cost)).build().unwrap();
         let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
         let told = response.extensions().get::<Decision>().unwrap();
-        let kept = scene.store.acquire(plan(&scene.policies, 1)).await.unwrap();
+        let kept = scene.store.decide(plan(&scene.policies, 1)).await.unwrap();
         let numbers = |decision: &Decision| {
             let numbers = decision
                 .allowances()

@@ -137,7 +137,7 @@ fn partition(kind: &'static str, number: u32) -> PartitionId {
 }
 
 fn acquire(store: &MemoryStore, plan: Plan) -> Decision {
-    store.acquire(plan).now_or_never().unwrap().unwrap()
+    store.decide(plan).now_or_never().unwrap().unwrap()
 }
 
 /// Ten units in a day of whichever algorithm.

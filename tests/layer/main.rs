@@ -66,7 +66,7 @@ impl Scene {
     }
 
     async fn take(&self, cost: u64) {
-        self.store.acquire(plan(&self.policies, cost)).await.unwrap();
+        self.store.decide(plan(&self.policies, cost)).await.unwrap();
     }
 }
 

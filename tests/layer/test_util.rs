@@ -121,9 +121,9 @@ async fn a_rejection_that_was_told_is_honest_for_every_algorithm() {
 #[tokio::test]
 async fn what_becomes_of_a_charge_that_was_told_is_forgotten() {
     let store = ScriptedStore::new();
-    store.acquire(plan(MINUTE)).await.unwrap();
+    store.decide(plan(MINUTE)).await.unwrap();
     store.answer_next(1, Answer::Allowed);
-    let told = store.acquire(plan(MINUTE)).await.unwrap();
+    let told = store.decide(plan(MINUTE)).await.unwrap();
     store.settle(Settlement::new(&told, 0)).await.unwrap();
     let left = async || {
         let read = store.peek(plan(MINUTE)).await.unwrap();
@@ -131,7 +131,7 @@ async fn what_becomes_of_a_charge_that_was_told_is_forgotten() {
     };
     assert_eq!((left().await, store.settlements()), (2, 1));
 
-    let counted = store.acquire(plan(MINUTE)).await.unwrap();
+    let counted = store.decide(plan(MINUTE)).await.unwrap();
     store.settle(Settlement::new(&counted, 0)).await.unwrap();
     assert_eq!((left().await, store.settlements()), (2, 2));
 }
@@ -139,17 +139,17 @@ async fn what_becomes_of_a_charge_that_was_told_is_forgotten() {
 #[tokio::test]
 async fn a_store_that_is_away_changes_no_charge_either() {
     let store = ScriptedStore::new();
-    let charged = store.acquire(plan(MINUTE)).await.unwrap();
-    let other = store.acquire(plan(MINUTE)).await.unwrap();
+    let charged = store.decide(plan(MINUTE)).await.unwrap();
+    let other = store.decide(plan(MINUTE)).await.unwrap();
     store.answer(Answer::Failed(StoreErrorKind::Unavailable));
     let kinds = [
-        store.acquire(plan(MINUTE)).await.unwrap_err().kind(),
+        store.decide(plan(MINUTE)).await.unwrap_err().kind(),
         store.settle(Settlement::new(&charged, 0)).await.unwrap_err().kind(),
         store.reset(plan(MINUTE)).await.unwrap_err().kind(),
     ];
     assert_eq!(kinds, [StoreErrorKind::Unavailable; 3]);
     store.answer(Answer::Hanging);
-    assert!(store.acquire(plan(MINUTE)).now_or_never().is_none());
+    assert!(store.decide(plan(MINUTE)).now_or_never().is_none());
     assert!(store.settle(Settlement::new(&other, 0)).now_or_never().is_none());
     assert!(store.reset(plan(MINUTE)).now_or_never().is_none());
 

@@ -118,7 +118,7 @@ async fn on_every_node_a_thousand_at_once_never_pass_more_than_the_limit() {
         let user = users[number % users.len()].clone();
         let (store, day) = (stores[number / 6 % 2].clone(), QuotaPolicy::per_day("day", 100));
         tokio::spawn(async move {
-            let decision = store.acquire(plan("exact", &[day], &user, 1)).await.unwrap();
+            let decision = store.decide(plan("exact", &[day], &user, 1)).await.unwrap();
             (user, usize::from(decision.outcome() == Outcome::Allowed))
         })
     });
@@ -143,9 +143,9 @@ async fn every_call_goes_to_the_node_that_has_its_keys() {
     let policies = [QuotaPolicy::per_day("day", 9), log, QuotaPolicy::concurrent("slots", 9)];
     for user in 0..60 {
         let plan = |cost| plan("routing", &policies, &user.to_string(), cost);
-        let decision = store.acquire(plan(1)).await.unwrap();
+        let decision = store.decide(plan(1)).await.unwrap();
         store.settle(Settlement::unused(&decision)).await.unwrap();
-        store.acquire(plan(2)).await.unwrap();
+        store.decide(plan(2)).await.unwrap();
         store.reset(plan(1)).await.unwrap();
     }
     for node in &cluster.nodes {
@@ -218,9 +218,9 @@ impl Bench {
     async fn compare(&self, run: u64, parts: &[(usize, u8)]) {
         for part in parts {
             let plan = self.plan(run, &[*part], 0);
-            let memory = self.memory.acquire(plan.clone()).await.unwrap();
+            let memory = self.memory.decide(plan.clone()).await.unwrap();
             until("both stores keep the same", || async {
-                left(&self.redis.acquire(plan.clone()).await.unwrap()) == left(&memory)
+                left(&self.redis.decide(plan.clone()).await.unwrap()) == left(&memory)
             })
             .await;
         }
@@ -228,8 +228,8 @@ impl Bench {
 
     async fn request(&self, run: u64, parts: &[(usize, u8)], cost: u64) -> Option<[Decision; 2]> {
         let plan = self.plan(run, parts, cost);
-        let memory = self.memory.acquire(plan.clone()).await.unwrap();
-        let redis = self.redis.acquire(plan).await.unwrap();
+        let memory = self.memory.decide(plan.clone()).await.unwrap();
+        let redis = self.redis.decide(plan).await.unwrap();
         assert_eq!(redis.outcome(), memory.outcome());
         if memory.outcome() == Outcome::Allowed || cost == 0 {
             assert_eq!(left(&redis), left(&memory));
@@ -315,9 +315,9 @@ async fn a_rejection_shows_the_partitions_that_were_asked_and_gives_their_charge
         )
     };
     let second = |cost| self::plan("shown", &policies[1], &users[1], cost);
-    store.acquire(second(2)).await.unwrap();
+    store.decide(second(2)).await.unwrap();
 
-    let rejected = store.acquire(plan(2)).await.unwrap();
+    let rejected = store.decide(plan(2)).await.unwrap();
     assert_eq!(rejected.outcome(), Outcome::Rejected);
     let shown = |left: &[(&str, u64)]| -> Vec<(String, u64)> {
         left.iter().map(|(name, left)| ((*name).to_owned(), *left)).collect()
@@ -330,7 +330,7 @@ async fn a_rejection_shows_the_partitions_that_were_asked_and_gives_their_charge
     assert_eq!(violated, ["second"]);
     until_remaining(&store, plan(0), &[3, 1, 3]).await;
 
-    let allowed = store.acquire(plan(1)).await.unwrap();
+    let allowed = store.decide(plan(1)).await.unwrap();
     assert_eq!(left(&allowed), shown(&[("first", 2), ("second", 0), ("third", 2)]));
     // Who only asks is told everything, also behind a policy that has nothing left.
     assert_eq!(remaining(&store, plan(0)).await, [2, 0, 2]);
@@ -359,15 +359,15 @@ async fn concurrent_requests_hold_slots_on_several_nodes_renew_them_and_give_the
             &users[2],
         )
     };
-    let held = store.acquire(plan(1)).await.unwrap();
+    let held = store.decide(plan(1)).await.unwrap();
     assert_eq!(remaining(&store, plan(0)).await, [1, 1]);
     // The second place of the second partition is taken: what the first has given comes back.
     let other = store
-        .acquire(self::plan("held", &policies[1], &users[2], 1))
+        .decide(self::plan("held", &policies[1], &users[2], 1))
         .await
         .unwrap();
     for _ in 0..3 {
-        assert_eq!(store.acquire(plan(1)).await.unwrap().outcome(), Outcome::Rejected);
+        assert_eq!(store.decide(plan(1)).await.unwrap().outcome(), Outcome::Rejected);
         until_remaining(&store, plan(0), &[1, 0]).await;
     }
     store.settle(Settlement::unused(&other)).await.unwrap();
@@ -389,12 +389,12 @@ async fn what_one_node_has_granted_is_given_back_when_another_one_fails_or_is_no
     let policies = ["a", "b"].map(|name| [QuotaPolicy::per_hour(name, 9), QuotaPolicy::concurrent("slots", 3)]);
     let first = || plan("back", &policies[0], &users[0], 1);
     let both = || and(first(), "back", &policies[1], &users[1]);
-    let allowed = store.acquire(both()).await.unwrap();
+    let allowed = store.decide(both()).await.unwrap();
     store.settle(Settlement::unused(&allowed)).await.unwrap();
     let (peek, other) = (first(), &cluster.nodes[1]);
 
     other.command(&["CONFIG", "SET", "maxmemory", "1"]);
-    let error = store.acquire(both()).await.unwrap_err();
+    let error = store.decide(both()).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unavailable);
     until_remaining(&store, peek.clone(), &[9, 3]).await;
     other.command(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -406,7 +406,7 @@ async fn what_one_node_has_granted_is_given_back_when_another_one_fails_or_is_no
     .await;
     for round in 1..=2 {
         other.pause();
-        let given_up = timeout(Duration::from_millis(300), store.acquire(both())).await;
+        let given_up = timeout(Duration::from_millis(300), store.decide(both())).await;
         assert!(given_up.is_err(), "{given_up:?}");
         until_remaining(&store, peek.clone(), &[9, 3]).await;
         other.resume();
@@ -579,7 +579,7 @@ async fn a_slot_that_is_being_moved_is_counted_wherever_its_keys_are() {
     let users = users_by_node(cluster, "asked", "user", 2).swap_remove(0);
     let day = [QuotaPolicy::per_day("day", 10)];
     let of = |user: &str, cost| plan("asked", &day, user, cost);
-    let charge = async |user: &str, cost| left(&store.acquire(of(user, cost)).await.unwrap())[0].1;
+    let charge = async |user: &str, cost| left(&store.decide(of(user, cost)).await.unwrap())[0].1;
     until("there is a map", || async {
         store.peek(of(&users[0], 1)).await.is_ok()
     })
@@ -596,7 +596,7 @@ async fn a_slot_that_is_being_moved_is_counted_wherever_its_keys_are() {
     moves[0].target().command(&["SCRIPT", "FLUSH"]);
     assert_eq!(charge(known, 1).await, 7, "moved");
 
-    let decision = store.acquire(of(known, 3)).await.unwrap();
+    let decision = store.decide(of(known, 3)).await.unwrap();
     store.settle(Settlement::unused(&decision)).await.unwrap();
     assert_eq!(
         remaining(&store, of(known, 1)).await,
@@ -620,7 +620,7 @@ async fn slots_are_held_while_their_key_is_moved_and_released_afterwards() {
     let user = users_by_node(&cluster, "leases", "user", 1).swap_remove(0).remove(0);
     let one = || plan("leases", &[QuotaPolicy::concurrent("slots", 1)], &user, 1);
     until("there is a map", || async { store.peek(one()).await.is_ok() }).await;
-    let held = store.acquire(one()).await.unwrap();
+    let held = store.decide(one()).await.unwrap();
     assert_eq!(held.outcome(), Outcome::Allowed);
 
     let moving = Move::of(&cluster, "leases", &user);
@@ -641,9 +641,9 @@ async fn slots_are_held_while_their_key_is_moved_and_released_afterwards() {
     let target = moving.to;
     moving.end();
     assert!(ends(&cluster.nodes[target]) > before);
-    assert_eq!(store.acquire(one()).await.unwrap().outcome(), Outcome::Rejected);
+    assert_eq!(store.decide(one()).await.unwrap().outcome(), Outcome::Rejected);
     store.settle(Settlement::unused(&held)).await.unwrap();
-    assert_eq!(store.acquire(one()).await.unwrap().outcome(), Outcome::Allowed);
+    assert_eq!(store.decide(one()).await.unwrap().outcome(), Outcome::Allowed);
 }
 
 /// The server says `TRYAGAIN` as long as only some keys are there.
@@ -656,7 +656,7 @@ async fn a_partition_whose_keys_are_apart_is_counted_once_they_are_together() {
     let policies = [QuotaPolicy::per_day("day", 10), log];
     let of = |cost| plan("apart", &policies, &user, cost);
     until("there is a map", || async { store.peek(of(1)).await.is_ok() }).await;
-    store.acquire(of(1)).await.unwrap();
+    store.decide(of(1)).await.unwrap();
 
     let moving = Move::of(cluster, "apart", &user);
     let keys = moving.keys();
@@ -664,7 +664,7 @@ async fn a_partition_whose_keys_are_apart_is_counted_once_they_are_together() {
     moving.move_key(&keys[0]);
     let charged = tokio::spawn({
         let (store, plan) = (store.clone(), of(2));
-        async move { store.acquire(plan).await }
+        async move { store.decide(plan).await }
     });
     until("a node has said that it has not all of the keys", || async {
         let count = |node: &RedisServer| node.command(&["INFO", "errorstats"]).contains("errorstat_TRYAGAIN");
@@ -686,7 +686,7 @@ async fn many_who_are_sent_elsewhere_at_once_say_nothing_against_the_node_that_s
     let store = RedisStore::cluster(cluster.urls()).unwrap();
     let mut users = users_by_node(&cluster, "sent", "user", 13).swap_remove(0);
     let (stays, policies) = (users.pop().unwrap(), [QuotaPolicy::per_hour("hour", 9)]);
-    let acquire = |user: &str| store.acquire(plan("sent", &policies, user, 1));
+    let acquire = |user: &str| store.decide(plan("sent", &policies, user, 1));
     until("there is a map", || async { acquire(&stays).await.is_ok() }).await;
     let slot = |user: &str| cluster.slot(&key_of(partition("sent", user)));
     let slots: HashSet<u16> = users.iter().map(|user| slot(user)).collect();

@@ -407,12 +407,12 @@ async fn a_user_with_the_documented_permissions_is_enough() {
     let policies = PolicySet::new([logged, QuotaPolicy::concurrent("slots", 2)]).unwrap();
     let partition = Scope::new("permissions").partition(&PartitionKey::new("user", "alice"));
     let plan = || Plan::new(policies.clone(), partition, 1);
-    let first = store.acquire(plan()).await.unwrap();
-    store.acquire(plan()).await.unwrap();
-    let rejected = store.acquire(plan()).await.unwrap();
+    let first = store.decide(plan()).await.unwrap();
+    store.decide(plan()).await.unwrap();
+    let rejected = store.decide(plan()).await.unwrap();
     assert_eq!(rejected.outcome(), Outcome::Rejected);
     store.settle(Settlement::unused(&first)).await.unwrap();
-    assert_eq!(store.acquire(plan()).await.unwrap().outcome(), Outcome::Allowed);
+    assert_eq!(store.decide(plan()).await.unwrap().outcome(), Outcome::Allowed);
     store.reset(plan()).await.unwrap();
     assert_eq!(
         store
@@ -535,13 +535,13 @@ async fn whatever_numbers_a_server_answers_a_decision_is_made_or_there_is_an_err
         let policies = PolicySet::new([timed.clone(), slots.clone()]).unwrap();
         for other_width in [width + 1, width + 3] {
             let (_server, store) = with_numbers(other_width, 0).await;
-            let error = store.acquire(Plan::new(policies.clone(), caller, 1)).await.unwrap_err();
+            let error = store.decide(Plan::new(policies.clone(), caller, 1)).await.unwrap_err();
             assert_eq!(error.kind(), StoreErrorKind::Unreachable);
         }
         for case in 0..100 {
             let (_server, store) = with_numbers(width + 2, case).await;
             for cost in [0, 1, 100, u64::MAX] {
-                let Ok(decision) = store.acquire(Plan::new(policies.clone(), caller, cost)).await else {
+                let Ok(decision) = store.decide(Plan::new(policies.clone(), caller, cost)).await else {
                     continue;
                 };
                 let _ = (decision.outcome(), decision.retry_after(), decision.delay());
@@ -608,7 +608,7 @@ async fn a_rejected_connection_is_told_at_once_and_with_its_reason() {
             Scope::new("rejected").partition(&PartitionKey::new("user", "x")),
             1,
         );
-        let error = timeout(HANG, store.acquire(plan))
+        let error = timeout(HANG, store.decide(plan))
             .await
             .expect("it does not wait")
             .unwrap_err();
@@ -628,7 +628,7 @@ async fn errors_are_told_apart() {
             1,
         )
     };
-    let kind_of = async |url: &str| RedisStore::new(url).unwrap().acquire(plan()).await.unwrap_err().kind();
+    let kind_of = async |url: &str| RedisStore::new(url).unwrap().decide(plan()).await.unwrap_err().kind();
     assert_eq!(
         kind_of(&impostor(b"-LOADING wait\r\n").await).await,
         StoreErrorKind::Unavailable

@@ -112,7 +112,7 @@ impl Store for Watched {
         self.store.reset(plan)
     }
 
-    fn peek(&self, plan: Plan) -> AcquireFuture {
+    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
         self.store.peek(plan)
     }
 

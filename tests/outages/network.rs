@@ -39,7 +39,7 @@ fn plan(quota: u64, user: &str) -> Plan {
 }
 
 async fn acquire(store: &RedisStore, quota: u64, user: &str) -> Result<Decision, StoreError> {
-    timeout(HANG, store.acquire(plan(quota, user))).await.expect("it ends")
+    timeout(HANG, store.decide(plan(quota, user))).await.expect("it ends")
 }
 
 /// As long as this is not so, somebody else works on it.
@@ -285,7 +285,7 @@ async fn after_bytes_of_replies_are_lost_everybody_gets_decisions_of_its_own() {
         let ask = |user: String, quota| {
             let store = &store;
             async move {
-                let asked = timeout(Duration::from_millis(200), store.acquire(plan(quota, &user))).await;
+                let asked = timeout(Duration::from_millis(200), store.decide(plan(quota, &user))).await;
                 asked.ok().and_then(Result::ok)
             }
         };

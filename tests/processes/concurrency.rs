@@ -195,7 +195,7 @@ async fn two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero
 async fn hold(store: &RedisStore, slots: u64) -> Vec<Decision> {
     let mut decisions = vec![];
     for _ in 0..slots {
-        let decision = store.acquire(plan()).await.unwrap();
+        let decision = store.decide(plan()).await.unwrap();
         assert_eq!(decision.outcome(), Outcome::Allowed);
         decisions.push(decision);
     }
@@ -270,7 +270,7 @@ async fn slots_of_a_killed_process_become_free_and_those_of_a_live_one_stay_take
     .await;
     for_several_lease_times(server, async || assert_eq!(held(&store).await, 2)).await;
     let rest = hold(&store, LIMIT - 2).await;
-    assert_eq!(store.acquire(plan()).await.unwrap().outcome(), Outcome::Rejected);
+    assert_eq!(store.decide(plan()).await.unwrap().outcome(), Outcome::Rejected);
     give_back(&store, own).await;
     give_back(&store, rest).await;
     assert_eq!(held(&store).await, 0);

@@ -170,6 +170,6 @@ async fn admits_one(store: &RedisStore, user: &str) {
     let partition = Scope::new("tls").partition(&PartitionKey::new("user", user));
     for expected in [Outcome::Allowed, Outcome::Rejected] {
         let plan = Plan::new(policies.clone(), partition, 1);
-        assert_eq!(store.acquire(plan).await.unwrap().outcome(), expected);
+        assert_eq!(store.decide(plan).await.unwrap().outcome(), expected);
     }
 }

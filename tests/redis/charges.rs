@@ -31,8 +31,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RedisStore, Settlement,
-    Store, StoreFuture,
+    AcquireFuture, Algorithm, Decision, MemoryStore, PartitionKey, Plan, QuotaPolicy, RateLimitLayer, RedisStore,
+    Settlement, Store, StoreFuture,
     clock::{Clock, Timestamp},
     key,
 };
@@ -235,7 +235,7 @@ impl Store for Gated {
         self.store.reset(plan)
     }
 
-    fn peek(&self, plan: Plan) -> AcquireFuture {
+    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
         self.store.peek(plan)
     }
 }

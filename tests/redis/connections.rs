@@ -122,7 +122,7 @@ async fn why_a_function_has_failed_is_in_the_error_of_the_store() {
         .connect_with(|_| async { Err((ErrorKind::Client, "the token service is away").into()) })
         .build()
         .unwrap();
-    let error = store.acquire(plan(&["a"])).await.unwrap_err();
+    let error = store.decide(plan(&["a"])).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unreachable);
     assert!(error.to_string().contains("the token service is away"), "{error}");
 }
@@ -203,10 +203,10 @@ async fn one_slot_per_call_asks_each_partition_in_a_call_of_its_own() {
             .build()
             .unwrap();
         // The first finds out that the server does not know the script.
-        store.acquire(plan(&["warm"])).await.unwrap();
+        store.decide(plan(&["warm"])).await.unwrap();
         let before = scripts(&server);
         assert_eq!(
-            store.acquire(plan(&["a", "b", "c"])).await.unwrap().outcome(),
+            store.decide(plan(&["a", "b", "c"])).await.unwrap().outcome(),
             Outcome::Allowed
         );
         assert_eq!(scripts(&server) - before, expected);

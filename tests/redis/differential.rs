@@ -349,7 +349,7 @@ impl Pair {
         };
         let decision = match step.action {
             Action::Peek => self.store.peek(plan).await.unwrap(),
-            _ => self.store.acquire(plan).await.unwrap(),
+            _ => self.store.decide(plan).await.unwrap(),
         };
         let told = Verdict::of(&decision);
         let expected = self.model.as_mut().map(|model| model.acquire(now, set, request));
@@ -497,7 +497,7 @@ proptest! {
             for (pause, request, actual) in before {
                 clock.advance(Duration::from_micros(pause));
                 for store in stores {
-                    let decision = store.acquire(plan(request)).await.unwrap();
+                    let decision = store.decide(plan(request)).await.unwrap();
                     if let Some(actual) = actual {
                         store.settle(Settlement::new(&decision, actual)).await.unwrap();
                     }
@@ -514,13 +514,13 @@ proptest! {
 }
 
 async fn assert_the_wait_is_exact(store: &dyn Store, clock: &Clock, plan: &Plan) -> Result<(), TestCaseError> {
-    let outcome = async || store.acquire(plan.clone()).await.unwrap().outcome();
-    let mut decision = store.acquire(plan.clone()).await.unwrap();
+    let outcome = async || store.decide(plan.clone()).await.unwrap().outcome();
+    let mut decision = store.decide(plan.clone()).await.unwrap();
     for _ in 0..200 {
         if decision.outcome() == Outcome::Rejected {
             break;
         }
-        decision = store.acquire(plan.clone()).await.unwrap();
+        decision = store.decide(plan.clone()).await.unwrap();
     }
     // Nothing rejects so large a quota in 200 requests, or nothing ever passes.
     let Some(wait) = decision.retry_after() else {
@@ -544,7 +544,7 @@ fn every_quota_from_1_to_1000_per_second_admits_its_number_at_one_instant() {
             let policies = PolicySet::new([QuotaPolicy::per_second("second", quota)]).unwrap();
             let plan = Plan::new(policies, partition(&scope, quota), 1);
             for store in [&memory as &dyn Store, &redis] {
-                let decisions = join_all((0..quota + 2).map(|_| store.acquire(plan.clone()))).await;
+                let decisions = join_all((0..quota + 2).map(|_| store.decide(plan.clone()))).await;
                 let admitted = decisions.iter().filter(|decision| {
                     decision
                         .as_ref()

@@ -189,8 +189,8 @@ impl Bench {
         Plan::new(self.policies.clone(), alice, cost)
     }
 
-    fn acquire(&self, cost: u64) -> Result<Decision, StoreError> {
-        self.runtime.block_on(self.store.acquire(self.plan(cost)))
+    fn decide(&self, cost: u64) -> Result<Decision, StoreError> {
+        self.runtime.block_on(self.store.decide(self.plan(cost)))
     }
 
     /// An empty server, and then some requests.
@@ -199,7 +199,7 @@ impl Bench {
         self.server.command(&["FLUSHALL"]);
         let mut last = None;
         for cost in [1, 2, 3] {
-            last = Some(self.acquire(cost).unwrap());
+            last = Some(self.decide(cost).unwrap());
             self.clock.advance(Duration::from_micros(1_000));
         }
         self.clock.set(Timestamp::from_micros(NOW));
@@ -217,7 +217,7 @@ impl Bench {
         let settle = |settlement| self.runtime.block_on(async { self.store.settle(settlement).await });
         let peeked = self.runtime.block_on(self.store.peek(self.plan(1))).map(drop);
         let late = settle(Settlement::new(receipt, 9));
-        let acquired = self.acquire(1);
+        let acquired = self.decide(1);
         let settled = match &acquired {
             Ok(decision) => settle(Settlement::unused(decision)),
             Err(_) => Ok(()),
@@ -226,7 +226,7 @@ impl Bench {
         let alice = self.plan(1).partition();
         let others = self
             .runtime
-            .block_on(self.store.acquire(Plan::new(other, alice, 1)))
+            .block_on(self.store.decide(Plan::new(other, alice, 1)))
             .map(drop);
         let results = [peeked, late, acquired.map(drop), settled, others];
         for error in results.iter().filter_map(|result| result.as_ref().err()) {
@@ -304,7 +304,7 @@ fn garbage_under_the_keys_of_logs_and_slots_is_an_error_of_the_store_at_worst_an
         slots.write(&bench.server, &bench.key(":slots:*"));
         bench.use_all(&receipt);
         bench.runtime.block_on(bench.store.reset(bench.plan(1))).unwrap();
-        let decision = bench.acquire(0).unwrap();
+        let decision = bench.decide(0).unwrap();
         assert_eq!(remaining(&decision)[..5], [100, 51, 100, 100, 100]);
     });
 }
@@ -320,17 +320,13 @@ fn other_types_and_unknown_layouts_count_as_never_seen() {
                 .write(&bench.server, &bench.key(end));
         }
         Garbage::Levels(layout, NOW, vec![layout; 52]).write(&bench.server, &bench.key("}"));
-        let decision = bench.acquire(1).unwrap();
+        let decision = bench.decide(1).unwrap();
         assert_eq!(decision.outcome(), Outcome::Allowed);
         assert_eq!(remaining(&decision), full.map(|left| left - 1), "layout {layout}");
     }
     for command in ["RPUSH", "SADD", "ZADD", "HSET"] {
         bench.start();
         Garbage::OtherType(command).write(&bench.server, &bench.key("}"));
-        assert_eq!(
-            remaining(&bench.acquire(1).unwrap())[..4],
-            [99, 50, 99, 99],
-            "{command}"
-        );
+        assert_eq!(remaining(&bench.decide(1).unwrap())[..4], [99, 50, 99, 99], "{command}");
     }
 }

@@ -56,12 +56,12 @@ impl Caller {
         Plan::new(PolicySet::new(policies).unwrap(), self.partition, cost)
     }
 
-    async fn acquire(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
-        self.store.acquire(self.plan([policy.clone()], cost)).await.unwrap()
+    async fn decide(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
+        self.store.decide(self.plan([policy.clone()], cost)).await.unwrap()
     }
 
     async fn allowed(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
-        let decision = self.acquire(policy, cost).await;
+        let decision = self.decide(policy, cost).await;
         assert_eq!(decision.outcome(), Outcome::Allowed, "{:?}", self.store);
         decision
     }
@@ -71,7 +71,7 @@ impl Caller {
     }
 
     async fn left(&self, policy: &QuotaPolicy) -> u64 {
-        remaining(&self.acquire(policy, 0).await)[0]
+        remaining(&self.decide(policy, 0).await)[0]
     }
 
     /// Moves the clock by so many microseconds.
@@ -141,14 +141,14 @@ fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
             for (asked, spared) in asked.iter().zip(&spared) {
                 let mut decision = None;
                 for (caller, cost) in [(asked, cost), (spared, actual)] {
-                    caller.acquire(&policy, before).await;
-                    decision = decision.or(Some(caller.acquire(&policy, cost).await));
+                    caller.decide(&policy, before).await;
+                    decision = decision.or(Some(caller.decide(&policy, cost).await));
                     caller.step((pause * SECOND) as i64);
                 }
                 let decision = decision.unwrap();
                 // What is rejected of the larger charge, or after it, is no case of a refund.
                 if decision.outcome() != Outcome::Allowed
-                    || asked.acquire(&policy, later).await.outcome() != Outcome::Allowed
+                    || asked.decide(&policy, later).await.outcome() != Outcome::Allowed
                 {
                     return;
                 }
@@ -181,7 +181,7 @@ async fn a_reset_forgets_all_but_slots_and_logs_that_the_plan_does_not_name_in_b
     };
     for caller in Caller::of_each_store() {
         for policies in [named(), other(), named()] {
-            caller.store.acquire(caller.plan(policies, 1)).await.unwrap();
+            caller.store.decide(caller.plan(policies, 1)).await.unwrap();
         }
         caller.store.reset(caller.plan(named(), 1)).await.unwrap();
         let left = remaining(&caller.store.peek(caller.plan(other(), 1)).await.unwrap());
@@ -216,14 +216,14 @@ fn a_sliding_window_counter_is_exact_to_the_unit_and_the_microsecond_however_lar
             caller.clock.set(Timestamp::from_micros(start as u64));
             let left = (quota * window - used * (window - passed)) / window;
             assert_eq!(u128::from(caller.left(&policy).await), left, "{:?}", caller.store);
-            let rejected = caller.acquire(&policy, left as u64 + 1).await;
+            let rejected = caller.decide(&policy, left as u64 + 1).await;
             assert_eq!(rejected.outcome(), Outcome::Rejected, "{:?}", caller.store);
             let Some(wait) = rejected.retry_after() else {
                 caller.allowed(&policy, left as u64).await;
                 continue;
             };
             caller.step(wait.as_micros() as i64 - 1);
-            let rejected = caller.acquire(&policy, left as u64 + 1).await;
+            let rejected = caller.decide(&policy, left as u64 + 1).await;
             assert_eq!(rejected.outcome(), Outcome::Rejected, "{:?}", caller.store);
             caller.step(1);
             caller.allowed(&policy, left as u64 + 1).await;
@@ -274,7 +274,7 @@ async fn a_reset_of_one_log_ends_what_can_be_given_back_of_all_that_it_has_forgo
     let log = || per_minute(10, Algorithm::SlidingWindowLog);
     let policies = || [QuotaPolicy::per_hour("hour", 10), log()];
     for caller in Caller::of_each_store() {
-        let acquire = async || caller.store.acquire(caller.plan(policies(), 2)).await.unwrap();
+        let acquire = async || caller.store.decide(caller.plan(policies(), 2)).await.unwrap();
         let before = acquire().await;
         caller.store.reset(caller.plan([log()], 1)).await.unwrap();
         acquire().await;
@@ -335,9 +335,9 @@ async fn a_step_of_the_clock_back_by_a_few_seconds_gives_no_quota_and_the_wait_i
             let context = format!("{:?}, {:?}, {back} back", caller.store, policy.algorithm());
             caller.step(10_000);
             caller.allowed(policy, 10).await;
-            let wait = caller.acquire(policy, 1).await.retry_after().unwrap();
+            let wait = caller.decide(policy, 1).await.retry_after().unwrap();
             caller.step(-back);
-            let rejected = caller.acquire(policy, 1).await;
+            let rejected = caller.decide(policy, 1).await;
             assert_eq!(rejected.outcome(), Outcome::Rejected, "{context}");
             let longer = wait + Duration::from_micros(back as u64);
             assert_eq!(rejected.retry_after(), Some(longer), "{context}");
@@ -347,14 +347,10 @@ async fn a_step_of_the_clock_back_by_a_few_seconds_gives_no_quota_and_the_wait_i
                 "{context}"
             );
             caller.step(back);
-            assert_eq!(caller.acquire(policy, 1).await.retry_after(), Some(wait), "{context}");
+            assert_eq!(caller.decide(policy, 1).await.retry_after(), Some(wait), "{context}");
             caller.step(-back);
             caller.step(longer.as_micros() as i64 - 1);
-            assert_eq!(
-                caller.acquire(policy, 1).await.outcome(),
-                Outcome::Rejected,
-                "{context}"
-            );
+            assert_eq!(caller.decide(policy, 1).await.outcome(), Outcome::Rejected, "{context}");
             caller.step(1);
             caller.allowed(policy, 1).await;
         }
@@ -371,7 +367,7 @@ async fn a_clock_that_goes_back_and_forth_over_a_border_gives_one_quota_for_each
             for _ in 0..20 {
                 for micros in [-1_000_000, 1_000_000] {
                     caller.step(micros);
-                    while caller.acquire(&policy, 1).await.outcome() == Outcome::Allowed {
+                    while caller.decide(&policy, 1).await.outcome() == Outcome::Allowed {
                         passed += 1;
                     }
                 }
@@ -397,9 +393,9 @@ async fn what_was_written_by_a_clock_that_stood_later_than_a_few_seconds_belongs
         for caller in Caller::of_each_store() {
             let context = format!("{:?}, {:?}, {back} back", caller.store, policy.algorithm());
             caller.step(10_000);
-            while caller.acquire(&policy, 1).await.outcome() == Outcome::Allowed {}
+            while caller.decide(&policy, 1).await.outcome() == Outcome::Allowed {}
             caller.step(-back);
-            let rejected = caller.acquire(&policy, 1).await;
+            let rejected = caller.decide(&policy, 1).await;
             assert_eq!(rejected.outcome(), Outcome::Rejected, "{context}");
             assert!(rejected.retry_after() <= Some(Duration::from_secs(120)), "{context}");
         }
@@ -424,17 +420,17 @@ fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
             for caller in Caller::of_each_store() {
                 for (pause, cost, actual) in &charges {
                     caller.step(*pause);
-                    let decision = caller.acquire(&policy, *cost).await;
+                    let decision = caller.decide(&policy, *cost).await;
                     if let Some(actual) = actual {
                         caller.settle(Settlement::new(&decision, *actual)).await;
                     }
                 }
                 caller.step(-back);
-                let rejected = caller.acquire(&policy, cost).await;
+                let rejected = caller.decide(&policy, cost).await;
                 let Some(wait) = rejected.retry_after() else { continue };
                 caller.step(wait.as_micros() as i64 - 1);
                 assert_eq!(
-                    caller.acquire(&policy, cost).await.outcome(),
+                    caller.decide(&policy, cost).await.outcome(),
                     Outcome::Rejected,
                     "{:?}",
                     caller.store
@@ -499,7 +495,7 @@ async fn a_value_of_the_previous_layout_is_read_and_keeps_it_until_it_is_gone() 
             store: Arc::new(redis.clone()),
             partition: somebody(),
         };
-        let acquire = async |cost| caller.store.acquire(caller.plan(policies(), cost)).await.unwrap();
+        let acquire = async |cost| caller.store.decide(caller.plan(policies(), cost)).await.unwrap();
         server.command(&["FLUSHALL"]);
         acquire(1).await;
         let key = server.command(&["KEYS", "*"]).trim().to_owned();

@@ -82,10 +82,10 @@ impl Bench {
                 Arrival::AsSoonAsItPasses(cost) => (cost, true),
             };
             let plan = || Plan::new(policies.clone(), caller, cost);
-            let mut decision = store.acquire(plan()).await.unwrap();
+            let mut decision = store.decide(plan()).await.unwrap();
             if let Some(wait) = decision.retry_after().filter(|_| is_patient) {
                 self.advance(wait.as_micros() as u64);
-                decision = store.acquire(plan()).await.unwrap();
+                decision = store.decide(plan()).await.unwrap();
             }
             if decision.outcome() == Outcome::Allowed {
                 passed.push((self.now() + decision.delay().as_micros() as u64, cost));

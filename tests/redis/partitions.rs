@@ -99,8 +99,8 @@ fn left(decision: &Decision) -> Vec<(String, u64, bool)> {
 async fn acquire(bench: &Bench, plan: &Plan) -> [Decision; 2] {
     let [memory, redis] = &bench.stores;
     [
-        memory.acquire(plan.clone()).await.unwrap(),
-        redis.acquire(plan.clone()).await.unwrap(),
+        memory.decide(plan.clone()).await.unwrap(),
+        redis.decide(plan.clone()).await.unwrap(),
     ]
 }
 
@@ -209,7 +209,7 @@ async fn partitions_in_any_order_are_never_charged_more_than_they_have() {
                         [(2, 0), (0, 0)]
                     };
                     let plan = bench.plan(u64::MAX, &parts, 1);
-                    allowed += u32::from(store.acquire(plan).await.unwrap().outcome() == Outcome::Allowed);
+                    allowed += u32::from(store.decide(plan).await.unwrap().outcome() == Outcome::Allowed);
                 }
                 allowed
             });
@@ -252,14 +252,14 @@ async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from
     let plan = Plan::new(of(std::slice::from_ref(&second)), alice, 1).and(of(&[hour, second]), alice);
     for store in &bench.stores {
         for left_then in [2, 1, 0] {
-            let decision = store.acquire(plan.clone()).await.unwrap();
+            let decision = store.decide(plan.clone()).await.unwrap();
             let left: Vec<u64> = left(&decision).into_iter().map(|(_, left, _)| left).collect();
             assert_eq!(
                 (decision.outcome(), left),
                 (Outcome::Allowed, vec![left_then, left_then + 6])
             );
         }
-        assert_eq!(store.acquire(plan.clone()).await.unwrap().outcome(), Outcome::Rejected);
+        assert_eq!(store.decide(plan.clone()).await.unwrap().outcome(), Outcome::Rejected);
     }
 }
 
@@ -285,9 +285,9 @@ async fn a_reset_forgets_all_partitions_of_a_plan() {
     let bench = Bench::new();
     let plan = |cost| bench.plan(u64::MAX - 1, &[(0, 0), (2, 0), (1, 1)], cost);
     for store in &bench.stores {
-        store.acquire(plan(3)).await.unwrap();
+        store.decide(plan(3)).await.unwrap();
         store.reset(plan(1)).await.unwrap();
-        let left = left(&store.acquire(plan(0)).await.unwrap());
+        let left = left(&store.decide(plan(0)).await.unwrap());
         let left: Vec<u64> = left.into_iter().map(|(_, left, _)| left).collect();
         assert_eq!(left, [5, 40, 12, 9, 5], "a slot is held until it is given back");
     }

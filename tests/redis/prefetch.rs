@@ -132,7 +132,7 @@ impl<S: Store> Store for Probe<S> {
         }
     }
 
-    fn peek(&self, plan: Plan) -> AcquireFuture {
+    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
         self.store.peek(plan)
     }
 }

@@ -102,8 +102,8 @@ async fn assert_same(sets: [Vec<QuotaPolicy>; 3], moments: Vec<Moment>) -> Resul
             .iter()
             .map(|(set, user, cost)| Plan::new(sets[*set].clone(), partition(&scope, *user), *cost));
         let plans: Vec<Plan> = plans.collect();
-        let expected = join_all(plans.iter().map(|plan| memory.acquire(plan.clone()))).await;
-        let answers = join_all(plans.into_iter().map(|plan| redis.acquire(plan))).await;
+        let expected = join_all(plans.iter().map(|plan| memory.decide(plan.clone()))).await;
+        let answers = join_all(plans.into_iter().map(|plan| redis.decide(plan))).await;
         for (number, (answer, expected)) in answers.into_iter().zip(expected).enumerate() {
             prop_assert_eq!(told(&answer.unwrap()), told(&expected.unwrap()), "request {}", number);
         }
@@ -120,7 +120,7 @@ fn bucket(quota: u64) -> PolicySet {
 async fn allowed(store: &RedisStore, scope: &str, requests: usize) -> usize {
     let policies = bucket(1);
     let plans = (0..requests).map(|user| Plan::new(policies.clone(), partition(scope, user), 1));
-    let answers = join_all(plans.map(|plan| store.acquire(plan))).await;
+    let answers = join_all(plans.map(|plan| store.decide(plan))).await;
     let outcomes = answers.into_iter().map(|answer| answer.unwrap().outcome());
     outcomes.filter(|outcome| *outcome == Outcome::Allowed).count()
 }
@@ -173,7 +173,7 @@ async fn requests_that_are_cancelled_are_charged_and_leave_the_others_their_answ
     let store = RedisStore::new(server.url()).unwrap();
     assert_eq!(allowed(&store, &format!("{scope}-before"), 1).await, 1);
     let policies = bucket(400);
-    let ask = || store.acquire(Plan::new(policies.clone(), partition(&scope, 0), 1));
+    let ask = || store.decide(Plan::new(policies.clone(), partition(&scope, 0), 1));
 
     let mut answered = 0;
     for round in 0..20 {
@@ -203,7 +203,7 @@ async fn a_caller_whose_decisions_the_server_rejects_harms_the_others_for_one_ca
     let store = RedisStore::new(server.url()).unwrap();
     let policies = bucket(100_000);
     let plan = |user| Plan::new(policies.clone(), partition(&scope, user), 1);
-    store.acquire(plan(0)).await.unwrap();
+    store.decide(plan(0)).await.unwrap();
     let key = server.command(&["KEYS", "*"]);
     let rules = [
         "on",
@@ -221,7 +221,7 @@ async fn a_caller_whose_decisions_the_server_rejects_harms_the_others_for_one_ca
     let url = format!("redis://only-one:any@127.0.0.1:{}/", server.port());
     let store = RedisStore::new(url).unwrap();
 
-    let everybody = || join_all((0..200).map(|number| store.acquire(plan(number % 2))));
+    let everybody = || join_all((0..200).map(|number| store.decide(plan(number % 2))));
     for answer in everybody().await {
         if let Err(error) = answer {
             assert_eq!(error.kind(), StoreErrorKind::Failed, "{error}");
@@ -239,7 +239,7 @@ async fn when_the_server_is_gone_all_that_wait_are_told() {
     assert_eq!(allowed(&store, &scope, 1).await, 1);
     server.pause();
     let policies = bucket(1);
-    let requests = (1..200).map(|user| store.acquire(Plan::new(policies.clone(), partition(&scope, user), 1)));
+    let requests = (1..200).map(|user| store.decide(Plan::new(policies.clone(), partition(&scope, user), 1)));
     let mut requests: Vec<_> = requests.collect();
     let _ = futures_util::poll!(select_all(&mut requests));
     server.kill();
@@ -259,7 +259,7 @@ fn sharing_goes_on_in_the_next_runtime() {
         // Connections end with their runtime, and the first requests in the next one find that out.
         let again = async {
             while store
-                .acquire(Plan::new(bucket(1), partition(&scope, 0), 0))
+                .decide(Plan::new(bucket(1), partition(&scope, 0), 0))
                 .await
                 .is_err()
             {}

@@ -62,13 +62,13 @@ impl Bench {
         )
     }
 
-    async fn acquire(&self, policies: &[QuotaPolicy], cost: u64) -> Decision {
-        self.store.acquire(self.plan(policies, "alice", cost)).await.unwrap()
+    async fn decide(&self, policies: &[QuotaPolicy], cost: u64) -> Decision {
+        self.store.decide(self.plan(policies, "alice", cost)).await.unwrap()
     }
 
     /// What is left, without taking anything.
     async fn remaining(&self, policies: &[QuotaPolicy]) -> Vec<u64> {
-        self.acquire(policies, 0)
+        self.decide(policies, 0)
             .await
             .allowances()
             .map(|allowance| allowance.remaining())
@@ -159,7 +159,7 @@ on_every_store! {
     async fn a_thousand_at_once_never_pass_more_than_the_limit(bench) {
         let tasks = (0..1_000).map(|_| {
             let (store, plan) = (Arc::clone(&bench.store), bench.plan(&[DAY], "alice", 1));
-            tokio::spawn(async move { store.acquire(plan).await.unwrap().outcome() })
+            tokio::spawn(async move { store.decide(plan).await.unwrap().outcome() })
         });
         let outcomes = join_all(tasks).await;
         let allowed = outcomes.iter().filter(|outcome| matches!(outcome, Ok(Outcome::Allowed))).count();
@@ -175,11 +175,11 @@ on_every_store! {
             let violated = decision.shadow_violated().map(|allowance| allowance.policy().name().to_owned());
             violated.collect::<Vec<_>>()
         };
-        let first = bench.acquire(&shadows, 1).await;
+        let first = bench.decide(&shadows, 1).await;
         assert!(would_reject(&first).is_empty());
-        let second = bench.acquire(&shadows, 1).await;
+        let second = bench.decide(&shadows, 1).await;
         assert_eq!(would_reject(&second), ["slots"]);
-        let third = bench.acquire(&shadows, 1).await;
+        let third = bench.decide(&shadows, 1).await;
         assert_eq!(would_reject(&third), ["log", "slots"]);
         assert_eq!((third.outcome(), third.retry_after(), third.violated().count()), (Outcome::Allowed, None, 0));
         assert_eq!(bench.remaining(&shadows).await, [97, 0, 0]);
@@ -187,7 +187,7 @@ on_every_store! {
         bench.store.settle(Settlement::new(&second, 1)).await.unwrap();
         bench.store.settle(Settlement::unused(&third)).await.unwrap();
         assert_eq!(bench.remaining(&shadows).await, [98, 0, 0]);
-        let rejected = bench.acquire(&enforced, 1).await;
+        let rejected = bench.decide(&enforced, 1).await;
         assert_eq!(rejected.violated().count(), 2);
         bench.store.settle(Settlement::unused(&first)).await.unwrap();
         assert_eq!(bench.remaining(&shadows).await, [99, 1, 1]);
@@ -195,9 +195,9 @@ on_every_store! {
 
     /// L27, X14
     async fn a_rejection_takes_from_no_window(bench) {
-        bench.acquire(&[SECOND, DAY], 5).await;
+        bench.decide(&[SECOND, DAY], 5).await;
         for _ in 0..10 {
-            let rejected = bench.acquire(&[SECOND, DAY], 1).await;
+            let rejected = bench.decide(&[SECOND, DAY], 1).await;
             assert_eq!(rejected.outcome(), Outcome::Rejected);
             let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name().to_owned()).collect();
             assert_eq!(violated, ["second"]);
@@ -208,14 +208,14 @@ on_every_store! {
     /// E2
     async fn partitions_do_not_share_anything(bench) {
         for user in ["alice", "bob"] {
-            let decision = bench.store.acquire(bench.plan(&[SECOND], user, 5)).await.unwrap();
+            let decision = bench.store.decide(bench.plan(&[SECOND], user, 5)).await.unwrap();
             assert_eq!(decision.outcome(), Outcome::Allowed, "{user}");
         }
     }
 
     async fn a_cost_of_zero_asks_without_taking(bench) {
         assert_eq!(bench.remaining(&[SECOND, DAY]).await, [5, 100]);
-        bench.acquire(&[SECOND, DAY], 2).await;
+        bench.decide(&[SECOND, DAY], 2).await;
         for _ in 0..3 {
             assert_eq!(bench.remaining(&[SECOND, DAY]).await, [3, 98]);
         }
@@ -223,7 +223,7 @@ on_every_store! {
 
     async fn a_cost_above_a_capacity_is_never_rather_than_later(bench) {
         for cost in [6, 1_000_000, u64::MAX] {
-            let never = bench.acquire(&[SECOND, DAY], cost).await;
+            let never = bench.decide(&[SECOND, DAY], cost).await;
             assert_eq!((never.outcome(), never.retry_after()), (Outcome::Rejected, None));
         }
         assert_eq!(bench.remaining(&[SECOND, DAY]).await, [5, 100]);
@@ -232,31 +232,31 @@ on_every_store! {
     /// A roll-out: instances with the old policies and instances with the new ones serve the same callers for a while.
     async fn instances_with_older_and_newer_policies_double_nobodys_quota(bench) {
         let (old, new) = ([SECOND, DAY], [DAY, QuotaPolicy::per_hour("hour", 50)]);
-        bench.acquire(&old, 5).await;
-        bench.acquire(&new, 7).await;
+        bench.decide(&old, 5).await;
+        bench.decide(&new, 7).await;
         assert_eq!(bench.remaining(&old).await, [0, 88]);
         assert_eq!(bench.remaining(&new).await, [88, 43]);
         // The second fills up by its own rate although only the new instances write.
         bench.clock.advance(Duration::from_millis(400));
-        bench.acquire(&new, 1).await;
+        bench.decide(&new, 1).await;
         bench.clock.advance(Duration::from_millis(200));
         assert_eq!(bench.remaining(&[SECOND]).await, [3]);
         bench.clock.advance(Duration::from_secs(10));
-        bench.acquire(&new, 1).await;
+        bench.decide(&new, 1).await;
         assert_eq!(bench.remaining(&old).await, [5, 86]);
     }
 
     /// What was used stays used; only the capacity and the rate change.
     async fn a_changed_quota_keeps_the_used_units(bench) {
         let per_day = |quota| [QuotaPolicy::per_day("day", quota)];
-        bench.acquire(&per_day(100), 40).await;
+        bench.decide(&per_day(100), 40).await;
         assert_eq!(bench.remaining(&per_day(1_000)).await, [960]);
         assert_eq!(bench.remaining(&per_day(50)).await, [10]);
         // In the new numbers forty units would take almost six days; a caller is never held for longer
         // than a full bucket and as much again.
-        let held = bench.acquire(&per_day(7), 1).await;
+        let held = bench.decide(&per_day(7), 1).await;
         assert_eq!(held.retry_after(), Some(Duration::from_micros(98_742_857_143)));
-        bench.acquire(&per_day(1_000), 1).await;
+        bench.decide(&per_day(1_000), 1).await;
         assert_eq!(bench.remaining(&per_day(100)).await, [59]);
     }
 
@@ -268,14 +268,14 @@ on_every_store! {
         for policy in [SECOND, log, window, counter] {
             let policies = [policy];
             bench.clock.set(Timestamp::from_micros(1_700_000_000_000_000));
-            bench.acquire(&policies, 5).await;
+            bench.decide(&policies, 5).await;
             bench.clock.set(Timestamp::from_micros(1_000_000_000_000_000));
             assert_eq!(bench.remaining(&policies).await, [0]);
-            let rejected = bench.acquire(&policies, 1).await;
+            let rejected = bench.decide(&policies, 1).await;
             let wait = rejected.retry_after().unwrap();
             assert!(wait <= Duration::from_millis(1_200), "{policies:?}: {wait:?}");
             bench.clock.advance(wait);
-            assert_eq!(bench.acquire(&policies, 1).await.outcome(), Outcome::Allowed, "{policies:?}");
+            assert_eq!(bench.decide(&policies, 1).await.outcome(), Outcome::Allowed, "{policies:?}");
         }
     }
 
@@ -284,10 +284,10 @@ on_every_store! {
         let log = [QuotaPolicy::per_minute("log", 10).with_algorithm(Algorithm::SlidingWindowLog)];
         bench.clock.set(Timestamp::from_micros(1_700_000_040_000_000 + 59_000_000));
         for _ in 0..10 {
-            assert_eq!(bench.acquire(&log, 1).await.outcome(), Outcome::Allowed);
+            assert_eq!(bench.decide(&log, 1).await.outcome(), Outcome::Allowed);
         }
         bench.clock.advance(Duration::from_micros(59_999_999));
-        assert_eq!(bench.acquire(&log, 1).await.retry_after(), Some(Duration::from_micros(1)));
+        assert_eq!(bench.decide(&log, 1).await.retry_after(), Some(Duration::from_micros(1)));
         bench.clock.advance(Duration::from_micros(1));
         assert_eq!(bench.remaining(&log).await, [10]);
     }
@@ -297,9 +297,9 @@ on_every_store! {
         let counter = [QuotaPolicy::per_minute("counter", 12).with_algorithm(Algorithm::SlidingWindowCounter)];
         let minute = 1_700_000_040_000_000;
         bench.clock.set(Timestamp::from_micros(minute));
-        bench.acquire(&counter, 10).await;
+        bench.decide(&counter, 10).await;
         bench.clock.set(Timestamp::from_micros(minute + 75_000_000));
-        bench.acquire(&counter, 3).await;
+        bench.decide(&counter, 3).await;
         assert_eq!(bench.remaining(&counter).await, [1]);
     }
 
@@ -308,16 +308,16 @@ on_every_store! {
         let window = [QuotaPolicy::per_minute("window", 10).with_algorithm(Algorithm::FixedWindow)];
         let border = 1_700_000_040_000_000;
         bench.clock.set(Timestamp::from_micros(border - 1_000_000));
-        assert_eq!(bench.acquire(&window, 10).await.outcome(), Outcome::Allowed);
-        assert_eq!(bench.acquire(&window, 1).await.retry_after(), Some(Duration::from_secs(1)));
+        assert_eq!(bench.decide(&window, 10).await.outcome(), Outcome::Allowed);
+        assert_eq!(bench.decide(&window, 1).await.retry_after(), Some(Duration::from_secs(1)));
         bench.clock.set(Timestamp::from_micros(border));
-        assert_eq!(bench.acquire(&window, 10).await.outcome(), Outcome::Allowed);
+        assert_eq!(bench.decide(&window, 10).await.outcome(), Outcome::Allowed);
     }
 
     async fn what_was_not_used_comes_back_once_and_lifts_nothing_above_full(bench) {
         let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
         let policies = [SECOND, DAY, log, QuotaPolicy::concurrent("slots", 3)];
-        let (first, second) = (bench.acquire(&policies, 2).await, bench.acquire(&policies, 3).await);
+        let (first, second) = (bench.decide(&policies, 2).await, bench.decide(&policies, 3).await);
         assert_eq!(bench.remaining(&policies).await, [0, 95, 45, 1]);
         bench.store.settle(Settlement::unused(&first)).await.unwrap();
         assert_eq!(bench.remaining(&policies).await, [2, 97, 47, 2]);
@@ -327,11 +327,11 @@ on_every_store! {
     }
 
     async fn what_is_known_late_overdraws_up_to_as_much_again(bench) {
-        let decision = bench.acquire(&[SECOND, DAY], 1).await;
+        let decision = bench.decide(&[SECOND, DAY], 1).await;
         bench.store.settle(Settlement::new(&decision, 8)).await.unwrap();
         assert_eq!(bench.remaining(&[SECOND, DAY]).await, [0, 92]);
-        assert_eq!(bench.acquire(&[SECOND], 1).await.retry_after(), Some(Duration::from_millis(800)));
-        let other = bench.acquire(&[DAY], 1).await;
+        assert_eq!(bench.decide(&[SECOND], 1).await.retry_after(), Some(Duration::from_millis(800)));
+        let other = bench.decide(&[DAY], 1).await;
         bench.store.settle(Settlement::new(&other, u64::MAX)).await.unwrap();
         bench.clock.advance(Duration::from_secs(86_400));
         assert_eq!(bench.remaining(&[DAY]).await, [0]);
@@ -342,7 +342,7 @@ on_every_store! {
     async fn what_is_settled_twice_is_given_back_once(bench) {
         let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
         let policies = [DAY, log, QuotaPolicy::concurrent("slots", 3)];
-        let (first, second) = (bench.acquire(&policies, 5).await, bench.acquire(&policies, 7).await);
+        let (first, second) = (bench.decide(&policies, 5).await, bench.decide(&policies, 7).await);
         let clone = first.clone();
         assert!(Settlement::unused(&clone).is_empty() && Settlement::new(&clone, 1).is_empty());
         assert_eq!(bench.remaining(&policies).await, [88, 38, 1]);
@@ -363,8 +363,8 @@ on_every_store! {
     async fn a_log_gives_back_what_fewer_than_a_thousand_requests_have_come_behind(bench) {
         let log = [QuotaPolicy::per_hour("log", 5_000).with_algorithm(Algorithm::SlidingWindowLog)];
         for (others, comes_back) in [(999, 3), (1_000, 0)] {
-            let first = bench.acquire(&log, 3).await;
-            join_all((0..others).map(|_| bench.acquire(&log, 1))).await;
+            let first = bench.decide(&log, 3).await;
+            join_all((0..others).map(|_| bench.decide(&log, 1))).await;
             bench.store.settle(Settlement::unused(&first)).await.unwrap();
             assert_eq!(bench.remaining(&log).await, [5_000 - 3 - others + comes_back], "{others} others");
             bench.store.reset(bench.plan(&log, "alice", 1)).await.unwrap();
@@ -398,7 +398,7 @@ on_every_store! {
         let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
         let window = QuotaPolicy::per_hour("window", 50).with_algorithm(Algorithm::FixedWindow);
         let policies = [DAY, log, window, QuotaPolicy::concurrent("slots", 3)];
-        let decision = bench.acquire(&policies, 20).await;
+        let decision = bench.decide(&policies, 20).await;
         bench.store.reset(bench.plan(&policies, "alice", 0)).await.unwrap();
         let peeked = bench.store.peek(bench.plan(&policies, "alice", 20)).await.unwrap();
         let left: Vec<u64> = peeked.allowances().map(|allowance| allowance.remaining()).collect();
@@ -411,7 +411,7 @@ on_every_store! {
     async fn windows_and_logs_keep_their_counts_when_only_the_quota_changes(bench) {
         for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog] {
             let per_hour = |quota| [QuotaPolicy::per_hour("changed", quota).with_algorithm(algorithm)];
-            bench.acquire(&per_hour(100), 40).await;
+            bench.decide(&per_hour(100), 40).await;
             assert_eq!(bench.remaining(&per_hour(1_000)).await, [960], "{algorithm:?}");
             assert_eq!(bench.remaining(&per_hour(50)).await, [10], "{algorithm:?}");
         }
@@ -419,11 +419,11 @@ on_every_store! {
     }
 
     async fn other_scopes_are_other_buckets(bench) {
-        bench.acquire(&[SECOND], 5).await;
+        bench.decide(&[SECOND], 5).await;
         let alice = PartitionKey::new("user", "alice");
         let elsewhere = Scope::new("another scope of this test").partition(&alice);
         let plan = Plan::new(PolicySet::new([SECOND]).unwrap(), elsewhere, 5);
-        assert_eq!(bench.store.acquire(plan).await.unwrap().outcome(), Outcome::Allowed);
+        assert_eq!(bench.store.decide(plan).await.unwrap().outcome(), Outcome::Allowed);
     }
 }
 
@@ -463,9 +463,9 @@ async fn every_key_expires_however_it_counts() {
         for (way, settlement) in ways.into_iter().enumerate() {
             let caller = Scope::new("expiry").partition(&PartitionKey::new([number as u8], [way as u8]));
             let plan = || Plan::new(policies.clone(), caller, 1);
-            let decision = store.acquire(plan()).await.unwrap();
+            let decision = store.decide(plan()).await.unwrap();
             assert_eq!(decision.outcome(), Outcome::Allowed);
-            store.acquire(plan()).await.unwrap();
+            store.decide(plan()).await.unwrap();
             if let Some(settlement) = settlement(&decision) {
                 store.settle(settlement).await.unwrap();
             }
@@ -501,7 +501,7 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     };
     for number in 0..300 {
         let cost = if number % 10 == 0 { 5 } else { 1 };
-        let decision = store.acquire(Plan::new(policies.clone(), alice, cost)).await.unwrap();
+        let decision = store.decide(Plan::new(policies.clone(), alice, cost)).await.unwrap();
         assert_eq!(decision.outcome(), Outcome::Allowed, "{number}");
         clock.advance(Duration::from_millis(100));
     }
@@ -510,7 +510,7 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     let slots = server.command(&["KEYS", "*:slots:*"]);
     server.command(&["ZADD", slots.trim(), "1", "of another process"]);
     let before = entries("slots");
-    store.acquire(Plan::new(policies, alice, 1)).await.unwrap();
+    store.decide(Plan::new(policies, alice, 1)).await.unwrap();
     assert_eq!(entries("slots"), before);
 }
 
@@ -526,7 +526,7 @@ async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions()
             let acquire = async |cost| {
                 let plan = Plan::new(policies.clone(), caller("alice"), cost);
                 let plan = plan.and(policies.clone(), caller("bob"));
-                bench.store.acquire(plan).await.unwrap().outcome()
+                bench.store.decide(plan).await.unwrap().outcome()
             };
             let start = bench.clock.now();
             while acquire(1).await == Outcome::Allowed {}
@@ -556,7 +556,7 @@ async fn a_key_holds_each_policy_once() {
     for count in 1..timed.len() {
         for round in 0..12 {
             let (some, others) = timed.split_at(count);
-            bench.acquire(if round % 2 == 0 { some } else { others }, 1).await;
+            bench.decide(if round % 2 == 0 { some } else { others }, 1).await;
             let key = server.command(&["KEYS", "*}"]);
             let length: usize = server
                 .command(&["STRLEN", key.trim()])
@@ -578,7 +578,7 @@ async fn a_caller_whom_many_policies_are_about_is_not_forgotten_by_all_of_them()
     let policy = |number: u64| [QuotaPolicy::new(format!("route {number}"), 7_001 + number, DAY)];
     for bench in [memory, redis] {
         for number in 0..120 {
-            bench.acquire(&policy(number), 7_001 + number).await;
+            bench.decide(&policy(number), 7_001 + number).await;
             // Those of the last while are known, however many there were before.
             for known in number.saturating_sub(70)..=number {
                 let left = bench.remaining(&policy(known)).await;
@@ -600,8 +600,8 @@ async fn an_instance_with_a_shorter_lease_time_does_not_end_the_leases_of_others
     let policies = PolicySet::new([QuotaPolicy::concurrent("slots", 9)]).unwrap();
     let alice = Scope::new("leases").partition(&PartitionKey::new("user", "alice"));
     let plan = || Plan::new(policies.clone(), alice, 1);
-    longer.acquire(plan()).await.unwrap();
-    let second = shorter.acquire(plan()).await.unwrap();
+    longer.decide(plan()).await.unwrap();
+    let second = shorter.decide(plan()).await.unwrap();
     let key = server.command(&["KEYS", "*:slots:*"]);
     let assert_all_live_on = || {
         let life = server.command(&["PTTL", key.trim()]);

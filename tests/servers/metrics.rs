@@ -648,7 +648,7 @@ fn charges_that_are_not_settled_are_counted() {
     let _recorder = set_default_local_recorder(&recorder);
     let policies = PolicySet::new([QuotaPolicy::per_day("day", 9)]).unwrap();
     let alice = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
-    let decision = MemoryStore::new().acquire(Plan::new(policies, alice, 1)).now_or_never();
+    let decision = MemoryStore::new().decide(Plan::new(policies, alice, 1)).now_or_never();
     let settlement = Settlement::new(&decision.unwrap().unwrap(), 0);
     let store = RedisStore::new("redis://127.0.0.1/").unwrap();
     drop(store.settle(settlement));

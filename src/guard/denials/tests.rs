@@ -269,7 +269,7 @@ fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
             world.clock.advance(Duration::from_micros(100));
             let other = PartitionKey::new("user", (number % 1_000).to_be_bytes());
             let other = Plan::new(policies.clone(), Scope::new("world").partition(&other), 5);
-            let decision = world.store.acquire(other).now_or_never().unwrap().unwrap();
+            let decision = world.store.decide(other).now_or_never().unwrap().unwrap();
             assert_eq!(decision.outcome(), Outcome::Allowed);
             let instance = &mut world.instances[0];
             instance.guard.settle(&decision, Settlement::unused(&decision));
@@ -388,13 +388,18 @@ impl Memory {
     }
 
     fn ask(&self, plan: &Plan) -> Decision {
-        self.store.acquire(plan.clone()).now_or_never().unwrap().unwrap()
+        self.store.decide(plan.clone()).now_or_never().unwrap().unwrap()
+    }
+
+    fn learn(&self, decision: &Decision, asked_at: Timestamp) {
+        self.denials
+            .learn(decision.measurement().unwrap(), asked_at, &self.clock);
     }
 
     /// Has the store reject a plan, which is remembered.
     fn reject(&self, plan: &Plan) {
         while self.ask(plan).outcome() == Outcome::Allowed {}
-        self.denials.learn(&self.ask(plan), self.clock.now(), &self.clock);
+        self.learn(&self.ask(plan), self.clock.now());
         assert!(self.remembers(plan));
     }
 
@@ -414,7 +419,7 @@ fn an_answer_that_was_overtaken_takes_nothing_from_what_is_known() {
     let (asked_at, overtaken) = (memory.clock.now(), memory.ask(&plan));
     memory.clock.advance(Duration::from_micros(1));
     memory.reject(&plan);
-    memory.denials.learn(&overtaken, asked_at, &memory.clock);
+    memory.learn(&overtaken, asked_at);
     assert!(memory.remembers(&plan));
 }
 
@@ -425,10 +430,10 @@ fn what_was_asked_up_to_the_moment_of_a_refund_is_not_remembered() {
     memory.reject(&plan);
     memory.denials.forget(alice(), &memory.clock);
     let rejected = memory.ask(&plan);
-    memory.denials.learn(&rejected, memory.clock.now(), &memory.clock);
+    memory.learn(&rejected, memory.clock.now());
     assert!(!memory.remembers(&plan));
     memory.clock.advance(Duration::from_micros(1));
-    memory.denials.learn(&rejected, memory.clock.now(), &memory.clock);
+    memory.learn(&rejected, memory.clock.now());
     assert!(memory.remembers(&plan));
 }
 
@@ -455,9 +460,7 @@ fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
     let memory = Memory::new();
     for number in 1..=40 {
         let plan = Plan::new(checked([QuotaPolicy::per_day("day", number)]), alice(), 41);
-        memory
-            .denials
-            .learn(&memory.ask(&plan), memory.clock.now(), &memory.clock);
+        memory.learn(&memory.ask(&plan), memory.clock.now());
     }
     let remembered = |memory: &Memory| {
         let mut shard = memory.denials.shard(alice());
@@ -654,7 +657,7 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, remembered: &Decision)
         return;
     }
     // The store rejects it as well, so that asking changes nothing.
-    let rejected = world.store.acquire(plan.clone()).now_or_never().unwrap().unwrap();
+    let rejected = world.store.decide(plan.clone()).now_or_never().unwrap().unwrap();
     for own in remembered.violated() {
         let said = rejected
             .violated()

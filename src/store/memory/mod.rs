@@ -11,13 +11,13 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use self::{partition::Read, shard::Shard};
+use self::{partition::Found, shard::Shard};
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
-    algorithm::{Moments, Readings},
+    algorithm::{Moment, Moments},
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
-    exchange::{Decision, Measured, Plan, Settlement},
+    exchange::{Measurement, Plan, Reads, Settlement},
     lease::LeaseId,
     partition::PartitionId,
 };
@@ -56,7 +56,7 @@ use crate::{
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 2)])?;
 /// let send = async |user: &str| {
 ///     let user = Scope::new("mails").partition(&PartitionKey::new("user", user));
-///     store.acquire(Plan::new(policies.clone(), user, 1)).await.map(|decision| decision.outcome())
+///     store.decide(Plan::new(policies.clone(), user, 1)).await.map(|decision| decision.outcome())
 /// };
 ///
 /// for expected in [Outcome::Allowed, Outcome::Allowed, Outcome::Rejected] {
@@ -83,7 +83,7 @@ use crate::{
 /// let store = MemoryStore::new();
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// let send = async |store: &MemoryStore| store.acquire(Plan::new(policies.clone(), alice, 1)).await;
+/// let send = async |store: &MemoryStore| store.decide(Plan::new(policies.clone(), alice, 1)).await;
 ///
 /// assert_eq!(send(&store).await?.outcome(), Outcome::Allowed);
 /// assert_eq!(store.partitions(), 1);
@@ -162,7 +162,7 @@ impl Shards {
     }
 
     /// Decides for several partitions at once: all are asked, and charged if all of them fit.
-    fn acquire_together(&self, plan: Plan, lease: Option<LeaseId>) -> Measured {
+    fn acquire_together(&self, plan: Plan, lease: Option<LeaseId>) -> Measurement {
         let mut indexes: Vec<usize> = plan.parts().map(|part| self.index(part.partition())).collect();
         // Whoever needs several locks takes them in this order, so that no two wait for each other.
         indexes.sort_unstable();
@@ -175,24 +175,19 @@ impl Shards {
         for (_, shard) in &mut shards {
             shard.begin_call();
         }
-        let (mut moments, mut readings, mut fits) = (Moments::new(), Readings::new(), true);
+        let (mut moments, mut read, mut fits) = (Moments::new(), Reads::new(), true);
         for part in plan.parts() {
-            let read = self.locked(&mut shards, part.partition()).read(now, part);
-            moments.push(read.moment);
-            readings.extend(read.readings);
-            fits &= read.fits;
+            let found = self.locked(&mut shards, part.partition()).read(now, part);
+            moments.push(found.moment);
+            read.extend(found.read);
+            fits &= found.fits;
         }
         if fits && plan.is_charged() {
             for part in plan.parts() {
                 self.locked(&mut shards, part.partition()).acquire(now, part, lease);
             }
         }
-        Measured {
-            plan,
-            readings,
-            moments,
-            lease,
-        }
+        Measurement::new(plan, moments, read, lease, fits)
     }
 }
 
@@ -205,21 +200,17 @@ impl Store for MemoryStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         let lease = plan.takes_slots().then(LeaseId::unique);
         let Some(part) = plan.only_part() else {
-            return AcquireFuture::ready(Ok(Decision::measured(self.0.acquire_together(plan, lease))));
+            return AcquireFuture::ready(Ok(self.0.acquire_together(plan, lease)));
         };
-        let Read { moment, readings, .. } = {
+        let Found { moment, read, fits } = {
             let mut shard = self.0.shard(part.partition());
             shard.begin_call();
             // Read under the lock, so that the decisions of a partition see time in order.
             let now = self.0.clock.now();
             shard.acquire(now, part, lease)
         };
-        AcquireFuture::ready(Ok(Decision::measured(Measured {
-            plan,
-            readings,
-            moments: Moments::from_iter([moment]),
-            lease,
-        })))
+        let moments = Moments::from_buf_and_len([moment, Moment::default()], 1);
+        AcquireFuture::ready(Ok(Measurement::new(plan, moments, read, lease, fits)))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
@@ -268,7 +259,7 @@ impl fmt::Debug for MemoryStore {
 /// # };
 /// let store = MemoryStore::builder().max_partitions(100).build()?;
 /// for user in 0..1_000 {
-///     let _ = store.acquire(plan(user)).await?;
+///     let _ = store.decide(plan(user)).await?;
 /// }
 /// assert_eq!(store.partitions(), 100);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -349,7 +340,7 @@ mod tests {
     fn acquire(store: &MemoryStore, policy: QuotaPolicy, user: u64, cost: u64) -> Outcome {
         let id = Scope::new("memory").partition(&PartitionKey::new("user", user.to_be_bytes()));
         let plan = Plan::new(PolicySet::new([policy]).unwrap(), id, cost);
-        store.acquire(plan).into_ready().unwrap().unwrap().outcome()
+        store.decide(plan).into_ready().unwrap().unwrap().outcome()
     }
 
     const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 60);

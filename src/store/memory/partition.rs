@@ -5,9 +5,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Counter, Form, Moment, Readings, STANDSTILL, State, Times, Worth},
+    algorithm::{Counter, Form, Moment, STANDSTILL, State, Times, Worth},
     clock::Timestamp,
-    exchange::{PartPlan, PartSettlement},
+    exchange::{PartPlan, PartSettlement, Read, Reads},
     lease::LeaseId,
     quota::{Policy, PolicySet},
 };
@@ -43,9 +43,9 @@ struct Foreign {
 
 /// What a plan has found.
 #[derive(Debug)]
-pub(super) struct Read {
+pub(super) struct Found {
     pub(super) moment: Moment,
-    pub(super) readings: Readings,
+    pub(super) read: Reads,
     pub(super) fits: bool,
 }
 
@@ -83,21 +83,21 @@ impl PartitionState {
 
     /// Charges the plan if all of it fits; a lease then holds its slots. What begins with this charge takes the call's
     /// number. Returns what had been used before, and whether the plan fits.
-    pub(super) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>, call: u32) -> Read {
+    pub(super) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>, call: u32) -> Found {
         let now = self.time(clock, plan.policies());
         if self.is_about(plan.policies()) {
             return self.acquire_again(now, clock, plan, lease, call);
         }
         let mut candidate = self.with_policies(now, plan.policies());
-        let read = candidate.acquire_again(now, clock, plan, lease, call);
-        if read.fits && plan.is_charged() {
+        let found = candidate.acquire_again(now, clock, plan, lease, call);
+        if found.fits && plan.is_charged() {
             *self = candidate;
         }
-        read
+        found
     }
 
     /// The same without charging anything.
-    pub(super) fn read(&mut self, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Read {
+    pub(super) fn read(&mut self, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
         let now = self.time(clock, plan.policies());
         if self.is_about(plan.policies()) {
             self.read_again(now, clock, plan, call)
@@ -115,43 +115,40 @@ impl PartitionState {
         plan: PartPlan<'_>,
         lease: Option<LeaseId>,
         call: u32,
-    ) -> Read {
-        let read = self.read_again(now, clock, plan, call);
-        if read.fits && plan.is_charged() {
-            for ((charge, reading), state) in plan.charges().zip(&read.readings).zip(&mut self.states) {
-                let weight = if charge.is_taken(*reading, read.moment) {
-                    charge.weight()
-                } else {
-                    0
-                };
+    ) -> Found {
+        let found = self.read_again(now, clock, plan, call);
+        if found.fits && plan.is_charged() {
+            for ((charge, read), state) in plan.charges().zip(&found.read).zip(&mut self.states) {
+                let weight = if read.fits { charge.weight() } else { 0 };
                 let counter = charge.policy().counter();
-                counter.charge(state, now.as_micros(), *reading, weight, lease);
+                counter.charge(state, now.as_micros(), read.reading, weight, lease);
             }
-            (self.at, self.birth) = (now, read.moment.birth);
+            (self.at, self.birth) = (now, found.moment.birth);
         }
-        read
+        found
     }
 
     #[inline]
-    fn read_again(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Read {
+    fn read_again(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
         let times = self.times(now);
-        let (mut readings, mut fits, mut is_used) = (Readings::new(), true, false);
+        let (mut read, mut all_fit, mut is_used) = (Reads::new(), true, false);
         for (charge, state) in plan.charges().zip(&self.states) {
             let (counter, weight) = (charge.policy().counter(), charge.weight());
             let reading = counter.read(state, times, weight, first_entry(call));
-            fits &= charge.is_shadow() || counter.admits(reading, times.now, weight);
+            let fits = counter.admits(reading, times.now, weight);
+            all_fit &= fits || charge.is_shadow();
             is_used |= counter.is_counted(reading);
-            readings.push(reading);
+            read.push(Read { reading, fits });
         }
-        Read {
+        Found {
             moment: Moment {
                 now,
                 // At most as long as it may stand still.
                 ahead: now.micros_since(clock) as u32,
                 birth: self.birth_at(now, is_used, call),
             },
-            readings,
-            fits,
+            read,
+            fits: all_fit,
         }
     }
 

@@ -1,6 +1,6 @@
 //! One part of the partitions, under one lock.
 
-use super::partition::{PartitionState, Read};
+use super::partition::{Found, PartitionState};
 use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
@@ -34,7 +34,7 @@ impl Shard {
     }
 
     /// Decides a plan and charges it if all of it fits. Returns what was used before.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> Read {
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> Found {
         let call = self.call;
         if let Some(state) = self.find(plan) {
             return state.acquire(now, plan, lease, call);
@@ -56,7 +56,7 @@ impl Shard {
     }
 
     /// What was used before, and whether the plan fits, without charging it.
-    pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> Read {
+    pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> Found {
         let call = self.call;
         match self.find(plan) {
             Some(state) => state.read(now, plan, call),

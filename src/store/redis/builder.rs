@@ -180,7 +180,7 @@ impl RedisStoreBuilder {
     ///     })
     ///     .build()?;
     ///
-    /// let error = store.acquire(plan).await.unwrap_err();
+    /// let error = store.decide(plan).await.unwrap_err();
     /// assert_eq!(error.kind(), StoreErrorKind::Unreachable);
     /// assert!(error.to_string().contains("the token service is away"));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -237,7 +237,7 @@ impl RedisStoreBuilder {
     /// let policies = |name| PolicySet::new([QuotaPolicy::per_hour(name, 5)]);
     /// let of = |kind, name: &str| Scope::new("mails").partition(&PartitionKey::new(kind, name.as_bytes()));
     /// let plan = Plan::new(policies("user")?, of("user", "alice"), 1).and(policies("address")?, of("ip", "10.9.9.9"));
-    /// assert_eq!(envoy.acquire(plan).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(envoy.decide(plan).await?.outcome(), Outcome::Allowed);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```
@@ -294,11 +294,11 @@ impl RedisStoreBuilder {
     /// # let plan = || Plan::new(policies.clone(), alice, 1);
     /// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     /// let store = RedisStore::builder("redis://127.0.0.1/").key_prefix("test 7:").clock(clock.clone()).build()?;
-    /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Allowed);
-    /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Rejected);
+    /// assert_eq!(store.decide(plan()).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan()).await?.outcome(), Outcome::Rejected);
     ///
     /// clock.advance(Duration::from_secs(3_600));
-    /// assert_eq!(store.acquire(plan()).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan()).await?.outcome(), Outcome::Allowed);
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
     /// ```

@@ -11,12 +11,12 @@ use super::{
 };
 use crate::{
     error::StoreError,
-    exchange::{Decision, Measured, Outcome, PartNumbers, Plan, Settlement},
+    exchange::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     lease::LeaseId,
 };
 
 impl Inner {
-    pub(super) async fn acquire(&self, plan: Plan) -> Result<Decision, StoreError> {
+    pub(super) async fn acquire(&self, plan: Plan) -> Result<Measurement, StoreError> {
         if self.settlements.are_before(&plan) {
             return self.acquire_alone(plan).await;
         }
@@ -27,7 +27,7 @@ impl Inner {
         }
     }
 
-    async fn acquire_alone(&self, plan: Plan) -> Result<Decision, StoreError> {
+    async fn acquire_alone(&self, plan: Plan) -> Result<Measurement, StoreError> {
         let lease = plan.takes_slots().then(LeaseId::unique);
         if plan.only_part().is_some() {
             return self.acquire_at_once(plan, lease).await;
@@ -39,7 +39,7 @@ impl Inner {
         self.acquire_in_turn(&plan, groups, lease).await
     }
 
-    async fn acquire_at_once(&self, plan: Plan, lease: Option<LeaseId>) -> Result<Decision, StoreError> {
+    async fn acquire_at_once(&self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
         let server = &*self.server;
         let call = {
             let lease = lease.map(|lease| (lease, server.lease_time));
@@ -54,11 +54,11 @@ impl Inner {
         let taking = lease.zip(call.sent_on());
         let in_flight = taking.map(|(lease, sent_on)| InFlight::new(self, &plan, lease, sent_on));
         let reply = connection.send(&call).await?;
-        let decision = script::decode(plan, lease, &reply)?;
+        let measurement = script::decode(plan, lease, &reply)?;
         if let Some(in_flight) = in_flight {
-            in_flight.answered(&decision);
+            in_flight.answered(&measurement);
         }
-        Ok(decision)
+        Ok(measurement)
     }
 
     /// One call after the other. What is granted before one rejects, fails or is not waited for any more is given back.
@@ -67,31 +67,28 @@ impl Inner {
         plan: &Plan,
         groups: impl IntoIterator<Item = PartNumbers>,
         lease: Option<LeaseId>,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Measurement, StoreError> {
         let mut granted = Granted {
             store: self,
             lease,
-            decisions: Vec::new(),
+            answers: Vec::new(),
         };
         for parts in groups {
             let group = plan.only(&parts);
             let lease = lease.filter(|_| group.takes_slots());
-            let decision = self.acquire_at_once(group, lease).await?;
-            let is_rejected = decision.outcome() != Outcome::Allowed;
-            granted.decisions.push((parts, decision));
+            let measurement = self.acquire_at_once(group, lease).await?;
+            let is_allowed = measurement.is_allowed();
+            granted.answers.push((parts, measurement));
             // Who only asks wants to know all of it.
-            if is_rejected && plan.is_charged() {
+            if !is_allowed && plan.is_charged() {
                 break;
             }
         }
-        let answers = granted.decisions.iter().cloned();
-        let answers = answers.filter_map(|(parts, decision)| Some((parts, decision.into_measured()?)));
-        let measured = Measured::joined(plan, answers.collect(), lease);
-        let decision = measured.map_or(Decision::unmeasured(Outcome::Rejected), Decision::measured);
-        if decision.outcome() == Outcome::Allowed {
-            granted.decisions.clear();
+        let measurement = Measurement::joined(plan, &granted.answers, lease);
+        if measurement.is_allowed() {
+            granted.answers.clear();
         }
-        Ok(decision)
+        Ok(measurement)
     }
 
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
@@ -110,7 +107,7 @@ impl Inner {
 struct Granted<'a> {
     store: &'a Inner,
     lease: Option<LeaseId>,
-    decisions: Vec<(PartNumbers, Decision)>,
+    answers: Vec<(PartNumbers, Measurement)>,
 }
 
 impl Drop for Granted<'_> {
@@ -118,12 +115,12 @@ impl Drop for Granted<'_> {
         let Inner {
             server, settlements, ..
         } = self.store;
-        if let Some(lease) = self.lease.filter(|_| !self.decisions.is_empty()) {
+        if let Some(lease) = self.lease.filter(|_| !self.answers.is_empty()) {
             server.leases.release(lease);
         }
-        for (_, decision) in &self.decisions {
+        for (_, measurement) in self.answers.drain(..) {
             // It is under way already; nobody waits for it.
-            drop(settlements.settle(server, &Settlement::unused(decision)));
+            drop(settlements.settle(server, &Settlement::unused(&measurement.decide())));
         }
     }
 }
@@ -145,15 +142,15 @@ impl<'a> InFlight<'a> {
         }
     }
 
-    fn answered(mut self, decision: &Decision) {
+    fn answered(mut self, measurement: &Measurement) {
         if let Some((lease, keys)) = self.slots.take()
-            && decision.admitted().is_some()
+            && measurement.is_allowed()
         {
-            let taken = decision.takes_slots();
+            let slots = measurement.charges().filter(MeasuredCharge::is_slot);
             let keys: Keys = keys
                 .into_iter()
-                .zip(taken)
-                .filter_map(|(key, is_taken)| is_taken.then_some(key))
+                .zip(slots)
+                .filter_map(|(key, slot)| slot.is_charged().then_some(key))
                 .collect();
             self.store.server.leases.hold(lease, keys);
             self.store.settlements.start(&self.store.server);

@@ -67,7 +67,7 @@ use crate::{
 /// # tokio_test::block_on(async {
 /// // Nothing listens here, which is found out when a decision is asked for.
 /// let store = RedisStore::new("redis://127.0.0.1:1/")?;
-/// assert_eq!(store.acquire(plan).await.unwrap_err().kind(), StoreErrorKind::Unreachable);
+/// assert_eq!(store.decide(plan).await.unwrap_err().kind(), StoreErrorKind::Unreachable);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # })?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())

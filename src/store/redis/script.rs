@@ -19,7 +19,7 @@ use crate::{
     },
     clock::Timestamp,
     error::{StoreError, StoreErrorKind},
-    exchange::{Decision, Measured, PartPlan, PartSettlement, Plan, settlement::Adjustment},
+    exchange::{Measurement, PartPlan, PartSettlement, Plan, settlement::Adjustment},
     lease::LeaseId,
     quota::Policy,
     random,
@@ -409,16 +409,16 @@ fn mark(adjustment: &Adjustment<'_>) -> f64 {
     }
 }
 
-/// The decision that a reply stands for. Whatever else a server may say is an error, never a panic.
-pub(super) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Decision, StoreError> {
-    reply.numbers()?.decide(plan, lease)
+/// What a reply says about a plan. Whatever else a server may say is an error, never a panic.
+pub(super) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Measurement, StoreError> {
+    reply.numbers()?.measure(plan, lease)
 }
 
-/// The decisions of a call for several plans.
-pub(super) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item = Result<Decision, StoreError>> {
+/// The same of a call for several plans.
+pub(super) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item = Result<Measurement, StoreError>> {
     let mut numbers = reply.numbers();
     plans.into_iter().map(move |plan| match &mut numbers {
-        Ok(numbers) => numbers.decide(plan, None),
+        Ok(numbers) => numbers.measure(plan, None),
         Err(error) => Err(error.clone()),
     })
 }
@@ -443,7 +443,7 @@ struct Numbered<'a> {
 }
 
 impl Numbered<'_> {
-    fn decide(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Decision, StoreError> {
+    fn measure(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
         let (mut moments, mut readings) = (Moments::new(), Readings::new());
         for part in plan.parts() {
             moments.push(self.moment().ok_or_else(unreadable)?);
@@ -451,12 +451,8 @@ impl Numbered<'_> {
                 readings.push(self.reading(policy.counter()).ok_or_else(unreadable)?);
             }
         }
-        Ok(Decision::measured(Measured {
-            plan,
-            readings,
-            moments,
-            lease,
-        }))
+        // The script has found the same: it computes in the same way.
+        Ok(Measurement::of_readings(plan, moments, readings, lease))
     }
 
     fn moment(&mut self) -> Option<Moment> {

@@ -40,7 +40,7 @@ use super::{
 use crate::{
     clock::Clock,
     error::{StoreError, StoreErrorKind},
-    exchange::{Decision, Plan},
+    exchange::{Measurement, Plan},
 };
 
 /// The maximum number of decisions that wait for a call. Beyond it the store is overloaded: more calls would cost
@@ -64,7 +64,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// fails alone.
 const APART: Duration = Duration::from_secs(1);
 
-type Answer = Result<Decision, StoreError>;
+type Answer = Result<Measurement, StoreError>;
 
 /// Lets decisions that are under way at the same time share calls.
 ///
@@ -428,7 +428,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        exchange::Outcome,
+        algorithm::Moments,
         partition::{PartitionKey, Scope},
         quota::{PolicySet, QuotaPolicy},
     };
@@ -469,7 +469,8 @@ mod tests {
             sleep((inner.round_trips)(number)).await;
             inner.in_flight.fetch_sub(1, Ordering::SeqCst);
             for waiting in waiting {
-                let _ = waiting.answer.send(Ok(Decision::unmeasured(Outcome::Allowed)));
+                let measurement = Measurement::of_readings(waiting.plan, Moments::new(), [], None);
+                let _ = waiting.answer.send(Ok(measurement));
             }
         }
 

@@ -1,0 +1,240 @@
+//! The second waist: what a store has read about a plan, and what it has committed of it.
+
+use std::{
+    slice,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use smallvec::SmallVec;
+
+use super::plan::{Charge, Charges, Plan};
+use crate::{
+    algorithm::{Form, Moment, Moments, Reading},
+    lease::LeaseId,
+};
+
+/// What a store has read about a [`Plan`], and what it has charged.
+///
+/// [`Store::acquire`](crate::Store::acquire) returns it. A store decides by itself whether a plan fits, in the same step in
+/// which it charges; all that a client is told follows from the measurement. [`decide`](Self::decide) makes a
+/// [`Decision`](crate::Decision) of it. You want the measurement itself in a store that wraps another one, to look at what
+/// was charged.
+///
+/// A measurement cannot be cloned: it has the only receipt for what was charged, which
+/// [settles](crate::Settlement) the charge once. One that is dropped leaves the charge as it is.
+///
+/// ```
+/// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::per_hour("trial", 1).shadow()])?;
+///
+/// let measurement = store.decide(Plan::new(policies, alice, 2)).await?;
+/// assert!(measurement.is_allowed());
+/// // The trial rejects nothing, and is not charged beyond its quota.
+/// let charged: Vec<_> = measurement
+///     .charges()
+///     .map(|measured| (measured.charge().policy().policy().name(), measured.is_charged()))
+///     .collect();
+/// assert_eq!(charged, [("mails", true), ("trial", false)]);
+/// assert_eq!(measurement.decide().outcome(), Outcome::Allowed);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Debug)]
+#[must_use = "a charge that is not settled stays as it is"]
+pub struct Measurement {
+    pub(super) plan: Plan,
+    /// Of each charge, in the plan's order.
+    pub(super) read: Reads,
+    /// The moment at which each partition was read, in the plan's order.
+    pub(super) moments: Moments,
+    /// Who holds the slots that the plan has taken, if it was allowed.
+    lease: Option<LeaseId>,
+    pub(super) is_allowed: bool,
+    receipt: Receipt,
+}
+
+/// What a store has found out about one charge.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    /// What the policy had used before.
+    pub(crate) reading: Reading,
+    /// Whether the store has found that the charge fits.
+    pub(crate) fits: bool,
+}
+
+/// Of each charge, in a plan's order.
+pub(crate) type Reads = SmallVec<[Read; 2]>;
+
+/// The right to settle what was charged, once.
+#[derive(Debug)]
+struct Receipt(AtomicBool);
+
+impl Measurement {
+    /// What was read of a plan. The store says whether it has let it pass.
+    #[inline]
+    pub(crate) fn new(plan: Plan, moments: Moments, read: Reads, lease: Option<LeaseId>, is_allowed: bool) -> Self {
+        Self {
+            plan,
+            read,
+            moments,
+            lease,
+            is_allowed,
+            receipt: Receipt(AtomicBool::new(is_allowed)),
+        }
+    }
+
+    /// The same where only readings are there: whether a charge fits follows from them.
+    pub(crate) fn of_readings(
+        plan: Plan,
+        moments: Moments,
+        readings: impl IntoIterator<Item = Reading>,
+        lease: Option<LeaseId>,
+    ) -> Self {
+        let (mut read, mut is_allowed) = (Reads::new(), true);
+        let mut charges = plan.charges_for(plan.costs());
+        for reading in readings {
+            let Some(charge) = charges.next() else { break };
+            let moment: Moment = moments.get(charges.part_number()).copied().unwrap_or_default();
+            let fits = charge.is_admitted(reading, moment);
+            is_allowed &= fits || charge.is_shadow();
+            read.push(Read { reading, fits });
+        }
+        Self::new(plan, moments, read, lease, is_allowed)
+    }
+
+    /// The same without the receipt.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            plan: self.plan.clone(),
+            read: self.read.clone(),
+            moments: self.moments.clone(),
+            receipt: Receipt(AtomicBool::new(false)),
+            ..*self
+        }
+    }
+
+    /// What would have been measured at the same moment of another plan with the same policies, after a charge of so many
+    /// units.
+    pub(crate) fn of_another(&self, plan: Plan, units_before: u64) -> Self {
+        let readings = self.charges().map(|measured| {
+            let counter = measured.charge.policy().counter();
+            counter.charged(measured.reading, counter.weigh(units_before))
+        });
+        Self::of_readings(plan, self.moments.clone(), readings, self.lease)
+    }
+
+    /// Whether the plan fits. All of its charges are made then, except for those of [shadows](crate::QuotaPolicy::shadow)
+    /// that do not fit. Otherwise none is.
+    #[inline]
+    pub fn is_allowed(&self) -> bool {
+        self.is_allowed
+    }
+
+    /// What was measured.
+    #[inline]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// What was measured of each charge, in the plan's order.
+    #[inline]
+    pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
+        self.measured_charges()
+    }
+
+    #[inline]
+    pub(crate) fn measured_charges(&self) -> MeasuredCharges<'_> {
+        MeasuredCharges {
+            charges: self.plan.charges_for(self.plan.costs()),
+            read: self.read.iter(),
+            measurement: self,
+        }
+    }
+
+    /// The moment at which the plan's partition of this number was read.
+    #[inline]
+    pub(crate) fn moment(&self, part: usize) -> Moment {
+        self.moments.get(part).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn moments(&self) -> &Moments {
+        &self.moments
+    }
+
+    #[inline]
+    pub(crate) fn lease(&self) -> Option<LeaseId> {
+        self.lease
+    }
+
+    /// Whether the charge can still be settled.
+    pub(super) fn has_receipt(&self) -> bool {
+        self.receipt.0.load(Ordering::Relaxed)
+    }
+
+    /// The same, and nobody can settle the charge afterwards.
+    pub(super) fn take_receipt(&self) -> bool {
+        self.receipt.0.swap(false, Ordering::Relaxed)
+    }
+}
+
+/// What a store has measured of one charge of a [`Measurement`], which has an example.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasuredCharge<'a> {
+    charge: Charge<'a>,
+    pub(crate) reading: Reading,
+    pub(crate) moment: Moment,
+    fits: bool,
+    is_allowed: bool,
+}
+
+impl<'a> MeasuredCharge<'a> {
+    /// What was asked for.
+    #[inline]
+    pub fn charge(&self) -> Charge<'a> {
+        self.charge
+    }
+
+    /// Whether the policy has as much left.
+    #[inline]
+    pub fn fits(&self) -> bool {
+        self.fits
+    }
+
+    /// Whether the store has made the charge.
+    #[inline]
+    pub fn is_charged(&self) -> bool {
+        self.fits && self.is_allowed
+    }
+
+    /// Whether it is one of a limit of concurrent requests.
+    pub(crate) fn is_slot(&self) -> bool {
+        self.charge.policy().counter().form() == Form::Slots
+    }
+}
+
+/// The charges of a plan with what was measured of each.
+pub(crate) struct MeasuredCharges<'a> {
+    charges: Charges<'a>,
+    read: slice::Iter<'a, Read>,
+    measurement: &'a Measurement,
+}
+
+impl<'a> Iterator for MeasuredCharges<'a> {
+    type Item = MeasuredCharge<'a>;
+
+    #[inline]
+    fn next(&mut self) -> Option<MeasuredCharge<'a>> {
+        let (charge, read) = (self.charges.next()?, self.read.next()?);
+        Some(MeasuredCharge {
+            charge,
+            reading: read.reading,
+            moment: self.measurement.moment(self.charges.part_number()),
+            fits: read.fits,
+            is_allowed: self.measurement.is_allowed,
+        })
+    }
+}
