@@ -25,15 +25,21 @@
 mod challenge;
 mod directory;
 mod header;
+mod issuer;
 mod message;
 mod scheme;
 mod schemes;
 mod token;
+mod workers;
 
 pub use self::{
     challenge::TokenChallenge,
     directory::Directory,
     header::Challenge,
+    issuer::{
+        IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest, Issuer, IssuerBody, IssuerBuilder,
+        IssuerFuture, KeySet,
+    },
     message::MessageError,
     scheme::{
         Credential, CredentialRequest, IssuanceError, IssuerKey, KeyError, KeyId, Presentation, PresentationError,

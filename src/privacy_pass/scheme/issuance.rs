@@ -6,6 +6,7 @@ use p384::elliptic_curve::{Group, ops::LinearCombination};
 use zeroize::Zeroizing;
 
 use super::{
+    Profile,
     credential::{Credential, Held},
     error::{IssuanceError, RandomnessError, VerificationError},
     key::{KeyPair, PublicKey},
@@ -64,6 +65,8 @@ static RESPONSE: Relation = Relation {
 /// # }
 /// ```
 pub struct CredentialRequest {
+    profile: Profile,
+    truncated_key_id: u8,
     bytes: Vec<u8>,
     pending: Box<dyn Finalize>,
 }
@@ -82,13 +85,25 @@ impl CredentialRequest {
     /// [`RandomnessError`] where the operating system gives no random bytes.
     pub fn new(public_key: &PublicKey, request_context: &[u8]) -> Result<Self, RandomnessError> {
         let (bytes, pending) = public_key.points().request(request_context)?;
-        Ok(Self { bytes, pending })
+        Ok(Self {
+            profile: public_key.profile(),
+            truncated_key_id: public_key.key_id().truncated(),
+            bytes,
+            pending,
+        })
     }
 
-    /// The request for the issuer, [`request_len`](super::Profile::request_len) bytes.
+    /// The request for the issuer, [`request_len`](Profile::request_len) bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The request as it is sent over HTTP: `TokenRequest` of the drafts, which names the token type and the last byte of the
+    /// key's id before the request.
+    pub fn to_message(&self) -> Vec<u8> {
+        let [first, second] = self.profile.token_type().to_be_bytes();
+        [&[first, second, self.truncated_key_id], self.as_bytes()].concat()
     }
 
     /// Makes the credential of the issuer's response. Two credentials of one request have the same tags, and so are worth as

@@ -1,0 +1,164 @@
+//! Settings of an issuer, checked as a whole.
+
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use http::Uri;
+
+use super::{IssuancePolicy, Issuer, Issuing, KeySet, keys::error};
+use crate::{
+    clock::Clock,
+    error::ConfigError,
+    privacy_pass::{Directory, workers::Workers},
+};
+
+/// Settings of an [`Issuer`]. Keys are needed; all else has a default.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::clock::Timestamp;
+/// use tower_quota::privacy_pass::{Issuer, IssuanceDecision, IssuanceRequest, KeySet, Profile};
+///
+/// let builder = || Issuer::builder(async |_: IssuanceRequest| IssuanceDecision::reject());
+/// let error = |keys| builder().keys(keys).build().unwrap_err().to_string();
+/// assert_eq!(error(KeySet::new()), "issuer: number of keys 0 is outside 1..=64");
+///
+/// // Clients that have a directory of an hour ago would find no key in it that works.
+/// let noon = Timestamp::from_micros(1_800_000_000_000_000);
+/// let mut keys = KeySet::new();
+/// keys.insert(keys.generate(Profile::P256)?, ..noon);
+/// keys.insert(keys.generate(Profile::P256)?, noon..);
+/// let old = keys.iter().next().unwrap().key_id();
+/// assert_eq!(error(keys), format!("issuer: key {old} and the next one overlap for no longer than cache_lifetime 3600s"));
+/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct IssuerBuilder {
+    policy: Box<dyn IssuancePolicy>,
+    keys: KeySet,
+    request_uri: String,
+    cache_lifetime: Duration,
+    threads: usize,
+    max_queued: Option<usize>,
+    clock: Clock,
+}
+
+impl IssuerBuilder {
+    const CACHE_LIFETIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(31 * 86_400);
+    const THREADS: RangeInclusive<usize> = 1..=1_024;
+    const QUEUED: RangeInclusive<usize> = 0..=1 << 16;
+
+    pub(super) fn new(policy: Box<dyn IssuancePolicy>) -> Self {
+        Self {
+            policy,
+            keys: KeySet::new(),
+            request_uri: "/arc/request".to_owned(),
+            cache_lifetime: Duration::from_secs(3_600),
+            threads: Workers::usual_threads(),
+            max_queued: None,
+            clock: Clock::system(),
+        }
+    }
+
+    /// The keys, each with its times. Needed; at most 64, and of those of one profile no two may have ids that end with the
+    /// same byte.
+    pub fn keys(mut self, keys: KeySet) -> Self {
+        self.keys = keys;
+        self
+    }
+
+    /// Where requests for credentials go, as the directory says it: a path, or a URL of which this issuer sees the path.
+    /// Default: `/arc/request`.
+    pub fn request_uri(mut self, uri: impl Into<String>) -> Self {
+        self.request_uri = uri.into();
+        self
+    }
+
+    /// For how long caches may keep the directory, in whole seconds, from 1 s to 31 days. Default: one hour.
+    ///
+    /// A key that ends has to overlap with the next one for longer than that.
+    pub fn cache_lifetime(mut self, lifetime: Duration) -> Self {
+        self.cache_lifetime = lifetime;
+        self
+    }
+
+    /// How many credentials are made at once, each on a thread of tokio's pool for what may block, from 1 to 1 024. Default:
+    /// one less than there are cores, and at least 1.
+    ///
+    /// A credential takes one core for about 4 ms (P-256) or 10 ms (P-384).
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// How many requests wait for their turn, from 0 to 65 536. Default: 64 for each thread. What comes beyond is answered
+    /// with 503 and `Retry-After`, and not charged.
+    pub fn max_queued(mut self, requests: usize) -> Self {
+        self.max_queued = Some(requests);
+        self
+    }
+
+    /// The clock by which keys begin and end. Default: [`Clock::system`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The issuer, if the settings are valid.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake found. The message names the setting, the value and the bound.
+    pub fn build(self) -> Result<Issuer, ConfigError> {
+        let lifetime = self.cache_lifetime;
+        if lifetime.subsec_nanos() > 0 || !Self::CACHE_LIFETIMES.contains(&lifetime) {
+            let bounds = Self::CACHE_LIFETIMES;
+            return Err(error(format!(
+                "cache_lifetime {lifetime:?} is no whole number of seconds in {bounds:?}"
+            )));
+        }
+        check("threads", self.threads, &Self::THREADS)?;
+        let max_queued = self.max_queued.unwrap_or(64 * self.threads);
+        check("max_queued", max_queued, &Self::QUEUED)?;
+        self.keys.check(lifetime)?;
+        Ok(Issuer(Arc::new(Issuing {
+            request_path: path(&self.request_uri)?,
+            policy: self.policy,
+            keys: ArcSwap::from_pointee(self.keys),
+            request_uri: self.request_uri,
+            cache_lifetime: lifetime,
+            workers: Workers::new(self.threads, max_queued),
+            clock: self.clock,
+        })))
+    }
+}
+
+fn check(setting: &str, value: usize, bounds: &RangeInclusive<usize>) -> Result<(), ConfigError> {
+    match bounds.contains(&value) {
+        true => Ok(()),
+        false => Err(error(format!("{setting} {value} is outside {bounds:?}"))),
+    }
+}
+
+/// The path of a URL, which must not be that of the directory.
+fn path(request_uri: &str) -> Result<String, ConfigError> {
+    let uri: Option<Uri> = request_uri.parse().ok();
+    let path = uri.filter(|uri| uri.path().starts_with('/') && uri.query().is_none());
+    let path = path
+        .map(|uri| uri.path().to_owned())
+        .filter(|path| path != Directory::PATH);
+    path.ok_or_else(|| {
+        error(format!(
+            "request_uri {request_uri:?} is no path or URL that can be used"
+        ))
+    })
+}
+
+impl fmt::Debug for IssuerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IssuerBuilder")
+            .field("request_uri", &self.request_uri)
+            .field("keys", &self.keys)
+            .finish_non_exhaustive()
+    }
+}

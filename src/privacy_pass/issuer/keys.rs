@@ -1,0 +1,183 @@
+//! The keys of an issuer: which there are, and from when to when each is used.
+
+use std::{
+    cmp::Reverse,
+    ops::{Bound, RangeBounds},
+    time::Duration,
+};
+
+use crate::{
+    clock::Timestamp,
+    error::{ConfigError, ConfigErrorKind},
+    privacy_pass::{Directory, IssuerKey, KeyError, Profile},
+};
+
+/// The keys of an issuer, each with the time in which credentials are issued with it.
+///
+/// You want more than one key of a profile while keys change: the next one is listed before it is used, and the last one is
+/// used until no client has an old [`Directory`] any more. A credential lives as long as origins accept its key. **A new key
+/// is a fresh allowance in the same window**, so let keys begin where a window of the origin does.
+///
+/// ```
+/// use tower_quota::clock::Timestamp;
+/// use tower_quota::privacy_pass::{KeySet, Profile};
+///
+/// let hour = |hour: u64| Timestamp::from_micros(1_800_000_000_000_000 + hour * 3_600_000_000);
+/// let mut keys = KeySet::new();
+/// keys.insert(keys.generate(Profile::P256)?, ..hour(26));
+/// // The next one, from the beginning of a day. For two hours, credentials are issued with both.
+/// keys.insert(keys.generate(Profile::P256)?, hour(24)..);
+///
+/// let [old, new] = keys.iter().map(|key| key.key_id()).collect::<Vec<_>>()[..] else { panic!() };
+/// let preferred = |moment| {
+///     let directory = keys.directory("/arc/request", moment);
+///     directory.preferred_key(Profile::P256, moment).map(|key| key.key_id())
+/// };
+/// assert_eq!(preferred(hour(23)), Some(old));
+/// assert_eq!(preferred(hour(24)), Some(new));
+/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct KeySet(Vec<Scheduled>);
+
+/// A key from its first moment up to its last one.
+#[derive(Clone, Debug)]
+struct Scheduled {
+    key: IssuerKey,
+    not_before: Option<Timestamp>,
+    until: Option<Timestamp>,
+}
+
+impl Scheduled {
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+
+    /// Later than another one: used after that is over.
+    fn outlasts(&self, other: &Self) -> bool {
+        match (self.until, other.until) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(until), Some(other)) => until > other,
+        }
+    }
+}
+
+impl KeySet {
+    /// How far the clocks of clients may be ahead: a key is used so long before its first moment.
+    const SKEW: Duration = Duration::from_secs(60);
+
+    /// A set without keys.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a key, with the time in which credentials are issued with it: `..` means always.
+    ///
+    /// The directory lists it from now on up to the end of that time, with its beginning as `not-before`.
+    pub fn insert(&mut self, key: IssuerKey, times: impl RangeBounds<Timestamp>) {
+        let next = |moment: Timestamp| moment.saturating_add(Duration::from_micros(1));
+        self.0.push(Scheduled {
+            key,
+            not_before: match times.start_bound() {
+                Bound::Included(start) => Some(*start),
+                Bound::Excluded(start) => Some(next(*start)),
+                Bound::Unbounded => None,
+            },
+            until: match times.end_bound() {
+                Bound::Included(end) => Some(next(*end)),
+                Bound::Excluded(end) => Some(*end),
+                Bound::Unbounded => None,
+            },
+        });
+    }
+
+    /// Draws a key that can be added: one whose id ends with another byte than those of the same profile in this set. It is
+    /// not added yet: store it first.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Randomness`] where the operating system gives no random bytes.
+    pub fn generate(&self, profile: Profile) -> Result<IssuerKey, KeyError> {
+        loop {
+            let key = IssuerKey::generate(profile)?;
+            if self.find(profile, key.key_id().truncated()).is_none() {
+                return Ok(key);
+            }
+        }
+    }
+
+    /// The keys, in the order in which they were added.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &IssuerKey> {
+        self.0.iter().map(|scheduled| &scheduled.key)
+    }
+
+    /// What the issuer shows at this moment: all keys that are not over, the latest first, since clients take the first
+    /// one that may be used.
+    pub fn directory(&self, request_uri: &str, now: Timestamp) -> Directory {
+        let mut listed: Vec<_> = self.0.iter().filter(|scheduled| !scheduled.is_over(now)).collect();
+        listed.sort_by_key(|scheduled| Reverse(scheduled.not_before));
+        listed
+            .into_iter()
+            .fold(Directory::new(request_uri), |directory, scheduled| {
+                directory.with_key(scheduled.key.public_key().clone(), scheduled.not_before)
+            })
+    }
+
+    /// The key that a request names, if credentials are issued with it at this moment.
+    pub(super) fn usable(&self, profile: Profile, truncated: u8, now: Timestamp) -> Option<&IssuerKey> {
+        let scheduled = self.find(profile, truncated)?;
+        let begun = scheduled
+            .not_before
+            .is_none_or(|start| start <= now.saturating_add(Self::SKEW));
+        (begun && !scheduled.is_over(now)).then_some(&scheduled.key)
+    }
+
+    fn find(&self, profile: Profile, truncated: u8) -> Option<&Scheduled> {
+        let mut named = self.0.iter();
+        named.find(|scheduled| (scheduled.key.profile(), scheduled.key.key_id().truncated()) == (profile, truncated))
+    }
+
+    /// The first mistake, for a directory that caches keep for so long.
+    pub(super) fn check(&self, cache_lifetime: Duration) -> Result<(), ConfigError> {
+        if !(1..=Directory::MAX_KEYS).contains(&self.0.len()) {
+            let (keys, most) = (self.0.len(), Directory::MAX_KEYS);
+            return Err(error(format!("number of keys {keys} is outside 1..={most}")));
+        }
+        for (index, scheduled) in self.0.iter().enumerate() {
+            let (profile, id) = (scheduled.key.profile(), scheduled.key.key_id());
+            let found = self.find(profile, id.truncated());
+            if found.is_some_and(|found| !std::ptr::eq(found, scheduled)) {
+                let byte = id.truncated();
+                return Err(error(format!("the ids of two keys of {profile} end with {byte:02x}")));
+            }
+            if scheduled.until.is_some_and(|until| scheduled.not_before >= Some(until)) {
+                return Err(error(format!("key {id} ends before it begins")));
+            }
+            self.check_overlap(index, cache_lifetime)?;
+        }
+        Ok(())
+    }
+
+    /// A client with an old directory must find a key in it that works: when a key ends, the next one has been there for
+    /// longer than caches keep a directory.
+    fn check_overlap(&self, index: usize, cache_lifetime: Duration) -> Result<(), ConfigError> {
+        let ending = &self.0[index];
+        let Some(until) = ending.until else { return Ok(()) };
+        let successors = self.0.iter().filter(|next| next.key.profile() == ending.key.profile());
+        let begins = successors
+            .filter(|next| next.outlasts(ending))
+            .map(|next| next.not_before.unwrap_or_default());
+        match begins.min() {
+            Some(begin) if begin.saturating_add(cache_lifetime) >= until => Err(error(format!(
+                "key {} and the next one overlap for no longer than cache_lifetime {cache_lifetime:?}",
+                ending.key.key_id()
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(super) fn error(message: String) -> ConfigError {
+    ConfigError::new(ConfigErrorKind::PrivacyPass, format!("issuer: {message}"))
+}
