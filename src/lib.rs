@@ -134,9 +134,9 @@ mod last_turn;
 mod layer;
 mod lease;
 mod partition;
+mod policy;
 #[cfg(feature = "privacy-pass")]
 pub mod privacy_pass;
-mod quota;
 mod random;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -163,7 +163,7 @@ pub use self::{
         RateLimitLayerBuilder, RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
-    quota::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
+    policy::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
     rejection::Rejection,
     response_fields::{LegacyReset, RatioCap, ResponseFields, ShownWhen},
     rules::{ResolvedTier, Rules, RulesHandle, Tiers},

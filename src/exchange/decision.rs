@@ -12,7 +12,7 @@ use crate::{
     algorithm::{Counter, Denial},
     clock::Timestamp,
     partition::PartitionId,
-    quota::QuotaPolicy,
+    policy::QuotaPolicy,
 };
 
 /// What is known of a plan that was rejected without asking a store.

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::{Moment, Reading},
     partition::PartitionId,
-    quota::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit},
+    policy::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit},
 };
 
 /// What a request costs, in each of the units.

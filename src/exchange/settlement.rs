@@ -11,7 +11,7 @@ use crate::{
     algorithm::{Form, Moment, Moments, Receipt},
     lease::LeaseId,
     partition::PartitionId,
-    quota::Policy,
+    policy::Policy,
 };
 
 /// A change of what a [`Decision`] has charged, for [`Store::settle`](crate::Store::settle).

@@ -34,7 +34,7 @@ use crate::{
     clock::{Clock, Timestamp},
     exchange::{Cached, ChargeDenials, Decision, Measurement, PartPlan, Plan, Settlement},
     partition::PartitionId,
-    quota::MAX_POLICIES,
+    policy::MAX_POLICIES,
     store::{Store, StoreFuture},
 };
 

@@ -414,7 +414,7 @@ mod tests {
     use crate::{
         MemoryStore,
         partition::{PartitionKey, Scope},
-        quota::{PolicySet, QuotaPolicy},
+        policy::{PolicySet, QuotaPolicy},
         store::StoreFuture,
     };
 

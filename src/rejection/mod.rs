@@ -11,7 +11,7 @@ use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use self::problem::ProblemType;
 use crate::{
     exchange::{Decision, Outcome},
-    quota::QuotaPolicy,
+    policy::QuotaPolicy,
 };
 
 /// A request that is rejected: what a custom response is made from.

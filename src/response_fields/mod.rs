@@ -877,7 +877,7 @@ mod tests {
         clock::{Clock, Timestamp},
         exchange::Plan,
         partition::{PartitionKey, Scope},
-        quota::PolicySet,
+        policy::PolicySet,
         store::{Store, memory::MemoryStore},
     };
 

@@ -8,7 +8,7 @@ use super::{Form, ResponseFields};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::{FieldError, Unit, draft06, draft11, in_between},
-    quota::{PolicySet, QuotaPolicy, QuotaUnit},
+    policy::{PolicySet, QuotaPolicy, QuotaUnit},
 };
 
 /// The field that describes a set of policies.

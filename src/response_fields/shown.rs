@@ -7,7 +7,7 @@ use crate::{
     exchange::{Allowance, Decision},
     fields::whole_seconds,
     partition::PartitionId,
-    quota::{QuotaPolicy, QuotaUnit},
+    policy::{QuotaPolicy, QuotaUnit},
 };
 
 /// The visible part of one policy.

@@ -13,7 +13,7 @@ use crate::{
         self, ClosestLimit, OwnFields, RetryAfter,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
     },
-    quota::QuotaPolicy,
+    policy::QuotaPolicy,
     random,
 };
 

@@ -1,6 +1,6 @@
 //! Rules as data: what a file or a service of rules says.
 
-use crate::quota::QuotaPolicy;
+use crate::policy::QuotaPolicy;
 
 /// The policies of a layer: the same for all callers, or by tier.
 ///

@@ -10,7 +10,7 @@ use serde::{
 use super::Rules;
 use crate::{
     fields::ExtensionValue,
-    quota::{Algorithm, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy},
+    policy::{Algorithm, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy},
 };
 
 impl<'de> Deserialize<'de> for QuotaPolicy {

@@ -26,7 +26,7 @@ use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
-    quota::{QuotaPolicy, QuotaUnit},
+    policy::{QuotaPolicy, QuotaUnit},
     response_fields::ResponseFields,
 };
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Frame;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    quota::{Algorithm, Direction, PolicySet, QuotaPolicy, QuotaUnit},
+    policy::{Algorithm, Direction, PolicySet, QuotaPolicy, QuotaUnit},
     response_fields::PolicyFields,
 };
 

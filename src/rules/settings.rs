@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use super::{Active, Frame, Policies, Rules, Sets, Tiers};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    quota::QuotaPolicy,
+    policy::QuotaPolicy,
     response_fields::ResponseFields,
 };
 

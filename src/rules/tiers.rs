@@ -5,7 +5,7 @@ use std::fmt;
 use http::request::Parts;
 
 use super::{NoTier, ResolvedTier, Rules};
-use crate::quota::QuotaPolicy;
+use crate::policy::QuotaPolicy;
 
 /// Policies by tier: what "free", "premium" and "admin" callers are allowed.
 ///

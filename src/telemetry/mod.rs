@@ -147,7 +147,7 @@ use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     exchange::{Decision, Outcome},
-    quota::QuotaPolicy,
+    policy::QuotaPolicy,
 };
 
 pub(crate) fn lone_large_window(scope: &str, window: Duration) {

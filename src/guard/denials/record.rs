@@ -7,7 +7,7 @@ use crate::{
     breaker::jittered,
     clock::{Clock, Timestamp},
     exchange::Charge,
-    quota::{Algorithm, Policy, PolicySet},
+    policy::{Algorithm, Policy, PolicySet},
 };
 
 /// Nothing is remembered for longer: so late, at most, is seen what other instances have given back.

@@ -20,7 +20,7 @@ use crate::{
     exchange::Settlement,
     guard::{Deciding, Guard, Terms, Waiting},
     partition::{PartitionKey, Scope},
-    quota::{Algorithm, PolicySet, QuotaPolicy},
+    policy::{Algorithm, PolicySet, QuotaPolicy},
     random::{Sequence, for_many},
     store::{AcquireFuture, Store, StoreFuture},
 };

@@ -6,7 +6,7 @@ use super::Settling;
 use crate::{
     clock::Timestamp,
     exchange::{Decision, Outcome, Plan, Settlement},
-    quota::BlockTerms,
+    policy::BlockTerms,
     store::StoreFuture,
 };
 

@@ -7,7 +7,7 @@ use crate::{
     clock::Timestamp,
     error::StoreError,
     exchange::{Decision, Outcome, Plan},
-    quota::{BlockTerms, PolicySet},
+    policy::{BlockTerms, PolicySet},
 };
 
 /// What an instance holds of one partition.

@@ -41,7 +41,7 @@ use crate::{
     error::{StoreError, StoreErrorKind},
     exchange::{Allowance, Decision, Outcome, Plan},
     partition::PartitionId,
-    quota::BlockTerms,
+    policy::BlockTerms,
 };
 
 /// All units that an instance holds. They are given back when it is dropped.

@@ -22,7 +22,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     guard::{FailureMode, Guard, Terms},
     key::KeyExtractor,
-    quota::QuotaPolicy,
+    policy::QuotaPolicy,
     rejection::{Rejection, Responder},
     response_fields::ResponseFields,
     rules::{Policies, RulesSettings, Tiers},

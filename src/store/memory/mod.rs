@@ -322,7 +322,7 @@ mod tests {
         Outcome,
         clock::Timestamp,
         partition::{PartitionKey, Scope},
-        quota::{PolicySet, QuotaPolicy},
+        policy::{PolicySet, QuotaPolicy},
     };
 
     fn store(max_partitions: usize) -> (Clock, MemoryStore) {

@@ -9,7 +9,7 @@ use crate::{
     clock::Timestamp,
     exchange::{PartPlan, PartSettlement, Read, Reads},
     lease::LeaseId,
-    quota::{Policy, PolicySet},
+    policy::{Policy, PolicySet},
 };
 
 /// The states of a partition's policies at one moment.

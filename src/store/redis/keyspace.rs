@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::{
     algorithm::Form,
     exchange::{PartPlan, Plan},
-    quota::Policy,
+    policy::Policy,
 };
 
 /// A key of up to this length, allocator overhead included, fits a 32-byte block in the server.

@@ -21,7 +21,7 @@ use crate::{
     error::{StoreError, StoreErrorKind},
     exchange::{Measurement, PartPlan, PartSettlement, Plan, settlement::Adjustment},
     lease::LeaseId,
-    quota::Policy,
+    policy::Policy,
     random,
 };
 

@@ -430,7 +430,7 @@ mod tests {
     use crate::{
         algorithm::Moments,
         partition::{PartitionKey, Scope},
-        quota::{PolicySet, QuotaPolicy},
+        policy::{PolicySet, QuotaPolicy},
     };
 
     const DEADLINE: Duration = Duration::from_millis(50);

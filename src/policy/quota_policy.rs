@@ -1,0 +1,600 @@
+//! A policy as a user writes it.
+
+use std::{borrow::Cow, time::Duration};
+
+use super::{Algorithm, Direction, MAX_QUOTA, QuotaUnit};
+use crate::fields::ExtensionValue;
+
+/// A named limit: so many units per time window, or so many at a time, for each partition.
+///
+/// By default it counts requests with a *token bucket*: a bucket of [`burst_capacity`](Self::burst_capacity) units (by
+/// default the quota) that fills evenly, at `quota` units per `window`. So `per_minute("minute", 60)` lets 60 requests
+/// pass at one moment and then one each second; no more than the capacity and what the rate has added since pass in any
+/// time. [`Algorithm`] and [`QuotaUnit`] say what else there is.
+///
+/// Counting is exact to the unit and the microsecond. Only where a full bucket times the window has more digits than
+/// a double holds (5 003 in 31 days is such a quota, 5 000 is not) is the rate rounded down, by less than a millionth.
+/// Numbers with which more would be lost are rejected when the layer is built.
+///
+/// Nothing is checked here: [`build`](crate::RateLimitLayerBuilder::build) does that, and its error names the policy. A
+/// policy has
+/// - a **name** of printable ASCII, shown to clients in the `RateLimit` field;
+/// - a **quota** from 1 to 999 999 999 999 999;
+/// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds, unless it limits concurrent requests;
+/// - a **burst capacity** in the same range as the quota, for token buckets.
+///
+/// Constructors are named after the window, and the number is how many units it has:
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::{Algorithm, PolicySet, Direction, QuotaPolicy, QuotaUnit};
+///
+/// const DAILY: QuotaPolicy = QuotaPolicy::per_day("daily", 5_000);
+/// assert_eq!(DAILY.window(), Some(Duration::from_secs(86_400)));
+/// let weekly = QuotaPolicy::new("weekly", 20_000, Duration::from_secs(7 * 86_400));
+/// assert_eq!((weekly.name(), weekly.quota()), ("weekly", 20_000));
+///
+/// // 1 unit a second, 5 at once:
+/// let bursty = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
+/// assert_eq!((bursty.quota(), bursty.burst_capacity()), (1, 5));
+///
+/// // 10 MB of responses a minute, 8 requests at a time, and 100 requests in any hour:
+/// let bandwidth = QuotaPolicy::per_minute("bandwidth", 10_000_000).with_content_bytes(Direction::Response);
+/// let slots = QuotaPolicy::concurrent("slots", 8);
+/// let hourly = QuotaPolicy::per_hour("hourly", 100).with_algorithm(Algorithm::SlidingWindowLog);
+/// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
+/// assert_eq!(hourly.algorithm(), Algorithm::SlidingWindowLog);
+///
+/// // Counted by address, shown to nobody, and rejecting nothing yet:
+/// let trial = QuotaPolicy::per_hour("trial", 10).counted_by("address").shadow();
+/// assert_eq!(trial.key(), Some("address"));
+/// assert!(trial.is_shadow() && trial.is_hidden() && trial.prefetch().is_none());
+///
+/// // All of them for one request are sound, and nobody may have a window of nothing.
+/// let error = PolicySet::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
+/// assert_eq!(error.to_string(), r#"policy "now": window 0ns is not a whole number of seconds in 1..=1000000000"#);
+/// assert!(PolicySet::new([DAILY, weekly, bursty, bandwidth, slots, hourly]).is_ok());
+/// ```
+///
+/// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
+/// of `window_seconds`, `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
+/// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `key`,
+/// `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// use tower_quota::{Algorithm, QuotaPolicy};
+///
+/// let queue: QuotaPolicy = serde_json::from_str(
+///     r#"{
+///         "name": "even", "quota": 10, "window_seconds": 1,
+///         "algorithm": {"leaky_bucket_queue": {"max_waiting": 20}}
+///     }"#,
+/// )?;
+/// let algorithm = Algorithm::LeakyBucketQueue { max_waiting: 20 };
+/// assert_eq!(queue, QuotaPolicy::per_second("even", 10).with_algorithm(algorithm));
+/// # }
+/// # Ok::<_, serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaPolicy {
+    pub(super) name: Cow<'static, str>,
+    pub(super) quota: u64,
+    pub(super) window: Option<Duration>,
+    pub(super) burst_capacity: Option<u64>,
+    pub(super) algorithm: Algorithm,
+    pub(super) unit: QuotaUnit,
+    /// How many units an instance may take at once.
+    pub(super) prefetch: Option<u64>,
+    pub(super) is_hidden: bool,
+    pub(super) is_shadow: bool,
+    pub(super) shows_partition_key: bool,
+    /// The name of the layer's key by which it counts, if that is not the main one.
+    pub(super) key: Option<Cow<'static, str>>,
+    pub(super) extensions: Vec<Extension>,
+}
+
+/// An extension parameter of a policy in the `RateLimit-Policy` field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Extension {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) value: ExtensionValue,
+}
+
+impl QuotaPolicy {
+    /// `quota` units in each `window`, which is of whole seconds.
+    pub fn new(name: impl Into<Cow<'static, str>>, quota: u64, window: Duration) -> Self {
+        Self {
+            name: name.into(),
+            ..Self::windowed("", quota, window)
+        }
+    }
+
+    /// `quota` units per second.
+    pub const fn per_second(name: &'static str, quota: u64) -> Self {
+        Self::windowed(name, quota, Duration::from_secs(1))
+    }
+
+    /// `quota` units per minute.
+    pub const fn per_minute(name: &'static str, quota: u64) -> Self {
+        Self::windowed(name, quota, Duration::from_secs(60))
+    }
+
+    /// `quota` units per hour.
+    pub const fn per_hour(name: &'static str, quota: u64) -> Self {
+        Self::windowed(name, quota, Duration::from_secs(3_600))
+    }
+
+    /// `quota` units per day of 24 hours. A token bucket's window slides with each caller; that of a
+    /// [fixed window](Algorithm::FixedWindow) ends at midnight UTC.
+    pub const fn per_day(name: &'static str, quota: u64) -> Self {
+        Self::windowed(name, quota, Duration::from_secs(86_400))
+    }
+
+    /// At most `quota` requests at a time.
+    ///
+    /// A request holds its slot from admission (waiting in a queue included) until its response body has ended or was
+    /// dropped, it was cancelled, or the inner service failed. See [`SlotHandle`](crate::SlotHandle) for upgraded
+    /// connections.
+    ///
+    /// ```
+    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey};
+    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Settlement, Store};
+    /// # tokio_test::block_on(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+    /// let policies = PolicySet::new([QuotaPolicy::concurrent("at once", 2)])?;
+    /// let begin = async || store.decide(Plan::new(policies.clone(), alice, 1)).await;
+    ///
+    /// let first = begin().await?;
+    /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(begin().await?.outcome(), Outcome::Rejected);
+    /// // The first one is over. A layer settles that by itself.
+    /// store.settle(Settlement::new(&first, 1)).await?;
+    /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub const fn concurrent(name: &'static str, quota: u64) -> Self {
+        let mut policy = Self::windowed(name, quota, Duration::ZERO);
+        policy.window = None;
+        policy.unit = QuotaUnit::ConcurrentRequests;
+        policy
+    }
+
+    const fn windowed(name: &'static str, quota: u64, window: Duration) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            quota,
+            window: Some(window),
+            burst_capacity: None,
+            algorithm: Algorithm::TokenBucket,
+            unit: QuotaUnit::Requests,
+            prefetch: None,
+            is_hidden: false,
+            is_shadow: false,
+            shows_partition_key: false,
+            key: None,
+            extensions: Vec::new(),
+        }
+    }
+
+    /// Lets `capacity` units pass at one moment after a pause, more or fewer than the quota. The rate stays the same
+    /// unless the bucket is [strict](Algorithm::StrictTokenBucket). For token buckets only.
+    ///
+    /// The `RateLimit-Policy` field shows the quota, not the capacity: tell your clients what else may pass at once.
+    ///
+    /// ```
+    /// use tower_quota::Algorithm;
+    /// # use std::{error::Error, time::Duration};
+    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    /// # use tower_quota::clock::{Clock, Timestamp};
+    /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+    /// # let clock = Clock::manual(Timestamp::from_micros(0));
+    /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
+    /// # tokio_test::block_on(async {
+    /// let policy = QuotaPolicy::per_second("second", 1).with_burst_capacity(5);
+    /// let plan = Plan::new(PolicySet::new([policy.clone()])?, alice, 1);
+    /// for _ in 0..5 {
+    ///     assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Allowed);
+    /// }
+    /// // Afterwards there is the rate.
+    /// assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Rejected);
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(store.decide(plan.clone()).await?.outcome(), Outcome::Allowed);
+    /// assert_eq!(store.decide(plan).await?.outcome(), Outcome::Rejected);
+    ///
+    /// let error = PolicySet::new([policy.with_algorithm(Algorithm::FixedWindow)]).unwrap_err();
+    /// assert!(error.to_string().contains("burst capacity 5 does not apply to FixedWindow"));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn with_burst_capacity(mut self, capacity: u64) -> Self {
+        self.burst_capacity = Some(capacity);
+        self
+    }
+
+    /// Counts time in another way than a token bucket: [`Algorithm`] shows each. Not for limits of concurrent requests.
+    #[must_use]
+    pub const fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        self
+    }
+
+    /// Counts bytes of content instead of requests; a request counts for at least one.
+    ///
+    /// What is known before the request is passed on is charged then, and what is known later is charged later: the
+    /// policy is then overdrawn, by up to as much again as it may hold, and later requests wait until that is paid off.
+    /// A request whose size nobody knows in advance is passed on if one byte is left.
+    ///
+    /// A response that says how long it is is charged before it is sent, but never more than 1 MiB ahead; of any other,
+    /// up to 1 MiB is charged after it was sent. Nothing is delayed for that. What is charged ahead stays charged if the
+    /// client goes away before the end; a `HEAD` request counts for a byte, whatever length it is told.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("downloads")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("download", 1_000).with_content_bytes(Direction::Response))
+    ///     .build()?;
+    /// let inner = service_fn(async |_: Request<()>| Ok::<_, http::Error>(Response::new("x".repeat(300))));
+    /// let service = layer.layer(inner);
+    ///
+    /// let response = service.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
+    /// assert_eq!(response.headers()["ratelimit"], r#""download";r=700;t=2520"#);
+    /// assert_eq!(response.headers()["ratelimit-policy"], r#""download";q=1000;qu="content-bytes";w=3600"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub const fn with_content_bytes(mut self, content: Direction) -> Self {
+        self.unit = QuotaUnit::ContentBytes(content);
+        self
+    }
+
+    /// Lets an instance take up to `units` units at once, spend them without asking the store, and give back what it does
+    /// not use: for callers that are hotter than what one Redis can decide.
+    ///
+    /// An instance begins with single charges. While a caller keeps asking, its blocks double, up to `units`, but never to
+    /// more than a quarter of what the store has left, so that the last units are charged one by one again. A request
+    /// that finds no units waits for the one call that fetches them, together with the others. Units that are not spent
+    /// within a tenth of the window, at most 1 s, are given back.
+    ///
+    /// - **Never more than the quota.** A unit is charged before it is spent. A fixed window never sees more than its quota.
+    ///   A token bucket lets no more pass in any time *t* than its burst capacity and what its rate gives in *t* and in
+    ///   a tenth of the window (at most 1 s) before.
+    /// - **At times less.** What one instance holds, the others cannot spend meanwhile: at most instances × `units` for
+    ///   each caller. Keep that far below the quota; a tenth is a good choice. What an instance holds when it is killed is
+    ///   used up, as is a block whose fetching was not answered in time.
+    /// - **What is shown** is what the store had left when the block was taken, less what this instance has charged since.
+    /// - **While a quota is used up**, each request is charged or rejected for itself again, as without the setting.
+    /// - **While the store is away**, what is held is still spent; then it is up to the
+    ///   [`FailureMode`](crate::FailureMode).
+    /// - **A [reset](crate::AdminHandle::reset)** forgets what this instance holds. What others hold is spent or given back
+    ///   as above.
+    ///
+    /// For token buckets and fixed windows that count requests, of 1 to as many units as may be used at one moment. Units
+    /// are taken in advance only where *all* policies of a request have this setting, count by one key, and none is a
+    /// [shadow](Self::shadow); otherwise each request is charged by itself, as without the setting. A layer that has a hot
+    /// limit for everybody beside limits per user is better split into two. Changes of a charge, such as
+    /// [`ActualCost`](crate::ActualCost), still cost a call each. It needs a Tokio runtime, with timers, in which units are
+    /// given back; without one each request is charged by itself.
+    ///
+    /// ```
+    /// use tower_quota::{PolicySet, QuotaPolicy};
+    ///
+    /// let everybody = QuotaPolicy::per_second("everybody", 100_000).with_prefetch(500);
+    /// assert_eq!(everybody.prefetch(), Some(500));
+    ///
+    /// let error = PolicySet::new([QuotaPolicy::per_minute("minute", 60).with_prefetch(61)]).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"policy "minute": prefetch 61 is outside 1..=60"#);
+    /// # PolicySet::new([everybody]).unwrap();
+    /// ```
+    #[must_use]
+    pub const fn with_prefetch(mut self, units: u64) -> Self {
+        self.prefetch = Some(units);
+        self
+    }
+
+    /// Enforces the policy without showing it: it is in no field and in no list of violated policies, so that clients
+    /// learn nothing about what it protects. `Retry-After` is true all the same.
+    ///
+    /// A [decision](crate::Decision) names it: that is for you.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .policy(QuotaPolicy::per_hour("database", 1).hidden())
+    ///     .build()?;
+    /// let alice = || Request::get("/").header("x-user-id", "alice");
+    ///
+    /// send(&layer, alice()).await;
+    /// let rejected = send(&layer, alice()).await;
+    /// assert_eq!(rejected.status(), 429);
+    /// assert_eq!(rejected.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
+    /// assert_eq!(rejected.headers()["retry-after"], "3600");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub const fn hidden(mut self) -> Self {
+        self.is_hidden = true;
+        self
+    }
+
+    /// Counts and reports what the policy would reject, and rejects nothing: to find out whom new limits would hit.
+    ///
+    /// It counts as if it were enforced: a request that it would reject takes nothing from it. What it would have rejected
+    /// is in [`Decision::shadow_violated`](crate::Decision::shadow_violated) and, from time to time, in a `tracing`
+    /// event. It is [hidden](Self::hidden) from clients unless you [show](Self::shown) it. When it is enforced later, it
+    /// goes on with what was used.
+    ///
+    /// ```
+    /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio_test::block_on(async {
+    /// let store = MemoryStore::new();
+    /// let policies = [QuotaPolicy::per_hour("now", 5), QuotaPolicy::per_hour("planned", 1).shadow()];
+    /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let plan = Plan::new(PolicySet::new(policies)?, alice, 1);
+    /// store.decide(plan.clone()).await?;
+    ///
+    /// let decision = store.decide(plan).await?;
+    /// assert_eq!(decision.outcome(), Outcome::Allowed);
+    /// assert_eq!(decision.shadow_violated().next().unwrap().policy().name(), "planned");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub const fn shadow(mut self) -> Self {
+        self.is_shadow = true;
+        self.is_hidden = true;
+        self
+    }
+
+    /// Shows the policy to clients: the opposite of [`hidden`](Self::hidden), and the default unless the policy is a
+    /// [shadow](Self::shadow).
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("now", 100))
+    ///     .policy(QuotaPolicy::per_hour("soon", 50).shadow().shown())
+    ///     .policy(QuotaPolicy::per_hour("perhaps", 20).shadow())
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["ratelimit"], r#""now";r=99;t=3564, "soon";r=49;t=3528"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub const fn shown(mut self) -> Self {
+        self.is_hidden = false;
+        self
+    }
+
+    /// Counts by another key of the layer than the main one, which has
+    /// [this name](crate::RateLimitLayerBuilder::named_key): per address beside per user, say, or for everybody together.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let build = |policy| RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .named_key("address", key::client_ip())
+    ///     .policy(policy)
+    ///     .build();
+    /// let policy = QuotaPolicy::per_minute("minute", 60);
+    ///
+    /// assert!(build(policy.clone().counted_by("address")).is_ok());
+    /// let error = build(policy.counted_by("adress")).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"policy "minute": the layer has no key named "adress""#);
+    /// ```
+    #[must_use]
+    pub fn counted_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    /// Shows the partition key (`pk`), so that clients can tell whose quota the numbers are about.
+    ///
+    /// What is shown is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects that have no place for
+    /// it leave it out.
+    ///
+    /// **A digest hides only what cannot be guessed.** Whoever sees it, and knows the scope and how keys are made, can try
+    /// names until one gives the same digest: a million numbers of users take seconds, all IPv4 addresses minutes. With a
+    /// [`digest_key`](crate::RateLimitLayerBuilder::digest_key), a secret of the servers, nobody else can try anything; but
+    /// then a client can no longer compute its key in advance. Set one, unless keys are long and random, or what they are
+    /// made from is no secret among those who see responses. For keys that are [made from
+    /// addresses](crate::key::KeyExtractor::may_be_address), `build()` warns by an event if there is none.
+    ///
+    /// ```
+    /// # use http::{Request, Response};
+    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    /// # }
+    /// # tokio_test::block_on(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100).show_partition_key())
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=99;t=3564;pk=:0ij1xcNBZmisa+8X:"#);
+    /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600;pk=:0ij1xcNBZmisa+8X:"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub const fn show_partition_key(mut self) -> Self {
+        self.shows_partition_key = true;
+        self
+    }
+
+    /// Adds an extension parameter to this policy in the `RateLimit-Policy` field: a comment, to most readers.
+    ///
+    /// The name begins with that of its vendor, as `acme-burst` does; `build()` rejects others.
+    ///
+    /// ```
+    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// let policy = QuotaPolicy::per_minute("minute", 60).with_burst_capacity(90);
+    /// let build = |policy| RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::client_ip())
+    ///     .policy(policy)
+    ///     .build();
+    /// assert!(build(policy.clone().with_extension("acme-burst", 90)).is_ok());
+    /// let error = build(policy.with_extension("burst", 90)).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "policy \"minute\": RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
+    /// );
+    /// ```
+    #[must_use]
+    pub fn with_extension(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<ExtensionValue>) -> Self {
+        self.extensions.push(Extension {
+            name: name.into(),
+            value: value.into(),
+        });
+        self
+    }
+
+    /// The same policy under another name, which need not be known when the program is compiled.
+    ///
+    /// ```
+    /// use tower_quota::QuotaPolicy;
+    ///
+    /// const HOUR: QuotaPolicy = QuotaPolicy::per_hour("hour", 100);
+    ///
+    /// let tenant = 7;
+    /// let policy = HOUR.with_name(format!("hour of tenant {tenant}"));
+    /// assert_eq!((policy.name(), policy.quota()), ("hour of tenant 7", 100));
+    /// ```
+    #[must_use]
+    pub fn with_name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// The name, as clients see it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Units per window, or at a time.
+    pub const fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// The window; concurrent requests have none.
+    pub const fn window(&self) -> Option<Duration> {
+        self.window
+    }
+
+    /// What is counted.
+    pub const fn unit(&self) -> QuotaUnit {
+        self.unit
+    }
+
+    /// How time is counted.
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The most units that can be used at one moment: the quota unless it was set, half of it, rounded up, for a strict
+    /// token bucket, 1 for a leaky bucket as a meter, and one more than may wait for one with a queue.
+    pub const fn burst_capacity(&self) -> u64 {
+        match (self.burst_capacity, self.algorithm) {
+            (Some(capacity), _) => capacity,
+            (None, Algorithm::StrictTokenBucket) => self.quota.div_ceil(2),
+            (None, Algorithm::LeakyBucketMeter) => 1,
+            (None, Algorithm::LeakyBucketQueue { max_waiting }) => max_waiting.saturating_add(1),
+            (None, _) => self.quota,
+        }
+    }
+
+    /// How many units an instance may take at once, where [`with_prefetch`](Self::with_prefetch) has said so.
+    pub const fn prefetch(&self) -> Option<u64> {
+        self.prefetch
+    }
+
+    /// Whether clients are not told about the policy.
+    pub const fn is_hidden(&self) -> bool {
+        self.is_hidden
+    }
+
+    /// The name of the key by which it [counts](Self::counted_by); `None` for the main one.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// Whether the policy rejects nothing, because it is a [shadow](Self::shadow).
+    pub const fn is_shadow(&self) -> bool {
+        self.is_shadow
+    }
+
+    pub(crate) fn shows_partition_key(&self) -> bool {
+        self.shows_partition_key
+    }
+
+    pub(crate) fn extensions(&self) -> &[Extension] {
+        &self.extensions
+    }
+
+    /// The same policy with this part of its numbers, but at least one unit.
+    pub(crate) fn reduced_to(mut self, percent: u8) -> Self {
+        let reduced = |number: u64| (u128::from(number) * u128::from(percent) / 100).max(1) as u64;
+        self.quota = reduced(self.quota);
+        self.burst_capacity = self.burst_capacity.map(reduced);
+        self.prefetch = self.prefetch.map(reduced);
+        if let Algorithm::LeakyBucketQueue { max_waiting } = &mut self.algorithm {
+            *max_waiting = reduced(*max_waiting);
+        }
+        self
+    }
+
+    /// The same policy with so many units more.
+    pub(crate) fn raised_by(mut self, units: u64) -> Self {
+        let raised = |number: u64| number.saturating_add(units).min(MAX_QUOTA);
+        self.quota = raised(self.quota);
+        self.burst_capacity = self.burst_capacity.map(raised);
+        if let Algorithm::LeakyBucketQueue { max_waiting } = &mut self.algorithm {
+            *max_waiting = raised(*max_waiting);
+        }
+        self
+    }
+
+    pub(crate) fn window_micros(&self) -> u64 {
+        self.window.map_or(0, |window| window.as_secs() * 1_000_000)
+    }
+}

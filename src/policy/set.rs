@@ -1,0 +1,261 @@
+//! A policy that was checked, and policies that hold together.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, check};
+use crate::{
+    algorithm::{Counter, Form},
+    error::{ConfigError, ConfigErrorKind},
+};
+
+/// A policy that `build()` has found sound, with the numbers that stores compute with.
+///
+/// ```
+/// use tower_quota::{PolicySet, QuotaPolicy};
+///
+/// let checked = PolicySet::new([QuotaPolicy::per_hour("hour", 100), QuotaPolicy::per_day("day", 500)])?;
+/// let names: Vec<_> = checked.iter().map(|policy| policy.policy().name()).collect();
+/// assert_eq!(names, ["hour", "day"]);
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    policy: QuotaPolicy,
+    id: u32,
+    counter: Counter,
+}
+
+impl Policy {
+    pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
+        check::name(&policy)?;
+        check::amount(&policy, "quota", policy.quota, ConfigErrorKind::Quota)?;
+        let counter = check::counter(&policy)?;
+        check::prefetch(&policy)?;
+        Ok(Self {
+            counter,
+            id: policy_id(&policy),
+            policy,
+        })
+    }
+
+    /// The policy as it was written.
+    pub fn policy(&self) -> &QuotaPolicy {
+        &self.policy
+    }
+
+    /// What tells this policy's state from that of others under one partition: made from the name, the unit and the
+    /// algorithm, so that a policy whose numbers change keeps the units that were used.
+    #[inline]
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    #[inline]
+    pub(crate) fn counter(&self) -> &Counter {
+        &self.counter
+    }
+}
+
+/// The policies that one decision holds together, checked as a whole.
+///
+/// [`RateLimitLayerBuilder::build`](crate::RateLimitLayerBuilder::build) makes them for you; you want them yourself
+/// to limit something that is not an HTTP request, with a store alone. Clones share the policies.
+///
+/// ```
+/// use tower_quota::{PolicySet, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
+///
+/// # tokio_test::block_on(async {
+/// let store = MemoryStore::new();
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 2)])?;
+/// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+///
+/// assert_eq!(store.decide(Plan::new(policies.clone(), alice, 2)).await?.outcome(), Outcome::Allowed);
+/// assert_eq!(store.decide(Plan::new(policies.clone(), alice, 1)).await?.outcome(), Outcome::Rejected);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct PolicySet {
+    policies: Arc<[Policy]>,
+    /// Whether any of them limits concurrent requests.
+    has_slots: bool,
+    /// Whether any of them keeps a log.
+    has_logs: bool,
+    /// Whether units of all of them may be taken in advance.
+    has_prefetch: bool,
+}
+
+/// On which terms an instance may take units in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockTerms {
+    /// The most units that are held at a time.
+    pub(crate) units: u64,
+    /// How long they may be spent.
+    pub(crate) lifetime: Duration,
+}
+
+impl BlockTerms {
+    const LONGEST: Duration = Duration::from_secs(1);
+
+    /// Those of one policy. A shadow is charged or not by what each request costs, so that with one of those nothing is
+    /// known about many units.
+    fn of(policy: &QuotaPolicy) -> Option<Self> {
+        Some(Self {
+            units: policy.prefetch.filter(|_| !policy.is_shadow)?,
+            lifetime: (policy.window? / 10).min(Self::LONGEST),
+        })
+    }
+
+    /// Those that suit two policies.
+    fn and(self, other: Self) -> Self {
+        Self {
+            units: self.units.min(other.units),
+            lifetime: self.lifetime.min(other.lifetime),
+        }
+    }
+}
+
+impl PolicySet {
+    /// Checks the policies one by one and together.
+    ///
+    /// ```
+    /// use tower_quota::{PolicySet, QuotaPolicy};
+    ///
+    /// let (hour, day) = (QuotaPolicy::per_hour("mails", 2), QuotaPolicy::per_day("mails", 9));
+    /// let error = PolicySet::new([hour, day]).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"policy "mails": the name is used twice; names must be unique"#);
+    /// let error = PolicySet::new([]).unwrap_err();
+    /// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If there are none or more than 16, if two have the same name (or, once in four thousand million pairs, names
+    /// that stores cannot tell apart), or if one of them is out of its range.
+    pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
+        let mut checked: Vec<Policy> = Vec::new();
+        for policy in policies {
+            let policy = Policy::new(policy)?;
+            if let Some(other) = checked.iter().find(|other| other.id == policy.id) {
+                return Err(indistinguishable(policy.policy.name(), other.policy.name()));
+            }
+            checked.push(policy);
+        }
+        match checked.len() {
+            1..=MAX_POLICIES => Ok(Self::of(checked)),
+            count => Err(ConfigError::new(
+                ConfigErrorKind::Policies,
+                format!("policies: their number {count} is outside 1..={MAX_POLICIES}"),
+            )),
+        }
+    }
+
+    fn of(checked: Vec<Policy>) -> Self {
+        let is_slots = |policy: &Policy| policy.policy.unit == QuotaUnit::ConcurrentRequests;
+        Self {
+            has_slots: checked.iter().any(is_slots),
+            has_logs: checked.iter().any(|policy| policy.counter.form() == Form::Log),
+            has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
+            policies: checked.into(),
+        }
+    }
+
+    /// Those that are not among the policies with these ids, if there are any.
+    pub(crate) fn without(self, ids: &[u32]) -> Option<Self> {
+        let is_other = |policy: &&Policy| !ids.contains(&policy.id);
+        if self.iter().all(|policy| is_other(&policy)) {
+            return Some(self);
+        }
+        let others: Vec<Policy> = self.iter().filter(is_other).cloned().collect();
+        (!others.is_empty()).then(|| Self::of(others))
+    }
+
+    /// Whether these are clones of each other.
+    #[inline]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.policies, &other.policies)
+    }
+
+    /// The policies alone, for what is kept many times.
+    #[inline]
+    pub(crate) fn list(&self) -> &Arc<[Policy]> {
+        &self.policies
+    }
+
+    /// The policies, in the order in which they were given.
+    #[inline]
+    pub fn iter(&self) -> std::slice::Iter<'_, Policy> {
+        self.policies.iter()
+    }
+
+    #[inline]
+    pub(crate) fn has_slots(&self) -> bool {
+        self.has_slots
+    }
+
+    #[inline]
+    pub(crate) fn has_logs(&self) -> bool {
+        self.has_logs
+    }
+
+    /// On which terms units of all of them may be taken in advance.
+    #[inline]
+    pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
+        if !self.has_prefetch {
+            return None;
+        }
+        let terms = self.iter().filter_map(|policy| BlockTerms::of(&policy.policy));
+        terms.reduce(BlockTerms::and)
+    }
+}
+
+impl fmt::Debug for PolicySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+impl<'a> IntoIterator for &'a PolicySet {
+    type Item = &'a Policy;
+    type IntoIter = std::slice::Iter<'a, Policy>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+fn indistinguishable(name: &str, other: &str) -> ConfigError {
+    let message = if name == other {
+        format!("policy {name:?}: the name is used twice; names must be unique")
+    } else {
+        format!("policy {name:?}: stores cannot tell it from policy {other:?}; rename one of them")
+    };
+    ConfigError::new(ConfigErrorKind::DuplicatePolicy, message)
+}
+
+/// How many policies one decision can hold: enough for any sensible set, and a bound on the size of a value in Redis.
+pub(crate) const MAX_POLICIES: usize = 16;
+
+/// Policies share used units if all of this is equal. The window is a part where the state is counted in windows.
+pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
+    let window = policy.window_micros();
+    let algorithm = match (policy.window, policy.algorithm) {
+        (None, _) => "concurrency".to_owned(),
+        (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "token bucket".to_owned(),
+        (_, Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }) => "leaky bucket".to_owned(),
+        (_, Algorithm::FixedWindow) => format!("fixed window {window}"),
+        (_, Algorithm::SlidingWindowCounter) => format!("sliding window counter {window}"),
+        (_, Algorithm::SlidingWindowLog) => format!("sliding window log {window}"),
+    };
+    let unit = match policy.unit {
+        QuotaUnit::ConcurrentRequests => "concurrent requests",
+        QuotaUnit::ContentBytes(Direction::Both) => "bytes",
+        QuotaUnit::ContentBytes(Direction::Request) => "request bytes",
+        QuotaUnit::ContentBytes(Direction::Response) => "response bytes",
+        QuotaUnit::Requests => "requests",
+    };
+    // The name comes last: no other part can hold the separator.
+    let material = format!("{algorithm}/{unit}/{}", policy.name);
+    let hash = blake3::derive_key("tower-quota 2026-11-21 policy id", material.as_bytes());
+    u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])
+}

@@ -1,0 +1,96 @@
+use std::time::Duration;
+
+use super::{set::policy_id, *};
+use crate::error::ConfigErrorKind;
+
+fn build_error(policy: QuotaPolicy) -> (ConfigErrorKind, String) {
+    let error = PolicySet::new([policy]).unwrap_err();
+    (error.kind(), error.to_string())
+}
+
+#[test]
+fn mistakes_in_a_policy_are_named_with_value_and_bound() {
+    use ConfigErrorKind::{BurstCapacity, PolicyName, Quota, Window};
+
+    let named = |name: &'static str| QuotaPolicy::per_second(name, 1);
+    let quota = |quota| QuotaPolicy::per_second("p", quota);
+    let window = |window| QuotaPolicy::new("p", 1, window);
+    let seconds = Duration::from_secs;
+    let only_ascii = "only printable ASCII can be sent";
+    let cases = [
+        (named(""), PolicyName, r#""": the name is empty"#.to_owned()),
+        (
+            named("käse"),
+            PolicyName,
+            format!(r#""käse": the name holds 'ä'; {only_ascii}"#),
+        ),
+        (
+            named("a\r\nb"),
+            PolicyName,
+            format!(r#""a\r\nb": the name holds '\r'; {only_ascii}"#),
+        ),
+        (quota(0), Quota, format!(r#""p": quota 0 is outside 1..={MAX_QUOTA}"#)),
+        (
+            quota(MAX_QUOTA + 1),
+            Quota,
+            format!(r#""p": quota {} is outside 1..={MAX_QUOTA}"#, MAX_QUOTA + 1),
+        ),
+        (
+            quota(1).with_burst_capacity(0),
+            BurstCapacity,
+            format!(r#""p": burst capacity 0 is outside 1..={MAX_QUOTA}"#),
+        ),
+    ];
+    for (policy, kind, message) in cases {
+        assert_eq!(build_error(policy), (kind, format!("policy {message}")));
+    }
+    for (duration, shown) in [
+        (seconds(0), "0ns"),
+        (Duration::from_millis(1_500), "1.5s"),
+        (seconds(MAX_WINDOW + 1), "1000000001s"),
+    ] {
+        let message = format!(r#"policy "p": window {shown} is not a whole number of seconds in 1..={MAX_WINDOW}"#);
+        assert_eq!(build_error(window(duration)), (Window, message));
+    }
+}
+
+#[test]
+fn a_capacity_far_beyond_its_rate_is_rejected_rather_than_counted_wrongly() {
+    let (kind, message) = build_error(QuotaPolicy::per_day("p", 1).with_burst_capacity(MAX_QUOTA));
+    assert_eq!(kind, ConfigErrorKind::BurstCapacity);
+    assert!(
+        message.starts_with(r#"policy "p": burst capacity 999999999999999 with 1 per 86400 s"#),
+        "{message}"
+    );
+}
+
+#[test]
+fn names_are_used_once_and_policies_are_between_1_and_16() {
+    let policy = |index: usize| QuotaPolicy::new(format!("policy {index}"), 1, Duration::from_secs(1));
+    let kind = |policies: Vec<QuotaPolicy>| PolicySet::new(policies).map_err(|error| error.kind()).err();
+    assert_eq!(kind(vec![policy(1), policy(1)]), Some(ConfigErrorKind::DuplicatePolicy));
+    assert_eq!(kind(vec![]), Some(ConfigErrorKind::Policies));
+    assert_eq!(kind((0..16).map(policy).collect()), None);
+    assert_eq!(kind((0..17).map(policy).collect()), Some(ConfigErrorKind::Policies));
+}
+
+/// The 32 bits of an id are not enough for all names; the search for a pair is the birthday one.
+#[test]
+fn names_that_a_store_cannot_tell_apart_are_rejected() {
+    let mut seen = std::collections::HashMap::new();
+    let (first, second) = (0..)
+        .find_map(|number: u32| {
+            let name = format!("p{number}");
+            seen.insert(
+                policy_id(&QuotaPolicy::new(name.clone(), 1, Duration::from_secs(1))),
+                name.clone(),
+            )
+            .map(|other| (other, name))
+        })
+        .unwrap();
+    let policies = [&first, &second].map(|name| QuotaPolicy::new(name.clone(), 1, Duration::from_secs(1)));
+    let error = PolicySet::new(policies).unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::DuplicatePolicy);
+    let expected = format!("policy {second:?}: stores cannot tell it from policy {first:?}; rename one of them");
+    assert_eq!(error.to_string(), expected);
+}
