@@ -49,13 +49,13 @@
 //! # tokio_test::block_on(async {
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("api")
-//!     .key(key::header("x-user-id")) // which a gateway sets
+//!     .key(key::extension::<u64>()) // the id of the user, which authentication leaves in the request
 //!     .policy(QuotaPolicy::per_second("burst", 2))
 //!     .policy(QuotaPolicy::per_day("daily", 5_000))
 //!     .build()?;
 //! # let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
 //! # let service = limits.layer(inner);
-//! # let send = || service.clone().oneshot(Request::get("/").header("x-user-id", "alice").body(()).unwrap());
+//! # let send = || service.clone().oneshot(Request::get("/").extension(7_u64).body(()).unwrap());
 //! let response = send().await?;
 //! assert_eq!(response.headers()["ratelimit"], r#""burst";r=1;t=1, "daily";r=4999;t=86383"#);
 //! assert_eq!(response.headers()["ratelimit-policy"], r#""burst";q=2;w=1, "daily";q=5000;w=86400"#);

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::{
-    look_up::{Answer, Ask, LookUp, Turn},
+    look_up::{Ask, LookUp, OngoingLookUp, SourceAnswer},
     shard::{Age, Shard, Times},
 };
 use crate::{
@@ -163,13 +163,13 @@ impl TierCache {
                 let look_up = LookUp::new();
                 shard.begin(user, look_up.clone());
                 drop(shard);
-                let turn = Turn {
+                let ongoing = OngoingLookUp {
                     cache: Arc::clone(shared),
                     user,
                     look_up: look_up.clone(),
                     place: Some(place),
                 };
-                runtime.spawn(turn.run(ask()));
+                runtime.spawn(ongoing.run(ask()));
                 look_up
             }
         };
@@ -216,49 +216,54 @@ impl Shared {
         );
     }
 
-    pub(super) async fn within_limit(&self, answer: impl Future<Output = Answer>) -> Answer {
+    pub(super) async fn within_limit(&self, answer: impl Future<Output = SourceAnswer>) -> SourceAnswer {
         let limit = self.settings.look_up_timeout;
         let answer = tokio::time::timeout(limit, answer).await;
         answer.unwrap_or_else(|_| Err(format!("no answer within {limit:?}, the look-up was given up")))
     }
 
     /// A look-up is over, unless it has to be repeated: then this is `false`.
-    pub(super) fn end(&self, turn: &mut Turn, began: Timestamp, answer: Answer) -> bool {
+    pub(super) fn end(&self, ongoing: &mut OngoingLookUp, began: Timestamp, answer: SourceAnswer) -> bool {
         let times = &self.settings.times;
-        let mut shard = self.shard(turn.user);
-        if shard.take_outdated(turn.user) {
+        let mut shard = self.shard(ongoing.user);
+        if shard.take_outdated(ongoing.user) {
             return false;
         }
         let now = self.clock.now();
         let answer = match answer {
             Ok(tier) => {
-                shard.learn(turn.user, tier.clone(), began, now, times);
+                shard.learn(ongoing.user, tier.clone(), began, now, times);
                 Some(tier)
             }
             Err(error) => {
-                shard.fail(turn.user, now, times);
+                shard.fail(ongoing.user, now, times);
                 self.log.record(now, &error);
                 None
             }
         };
-        self.leave(shard, turn, answer);
+        self.leave(shard, ongoing, answer);
         true
     }
 
     /// A look-up has ended without an answer, and not by itself.
-    pub(super) fn abandon(&self, turn: &mut Turn) {
-        let (mut shard, now) = (self.shard(turn.user), self.clock.now());
-        shard.fail(turn.user, now, &self.settings.times);
+    pub(super) fn abandon(&self, ongoing: &mut OngoingLookUp) {
+        let (mut shard, now) = (self.shard(ongoing.user), self.clock.now());
+        shard.fail(ongoing.user, now, &self.settings.times);
         self.log.record(now, &"the look-up has panicked or was shut down");
-        self.leave(shard, turn, None);
+        self.leave(shard, ongoing, None);
     }
 
-    fn leave(&self, mut shard: MutexGuard<'_, Shard>, turn: &mut Turn, answer: Option<Option<ResolvedTier>>) {
+    fn leave(
+        &self,
+        mut shard: MutexGuard<'_, Shard>,
+        ongoing: &mut OngoingLookUp,
+        answer: Option<Option<ResolvedTier>>,
+    ) {
         // Before the next request of the user can begin a look-up, which needs it.
-        turn.place = None;
-        shard.end(turn.user);
+        ongoing.place = None;
+        shard.end(ongoing.user);
         drop(shard);
-        turn.look_up.publish(answer);
+        ongoing.look_up.publish(answer);
     }
 }
 

@@ -8,9 +8,9 @@ use super::cache::Shared;
 use crate::{clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
 /// What a resolver says: the tier, or why it is not known.
-pub(super) type Answer = Result<Option<ResolvedTier>, String>;
+pub(super) type SourceAnswer = Result<Option<ResolvedTier>, String>;
 /// Asks the resolver about one user, each time anew.
-pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Answer> + Send>> + Send>;
+pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
 
 /// How far a look-up is, for those who wait.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl LookUp {
 }
 
 /// The right to look up one user, until it is dropped.
-pub(super) struct Turn {
+pub(super) struct OngoingLookUp {
     pub(super) cache: Arc<Shared>,
     pub(super) user: PartitionId,
     pub(super) look_up: LookUp,
@@ -90,12 +90,12 @@ pub(super) struct Turn {
     pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
-impl Turn {
+impl OngoingLookUp {
     /// Asks until there is an answer that nobody has declared outdated while it was on its way.
     pub(super) async fn run(mut self, ask: Ask) {
         loop {
             let began = self.cache.now();
-            // The resolver's future is gone before the turn ends, and so before anybody else asks about the user.
+            // The resolver's future is gone before the look-up ends, and so before anybody else asks about the user.
             let answer = self.cache.within_limit(ask()).await;
             if self.end(began, answer) {
                 return;
@@ -103,13 +103,13 @@ impl Turn {
         }
     }
 
-    fn end(&mut self, began: Timestamp, answer: Answer) -> bool {
+    fn end(&mut self, began: Timestamp, answer: SourceAnswer) -> bool {
         let cache = Arc::clone(&self.cache);
         cache.end(self, began, answer)
     }
 }
 
-impl Drop for Turn {
+impl Drop for OngoingLookUp {
     /// Reached with a place only if the resolver has panicked or the runtime is shut down.
     fn drop(&mut self) {
         if self.place.is_some() {
