@@ -34,6 +34,9 @@
 
 mod algorithms;
 mod rounds;
+#[path = "../src/store/redis/scripts/mod.rs"]
+#[allow(dead_code, reason = "three buckets need one of them")]
+mod scripts;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -64,7 +67,6 @@ use tower_quota::{
 
 use self::{rounds::Side, support::RedisServer};
 
-const SOURCE: &str = include_str!("../src/store/redis/quota.lua");
 const SCOPE: &str = "bench";
 const USERS: usize = 250_000;
 const TASKS: [usize; 3] = [1, 64, 512];
@@ -322,7 +324,7 @@ impl<'a> RedisBenchmark<'a> {
         let load = |source: &str| server.command(&["SCRIPT", "LOAD", source]);
         assert_eq!((verb.as_slice(), keys.as_slice()), (&b"EVALSHA"[..], &b"1"[..]));
         assert_eq!(
-            load(SOURCE).as_bytes(),
+            load(&scripts::buckets()).as_bytes(),
             hash,
             "this is not the script that the store uses"
         );
@@ -331,7 +333,7 @@ impl<'a> RedisBenchmark<'a> {
         for byte in &charges {
             let _ = write!(source, "\\{byte:03}");
         }
-        let baked = load(&(source + "\"}\n" + SOURCE));
+        let baked = load(&(source + "\"}\n" + &scripts::buckets()));
         let reply = |arguments: &[&[u8]]| {
             bench.flush();
             let reply = server.command_bytes(&[&[&b"EVALSHA"[..]], arguments].concat());

@@ -6,7 +6,7 @@
 //!
 //! [`Arithmetic`] is what an algorithm has to say, and [`dispatch`] gives a counter to the algorithm that it is of.
 //!
-//! `store/redis/quota.lua` is the same arithmetic in the same order. Both keep to integers below 2⁵³ and to
+//! A piece of Lua beside each file is the same arithmetic in the same order. Both keep to integers below 2⁵³ and to
 //! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
 
 mod ahead;

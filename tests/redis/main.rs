@@ -23,8 +23,12 @@ mod partition_steps;
 mod partitions;
 mod prefetch;
 mod reloads;
+#[path = "../../src/store/redis/scripts/mod.rs"]
+#[allow(dead_code, reason = "leases are not renewed by hand here")]
+mod scripts;
 mod shared_calls;
 mod stores;
 #[path = "../support/mod.rs"]
 mod support;
 mod support_works;
+mod twin_scripts;

@@ -3,6 +3,8 @@
 #[path = "../../examples/algorithms.rs"]
 #[allow(dead_code, reason = "what an example prints is not looked at here")]
 mod algorithms;
+#[path = "../../src/store/redis/scripts/mod.rs"]
+mod scripts;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -76,9 +78,7 @@ fn the_tests_have_the_features_of_the_crate() {
 /// A user of the ACL who is given less than the scripts call is not limited, and one who is given more could do harm.
 #[test]
 fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_scripts() {
-    let scripts = ["quota", "renew"]
-        .map(|name| read(&format!("src/store/redis/{name}.lua")))
-        .concat();
+    let scripts = [scripts::buckets(), scripts::every_algorithm(), scripts::renew()].concat();
     let calls = scripts.split("redis.").skip(1);
     let called = calls.filter_map(|call| call.strip_prefix("call('").or(call.strip_prefix("pcall('")));
     let mut commands: BTreeSet<String> = called

@@ -13,6 +13,8 @@ pub struct ScriptCall {
     pub place: usize,
     /// The number that the reply has to carry.
     pub number: [u8; 8],
+    /// `EVAL` or `EVALSHA`, and what follows.
+    pub words: Vec<Vec<u8>>,
 }
 
 impl ScriptCall {
@@ -76,6 +78,7 @@ async fn serve(stream: TcpStream, answer: &(impl Fn(ScriptCall) -> Vec<u8> + Sen
                 answer(ScriptCall {
                     place: place - 1,
                     number,
+                    words,
                 })
             }
             _ => b"+OK\r\n".to_vec(),

@@ -7,7 +7,7 @@ use std::sync::{
 
 use ::redis::{Cmd, ErrorKind, RedisError, Value};
 
-use super::{client::Opened, wire::Wire};
+use super::{client::Opened, loading::Loading, script::Script, wire::Wire};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
@@ -43,6 +43,8 @@ struct Health {
     /// None where the program has opened the connection.
     wire: Option<Arc<Wire>>,
     on_loss: OnceLock<OnLoss>,
+    /// Of each script.
+    loading: [Loading; Script::COUNT],
 }
 
 impl Generation {
@@ -185,6 +187,10 @@ impl SharedConnection {
 
     pub(super) fn is_broken(&self) -> bool {
         self.health.is_broken()
+    }
+
+    pub(super) fn loading(&self, script: Script) -> &Loading {
+        &self.health.loading[script as usize]
     }
 
     /// The same connection for calls about a slot that is being moved to this node, which has sent nobody for it yet: it

@@ -5,12 +5,14 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Cmd, ErrorKind, Script, ServerErrorKind, Value};
+use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
 use super::{
     connection::{SharedConnection, Unanswered},
     keyspace::{Key, Keys, Keyspace},
+    loading::LoadTurn,
+    scripts,
 };
 use crate::{
     algorithm::{
@@ -24,9 +26,6 @@ use crate::{
     policy::Policy,
     random,
 };
-
-static QUOTA: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("quota.lua")));
-static RENEW: LazyLock<Named> = LazyLock::new(|| Named::new(include_str!("renew.lua")));
 
 /// The bytes of one charge, as the script unpacks them.
 const CHARGE: usize = 47;
@@ -46,15 +45,40 @@ const SLIDING_COUNTER: f64 = -4.0;
 /// The sixth argument, if there is one: partitions that have nothing to do with each other.
 const INDEPENDENT: &[u8] = b"1";
 
-/// A script and the name under which a server remembers it.
-struct Named {
-    source: &'static str,
+/// A script. Which one decides is a question of what it costs the server: the decision is the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Script {
+    /// Decides and settles where all policies are buckets whose levels are narrow.
+    Buckets,
+    /// Decides and settles everything.
+    EveryAlgorithm,
+    Renew,
+}
+
+impl Script {
+    pub(super) const COUNT: usize = 3;
+
+    fn text(self) -> &'static Text {
+        static BUCKETS: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::buckets()));
+        static EVERY_ALGORITHM: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::every_algorithm()));
+        static RENEW: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::renew()));
+        match self {
+            Self::Buckets => &BUCKETS,
+            Self::EveryAlgorithm => &EVERY_ALGORITHM,
+            Self::Renew => &RENEW,
+        }
+    }
+}
+
+/// The text of a script and the name under which a server remembers it.
+struct Text {
+    source: String,
     hash: String,
 }
 
-impl Named {
-    fn new(source: &'static str) -> Self {
-        let hash = Script::new(source).get_hash().to_owned();
+impl Text {
+    fn new(source: String) -> Self {
+        let hash = ::redis::Script::new(&source).get_hash().to_owned();
         Self { source, hash }
     }
 }
@@ -65,6 +89,8 @@ pub(super) struct Call {
     body: Body,
     /// Kept of a call that takes slots.
     sent_on: Option<Arc<SentOn>>,
+    /// Whether later calls on its connection are to be carried out later, also those by another script.
+    is_ordered: bool,
 }
 
 /// The connection that a call was last sent on, if any: what is sent on it later arrives later.
@@ -83,7 +109,7 @@ impl SentOn {
 
 enum Body {
     Script {
-        script: &'static Named,
+        script: Script,
         arguments: SmallVec<[Vec<u8>; 1]>,
         answer: Answer,
     },
@@ -132,11 +158,12 @@ impl Call {
     ) -> Self {
         let lease_micros = lease.map_or(0, |(_, time)| time.as_micros() as u64);
         let parts = plan.parts().len();
-        let mut bytes = Vec::new();
-        write_charges(&mut bytes, plan, lease_micros);
-        let answer = Answer::new(&mut bytes, 1 + width(plan));
+        let mut charges = Charges::with_capacity(plan.policies().count());
+        charges.push_plan(plan, lease_micros);
+        let script = charges.script();
+        let (charges, answer) = charges.finish(1 + width(plan));
         let mut arguments: SmallVec<[Vec<u8>; 1]> = SmallVec::new();
-        arguments.push(bytes);
+        arguments.push(charges);
         if lease.is_some() || now.is_some() || parts > 1 {
             arguments.push(lease.map_or_else(Vec::new, |(lease, _)| lease.to_bytes().to_vec()));
         }
@@ -150,28 +177,30 @@ impl Call {
         }
         Self {
             sent_on: lease.map(|_| Arc::default()),
-            ..Self::script(&QUOTA, keyspace.keys(plan), arguments, answer)
+            ..Self::script(script, keyspace.keys(plan), arguments, answer)
         }
     }
 
     /// Decides plans of one partition each, independently of each other.
     pub(super) fn acquire_each(keyspace: &Keyspace, plans: &[Plan], now: Option<Timestamp>) -> Self {
-        let (mut keys, mut charges, mut sizes) = (Keys::new(), Vec::new(), Vec::with_capacity(plans.len()));
-        let mut numbers = 1;
+        let policies = plans.iter().map(|plan| plan.policies().count());
+        let mut charges = Charges::with_capacity(policies.sum());
+        let (mut keys, mut sizes, mut numbers) = (Keys::new(), Vec::with_capacity(plans.len()), 1);
         for plan in plans {
             keys.extend(keyspace.keys(plan));
-            sizes.push(write_charges(&mut charges, plan, 0));
+            sizes.push(charges.push_plan(plan, 0));
             numbers += width(plan);
         }
-        let answer = Answer::new(&mut charges, numbers);
+        let script = charges.script();
+        let (charges, answer) = charges.finish(numbers);
         let now = now.map_or_else(Vec::new, decimal);
         let arguments = [charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()];
-        Self::script(&QUOTA, keys, SmallVec::from_iter(arguments), answer)
+        Self::script(script, keys, SmallVec::from_iter(arguments), answer)
     }
 
     /// Settles what a decision has charged to one partition.
     pub(super) fn settle(keyspace: &Keyspace, settlement: PartSettlement<'_>, now: Option<Timestamp>) -> Self {
-        let mut charges = Vec::new();
+        let mut charges = Charges::with_capacity(1);
         let Moment {
             now: charged_at, birth, ..
         } = settlement.charged_at;
@@ -182,15 +211,19 @@ impl Call {
                 limit: adjustment.receipt.refundable_micros as f64,
                 ..Numbers::of(adjustment.policy, 0)
             };
-            numbers.write(&mut charges, adjustment.policy.id(), adjustment.delta as f64);
+            charges.push(&numbers, adjustment.policy.id(), adjustment.delta as f64);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
         }
-        let answer = Answer::new(&mut charges, 1 + part_width(settlement.part));
+        let script = charges.script();
+        let (charges, answer) = charges.finish(1 + part_width(settlement.part));
         let lease = settlement.lease.filter(|_| settlement.releases());
         let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
         let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
         arguments.extend(now.map(decimal));
-        Self::script(&QUOTA, keyspace.part_keys(settlement.part), arguments, answer)
+        Self {
+            is_ordered: true,
+            ..Self::script(script, keyspace.part_keys(settlement.part), arguments, answer)
+        }
     }
 
     /// Renews leases of one key.
@@ -199,7 +232,7 @@ impl Call {
         let answer = Answer::new(&mut renewed, 0);
         let mut arguments = SmallVec::from_iter([time.as_micros().to_string().into_bytes(), renewed]);
         arguments.extend(now.map(decimal));
-        Self::script(&RENEW, Keys::from_iter([key]), arguments, answer)
+        Self::script(Script::Renew, Keys::from_iter([key]), arguments, answer)
     }
 
     /// Takes a lease from those who hold a slot.
@@ -210,6 +243,7 @@ impl Call {
             keys: Keys::from_iter([key]),
             body: Body::Command(command),
             sent_on: None,
+            is_ordered: false,
         }
     }
 
@@ -224,10 +258,11 @@ impl Call {
             keys,
             body: Body::Command(command),
             sent_on: None,
+            is_ordered: false,
         }
     }
 
-    fn script(script: &'static Named, keys: Keys, arguments: SmallVec<[Vec<u8>; 1]>, answer: Answer) -> Self {
+    fn script(script: Script, keys: Keys, arguments: SmallVec<[Vec<u8>; 1]>, answer: Answer) -> Self {
         Self {
             keys,
             body: Body::Script {
@@ -236,6 +271,7 @@ impl Call {
                 answer,
             },
             sent_on: None,
+            is_ordered: false,
         }
     }
 
@@ -249,8 +285,7 @@ impl Call {
         &self.keys[0]
     }
 
-    /// One EVALSHA, or one EVAL after it for a server that does not know the script: being new, restarted or flushed, it
-    /// has not run anything. A reply that is not this call's ends the connection.
+    /// A reply that is not this call's ends the connection.
     pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, Unanswered> {
         if let Some(sent_on) = &self.sent_on {
             sent_on.set(connection);
@@ -264,17 +299,53 @@ impl Call {
                 script,
                 arguments,
                 answer,
-            } => {
-                let reply = match connection.send(&self.eval("EVALSHA", &script.hash, arguments)).await {
-                    Err(Unanswered::Failed(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                        connection.send(&self.eval("EVAL", script.source, arguments)).await
-                    }
-                    reply => reply,
-                };
-                answer.read(reply?)
-            }
+            } => answer.read(self.run(*script, arguments, connection).await?),
         };
         reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
+    }
+
+    /// By the script's hash, or in full for a server that does not know it, which has run nothing then.
+    async fn run(
+        &self,
+        script: Script,
+        arguments: &[Vec<u8>],
+        connection: &mut SharedConnection,
+    ) -> Result<Value, Unanswered> {
+        // The second time, somebody else has just sent it in full.
+        const TRIES: u32 = 3;
+        let Text { source, hash } = script.text();
+        if self.is_ordered && connection.loading(script).is_to_be_sent() {
+            return connection.send(&self.eval("EVAL", source, arguments)).await;
+        }
+        for _ in 0..TRIES {
+            let seen = connection.loading(script).count();
+            match connection.send(&self.eval("EVALSHA", hash, arguments)).await {
+                Err(Unanswered::Failed(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+                reply => {
+                    connection.loading(script).known();
+                    return reply;
+                }
+            }
+            let other = connection.clone();
+            if let Some(turn) = other.loading(script).begin(seen).await {
+                return self.load(turn, source, arguments, connection).await;
+            }
+        }
+        let other = connection.clone();
+        let turn = other.loading(script).begin_anyway().await;
+        self.load(turn, source, arguments, connection).await
+    }
+
+    async fn load(
+        &self,
+        turn: LoadTurn<'_>,
+        source: &str,
+        arguments: &[Vec<u8>],
+        connection: &mut SharedConnection,
+    ) -> Result<Value, Unanswered> {
+        let reply = connection.send(&self.eval("EVAL", source, arguments)).await;
+        turn.loaded();
+        reply
     }
 
     fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {
@@ -299,18 +370,53 @@ fn size(policies: usize) -> u8 {
     u8::try_from(policies).unwrap_or(u8::MAX)
 }
 
-/// Returns how many they are.
-fn write_charges(bytes: &mut Vec<u8>, plan: &Plan, lease_micros: u64) -> u8 {
-    let before = bytes.len();
-    bytes.reserve(CHARGE * plan.policies().count() + 2 * HALF);
-    for charge in plan.charges() {
-        let mut numbers = Numbers::of(charge.policy(), lease_micros);
-        if charge.is_shadow() {
-            numbers.limit = -numbers.limit;
+/// The charges of a call.
+struct Charges {
+    bytes: Vec<u8>,
+    /// Whether all are about buckets whose levels are narrow.
+    are_narrow_buckets: bool,
+}
+
+impl Charges {
+    fn with_capacity(charges: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(CHARGE * charges + 2 * HALF),
+            are_narrow_buckets: true,
         }
-        numbers.write(bytes, charge.policy().id(), charge.weight() as f64);
     }
-    size((bytes.len() - before) / CHARGE)
+
+    fn push(&mut self, numbers: &Numbers, id: u32, charge: f64) {
+        self.are_narrow_buckets &= numbers.is_narrow_bucket();
+        numbers.write(&mut self.bytes, id, charge);
+    }
+
+    /// Returns how many charges the plan has.
+    fn push_plan(&mut self, plan: &Plan, lease_micros: u64) -> u8 {
+        let before = self.bytes.len();
+        for charge in plan.charges() {
+            let mut numbers = Numbers::of(charge.policy(), lease_micros);
+            if charge.is_shadow() {
+                numbers.limit = -numbers.limit;
+            }
+            self.push(&numbers, charge.policy().id(), charge.weight() as f64);
+        }
+        size((self.bytes.len() - before) / CHARGE)
+    }
+
+    /// The smallest script that has what all of them need.
+    fn script(&self) -> Script {
+        if self.are_narrow_buckets {
+            Script::Buckets
+        } else {
+            Script::EveryAlgorithm
+        }
+    }
+
+    /// The bytes that are sent, and the reply to them, of so many numbers.
+    fn finish(mut self, width: usize) -> (Vec<u8>, Answer) {
+        let answer = Answer::new(&mut self.bytes, width);
+        (self.bytes, answer)
+    }
 }
 
 /// A policy in the form of the script. Doubles hold these numbers exactly: all are integers of at most 2⁵³.
@@ -362,10 +468,15 @@ impl Numbers {
         }
     }
 
+    /// Whether nothing of it needs more room than the narrow layout has.
+    fn is_narrow_bucket(&self) -> bool {
+        self.drain == 1.0 && self.short != 0
+    }
+
     fn write(&self, bytes: &mut Vec<u8>, id: u32, charge: f64) {
         bytes.extend_from_slice(&id.to_le_bytes());
         bytes.extend_from_slice(&self.short.to_le_bytes()[..3]);
-        for number in [self.weight, self.drain, self.limit, self.bound, charge] {
+        for number in [self.limit, self.bound, charge, self.weight, self.drain] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
     }

@@ -1,0 +1,143 @@
+//! What a decision about token buckets costs the server: by the script for buckets, next to the one for every algorithm.
+//!
+//!     cargo bench --bench scripts
+//!
+//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. What a store sends is recorded
+//! first, and then sent with one script and with the other in turns, `ROUNDS` (31) times; 20 000 users, each known to the
+//! server. The tables show the microseconds of a decision by `INFO commandstats`, medians of all rounds.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+mod rounds;
+#[path = "../src/store/redis/scripts/mod.rs"]
+#[allow(dead_code, reason = "leases are not renewed here")]
+mod scripts;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpStream},
+    sync::{Arc, Mutex},
+};
+
+use futures_util::future::join_all;
+use tokio::runtime::Runtime;
+use tower_quota::{PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store};
+
+use self::{
+    rounds::Side,
+    support::{RedisServer, ScriptCall, ScriptedServer},
+};
+
+const USERS: u64 = 20_000;
+const TOGETHER: usize = 32;
+const POLICIES: [QuotaPolicy; 3] = [
+    QuotaPolicy::per_second("second", 1_000),
+    QuotaPolicy::per_minute("minute", 10_000),
+    QuotaPolicy::per_day("day", 500_000),
+];
+
+type Words = Vec<Vec<u8>>;
+
+fn main() {
+    if !rounds::is_asked_for() {
+        return;
+    }
+    let server = RedisServer::start();
+    let load = |source: String| server.command(&["SCRIPT", "LOAD", &source]).into_bytes();
+    let (buckets, every_algorithm) = (load(scripts::buckets()), load(scripts::every_algorithm()));
+    let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("the server listens");
+    for (name, policies, together) in [
+        ("one bucket", 1, 1),
+        ("three buckets", 3, 1),
+        ("three buckets, 32 decisions in a call", 3, TOGETHER),
+    ] {
+        let calls = recorded(policies, together);
+        server.command(&["FLUSHALL"]);
+        let measure = |hash: &[u8]| {
+            server.command(&["CONFIG", "RESETSTAT"]);
+            send(&connection, &calls, hash);
+            micros_per_call(&server) / together as f64
+        };
+        let mut sides = [
+            Side::new("every algorithm", || measure(&every_algorithm)),
+            Side::new("buckets", || measure(&buckets)),
+        ];
+        // A round that makes all users known and does not count.
+        rounds::measure(1, &mut sides);
+        let values = rounds::measure(rounds::setting("ROUNDS", 31), &mut sides);
+        rounds::print(name, "us/decision", &sides, &values);
+    }
+}
+
+/// The calls that a store sends for decisions about all users.
+fn recorded(policies: usize, together: usize) -> Vec<Words> {
+    let calls = Arc::<Mutex<Vec<Words>>>::default();
+    let record = {
+        let calls = Arc::clone(&calls);
+        move |call: ScriptCall| {
+            let keys = std::str::from_utf8(&call.words[2])
+                .ok()
+                .and_then(|keys| keys.parse().ok());
+            let decisions: usize = keys.expect("a number of keys");
+            let reply = call.reply(&vec![1.0; 1 + (2 + policies) * decisions]);
+            calls.lock().expect("nothing has panicked").push(call.words);
+            reply
+        }
+    };
+    let policies = PolicySet::new(POLICIES[..policies].iter().cloned()).expect("the policies are valid");
+    let scope = Scope::new("scripts");
+    let plans = (0..USERS).map(|user| {
+        let user = PartitionKey::new("user", user.to_le_bytes());
+        Plan::new(policies.clone(), scope.partition(&user), 1)
+    });
+    Runtime::new().expect("the runtime starts").block_on(async {
+        let server = ScriptedServer::start(record).await;
+        let store = RedisStore::builder(server.url()).decisions_per_call(together);
+        let store = store.build().expect("the settings are valid");
+        for decision in join_all(plans.map(|plan| store.decide(plan))).await {
+            decision.expect("the server answers");
+        }
+    });
+    let mut calls = std::mem::take(&mut *calls.lock().expect("nothing has panicked"));
+    let keys = together.to_string();
+    calls.retain(|words| words[2] == keys.as_bytes());
+    calls
+}
+
+/// Sends all calls with this script and waits for the replies.
+fn send(mut connection: &TcpStream, calls: &[Words], hash: &[u8]) {
+    let mut replies = BufReader::new(connection);
+    for calls in calls.chunks(50) {
+        let mut bytes = Vec::new();
+        for words in calls {
+            let words = [
+                &[b"EVALSHA", hash][..],
+                &words[2..].iter().map(Vec::as_slice).collect::<Vec<_>>(),
+            ]
+            .concat();
+            bytes.extend(format!("*{}\r\n", words.len()).into_bytes());
+            for word in words {
+                bytes.extend(support::bulk(word));
+            }
+        }
+        connection.write_all(&bytes).expect("the server reads");
+        for _ in calls {
+            let mut line = String::new();
+            replies.read_line(&mut line).expect("the server answers");
+            let length = line
+                .strip_prefix('$')
+                .and_then(|length| length.trim().parse::<usize>().ok());
+            let mut reply = vec![0; length.unwrap_or_else(|| panic!("{line}")) + 2];
+            replies.read_exact(&mut reply).expect("the server answers");
+        }
+    }
+}
+
+fn micros_per_call(server: &RedisServer) -> f64 {
+    let stats = server.command(&["INFO", "commandstats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:"));
+    let micros = line.and_then(|line| line.split(',').find_map(|field| field.strip_prefix("usec_per_call=")));
+    micros.and_then(|micros| micros.parse().ok()).expect("a number")
+}

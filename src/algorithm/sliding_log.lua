@@ -1,0 +1,112 @@
+--- newest
+  -- An entry of a log: its number, the units of all entries up to it, its own units.
+  local ENTRY, ENTRY_SIZE, MAX_RENUMBERED = '>I6I7I4', 17, 1000
+  -- The same for the newest entry of each log.
+  local newest_entries
+  if #KEYS > parts then
+    local log_index = key_index
+    for charge_position = first_charge, last_charge, CHARGE do
+      local _, _, _, _, _, _, drain = read('<I4I3ddddd', charges, charge_position)
+      if drain == SLIDING_LOG or drain == CONCURRENCY then log_index = log_index + 1 end
+      if drain == SLIDING_LOG then
+        local newest = redis.pcall('ZRANGE', KEYS[log_index], -1, -1, 'WITHSCORES')
+        if newest.err or (newest[1] and #newest[1] ~= ENTRY_SIZE) then
+          redis.call('DEL', KEYS[log_index])
+          newest = {}
+        end
+        newest_entries = newest_entries or {}
+        newest_entries[log_index] = newest
+        local moment = newest[1] and tonumber(newest[2])
+        if moment and moment > now and moment - clock <= STANDSTILL and floor(moment) == moment then now = moment end
+      end
+    end
+  end
+
+--- charge
+    elseif drain == SLIDING_LOG then
+      key_index = key_index + 1
+      local key = KEYS[key_index]
+      local newest = newest_entries[key_index]
+      if newest[1] and tonumber(newest[2]) > now then
+        -- Entries after a clock that stood later belong to now.
+        for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, string.format('(%.0f', now), '+inf')) do
+          redis.call('ZADD', key, now, entry)
+        end
+      end
+      local amount, wait, oldest_leaves, sequence, total, before = 0, 0, 0, nil, 0, 0
+      local oldest = redis.call(
+        'ZRANGEBYSCORE', key, string.format('(%.0f', now - weight), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+      -- Where all that is left is out of the window, numbers begin with one that no log has had: the last five bytes of
+      -- the call's.
+      if oldest[1] then
+        sequence, total = read(ENTRY, newest[1])
+      else
+        sequence = read('<I5', charges, #charges - 4)
+      end
+      if oldest[1] and #oldest[1] == ENTRY_SIZE then
+        local _, oldest_total, oldest_cost = read(ENTRY, oldest[1])
+        before = oldest_total - oldest_cost
+        amount, oldest_leaves = total - before, tonumber(oldest[2]) + weight - now
+      end
+      if not receipt then
+        if amount + charge > limit then
+          fits = fits and is_shadow
+          -- Of a charge that never passes, the wait is that for the next unit.
+          local asked = charge
+          if charge > limit then asked = 1 end
+          if amount + asked > limit then
+            -- The first entry by whose leaving enough units are free.
+            local low, high = redis.call('ZRANK', key, oldest[1]), redis.call('ZCARD', key) - 1
+            local needed = before + amount + asked - limit
+            while low < high do
+              local middle = floor((low + high) / 2)
+              local _, its_total = read(ENTRY, redis.call('ZRANGE', key, middle, middle)[1])
+              if its_total >= needed then high = middle else low = middle + 1 end
+            end
+            wait = tonumber(redis.call('ZRANGE', key, low, low, 'WITHSCORES')[2]) + weight - now
+          end
+          charge = 0
+        end
+      elseif charge >= 0 then
+        if amount + charge > bound then charge = bound - amount end
+      elseif age < limit then
+        local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
+        for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, charged_at, charged_at)) do
+          local number, _, cost = read(ENTRY, entry)
+          if number == mark then
+            local rank = redis.call('ZRANK', key, entry)
+            if redis.call('ZCARD', key) - rank <= MAX_RENUMBERED then
+              local later = redis.call('ZRANGE', key, rank, -1, 'WITHSCORES')
+              local refund = -charge
+              if refund > cost then refund = cost end
+              for index = 1, #later, 2 do
+                local its_number, its_total, its_cost = read(ENTRY, later[index])
+                if index == 1 then its_cost = its_cost - refund end
+                -- The new one first: a key that is empty for a moment is gone, and its expiry with it.
+                if its_cost > 0 then
+                  local renumbered = pack(ENTRY, its_number, its_total - refund, its_cost)
+                  redis.call('ZADD', key, later[index + 1], renumbered)
+                end
+                redis.call('ZREM', key, later[index])
+              end
+            end
+            break
+          end
+        end
+      end
+      readings[width + 1], readings[width + 2], readings[width + 3] = amount, wait, oldest_leaves
+      readings[width + 4] = sequence
+      width = width + 4
+      if charge > 0 then
+        logs = logs or {}
+        logs[#logs + 1] = { key, weight, pack(ENTRY, sequence + 1, total + charge, charge) }
+      end
+
+--- write
+    if logs then
+      for _, log in ipairs(logs) do
+        redis.call('ZREMRANGEBYSCORE', log[1], '-inf', now - log[2])
+        redis.call('ZADD', log[1], now, log[3])
+        redis.call('PEXPIRE', log[1], ceil((log[2] + ahead) / 1000) + extra_life)
+      end
+    end

@@ -1,0 +1,106 @@
+//! A server that is new, restarted or flushed does not know a script, and all calls that are under way find that out at
+//! the same time. One of them sends the script in full; the others wait for that, and then call it by its hash again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::{Mutex, MutexGuard};
+
+/// What has become of one script on one connection.
+#[derive(Default)]
+pub(super) struct Loading {
+    /// How often it was sent in full.
+    count: AtomicU64,
+    turn: Mutex<()>,
+    /// Whether the server knows it, or will when it comes to what is sent from now on.
+    is_known: AtomicBool,
+}
+
+/// The permission to send a script in full. The next one is given when this is dropped.
+pub(super) struct LoadTurn<'a> {
+    loading: &'a Loading,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl LoadTurn<'_> {
+    /// The server has answered, and so knows the script.
+    pub(super) fn loaded(self) {
+        self.loading.count.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Loading {
+    /// The server has run it.
+    pub(super) fn known(&self) {
+        if !self.is_known.load(Ordering::Relaxed) {
+            self.is_known.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a call that must not be repeated later has to send the script in full. The first one is told so.
+    pub(super) fn is_to_be_sent(&self) -> bool {
+        !self.is_known.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// A turn, unless the script was sent in full since `seen`, or is being sent: then this waits for it.
+    pub(super) async fn begin(&self, seen: u64) -> Option<LoadTurn<'_>> {
+        match self.turn.try_lock() {
+            Ok(turn) => (self.count() == seen).then(|| {
+                self.known();
+                LoadTurn {
+                    loading: self,
+                    _turn: turn,
+                }
+            }),
+            Err(_) => {
+                drop(self.turn.lock().await);
+                None
+            }
+        }
+    }
+
+    /// A turn, however often others have had one: behind a proxy, one connection may lead to several servers.
+    pub(super) async fn begin_anyway(&self) -> LoadTurn<'_> {
+        LoadTurn {
+            loading: self,
+            _turn: self.turn.lock().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_finds_a_script_missing_while_it_is_being_sent_waits_and_does_not_send_it() {
+        let loading = Loading::default();
+        let turn = loading.begin(0).await.unwrap();
+        let mut other = Box::pin(loading.begin(0));
+        assert!(futures_util::poll!(&mut other).is_pending());
+        turn.loaded();
+        assert!(other.await.is_none());
+        // The reply that it is missing may be read late.
+        assert!(loading.begin(0).await.is_none());
+        assert!(loading.begin(loading.count()).await.is_some());
+    }
+
+    #[test]
+    fn the_first_call_that_is_ordered_sends_a_script_that_has_not_run_on_this_connection() {
+        let (new, used) = (Loading::default(), Loading::default());
+        assert!(new.is_to_be_sent());
+        assert!(!new.is_to_be_sent());
+        used.known();
+        assert!(!used.is_to_be_sent());
+    }
+
+    #[tokio::test]
+    async fn a_script_that_was_not_sent_after_all_is_sent_by_another_call() {
+        let loading = Loading::default();
+        drop(loading.begin(0).await);
+        assert!(loading.begin(0).await.is_some());
+    }
+}

@@ -1,0 +1,53 @@
+  if is_later then at = now end
+  local elapsed, age, ahead = now - at, 0, now - clock
+  local charged_at, charged_birth
+  if receipt then
+    charged_at, charged_birth = read('<dd', receipt)
+    if now > charged_at then age = now - charged_at end
+  end
+  readings[width + 1] = ahead
+  width = width + 2
+  local birth_place = width
+
+  -- `levels` is what the value holds after the charges, if all of them fit, and `whole` the weight and the drain of each,
+  -- of which the narrow layout has the one in short and not the other. There are places for three buckets from the start,
+  -- because a table that grows is dear.
+  local levels = { NARROW + WITH_BIRTH, now, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }
+  local whole, count, is_wide = { nil, nil, nil, nil, nil, nil }, 0, is_old
+  -- Tables for what is not a bucket are made when they are needed.
+  local kinds, logs, slots
+  -- Whether anything is used of what the value holds.
+  local known, longest, is_used = 0, 0, false
+  local is_short = not is_old and (layout == NARROW or layout == NARROW_MIXED)
+  for charge_position = first_charge, last_charge, CHARGE do
+    local id, short, limit, bound, charge, weight, drain = read('<I4I3ddddd', charges, charge_position)
+    if charge ~= 0 then is_charged = true end
+    local is_shadow = limit < 0
+    if is_shadow then limit = -limit end
+
+    -- Most often a level stands where the last writer, with the same policies, has put it.
+    local found, a, b, c, kind
+    if drain ~= SLIDING_LOG and drain ~= CONCURRENCY then
+      local position = header + 1 + size * count
+      if position < last then found, a, b, c, kind = read(format, value, position) end
+      if found ~= id then
+        for other = header + 1, last, size do
+          found, a, b, c, kind = read(format, value, other)
+          if found == id then break end
+        end
+      end
+      if found ~= id then
+        kind = nil
+      else
+        known = known + 1
+        if layout <= WIDE then kind = BUCKET end
+        if layout == NARROW then c = 1 end
+      end
+      count = count + 1
+    end
+
+    if drain > 0 then
+--- charge
+    end
+  end
+

@@ -1,0 +1,84 @@
+//! The scripts, put together from the pieces of the algorithms that they need.
+//!
+//! A piece stands beside the Rust file of its algorithm and has sections, each with a heading `--- name`: *charge* decides
+//! about a charge, *carry* brings forward a level whose policy only another instance has. Both scripts have all *carry*
+//! sections, so that neither needs the other one. Comments and indentation stay here.
+
+const TOKEN_BUCKET: &str = include_str!("../../../algorithm/token_bucket.lua");
+const FIXED_WINDOW: &str = include_str!("../../../algorithm/fixed_window.lua");
+const SLIDING_COUNTER: &str = include_str!("../../../algorithm/sliding_counter.lua");
+const SLIDING_LOG: &str = include_str!("../../../algorithm/sliding_log.lua");
+const CONCURRENCY: &str = include_str!("../../../algorithm/concurrency.lua");
+
+const HEAD: &str = include_str!("head.lua");
+const USUAL: &str = include_str!("usual.lua");
+const STEPS: &str = include_str!("steps.lua");
+const VALUE: &str = include_str!("value.lua");
+const CHARGES: &str = include_str!("charges.lua");
+const CARRY: &str = include_str!("carry.lua");
+const WRITE: &str = include_str!("write.lua");
+const TAIL: &str = include_str!("tail.lua");
+
+/// How many buckets of a partition the usual case has.
+const USUAL_BUCKETS: u8 = 4;
+
+/// For calls with token buckets and leaky buckets only, whose levels are narrow.
+pub(crate) fn buckets() -> String {
+    let usual = with_section(USUAL, "buckets", &usual_buckets());
+    decision(&usual, &[TOKEN_BUCKET])
+}
+
+/// For all other calls, and where a call has any other algorithm beside buckets.
+pub(crate) fn every_algorithm() -> String {
+    let pieces = [TOKEN_BUCKET, FIXED_WINDOW, SLIDING_COUNTER, SLIDING_LOG, CONCURRENCY];
+    decision("", &pieces)
+}
+
+/// Renews leases.
+pub(crate) fn renew() -> String {
+    stripped(include_str!("renew.lua"))
+}
+
+fn decision(usual: &str, pieces: &[&str]) -> String {
+    let all = |name| pieces.iter().map(|piece| section(piece, name)).collect::<String>();
+    let carried = [TOKEN_BUCKET, SLIDING_COUNTER, FIXED_WINDOW].map(|piece| section(piece, "carry"));
+    let source = [
+        HEAD,
+        usual,
+        STEPS,
+        VALUE,
+        &all("newest"),
+        &with_section(CHARGES, "charge", &all("charge")),
+        &with_section(CARRY, "carry", &carried.concat()),
+        &with_section(WRITE, "write", &all("write")),
+        TAIL,
+    ];
+    stripped(&source.concat())
+}
+
+/// The section that decides about one bucket in the usual case, for each of them: `@` stands for its number.
+fn usual_buckets() -> String {
+    let bucket = section(TOKEN_BUCKET, "usual");
+    let numbers = 1..=USUAL_BUCKETS;
+    numbers.map(|number| bucket.replace('@', &number.to_string())).collect()
+}
+
+/// What stands below a heading of a piece, up to the next one; nothing if it has no such section.
+fn section<'a>(piece: &'a str, name: &str) -> &'a str {
+    let section = piece.split_once(&heading(name)).map_or("", |(_, below)| below);
+    section.split("--- ").next().unwrap_or_default()
+}
+
+fn with_section(source: &str, name: &str, section: &str) -> String {
+    source.replace(&heading(name), section)
+}
+
+fn heading(name: &str) -> String {
+    format!("--- {name}\n")
+}
+
+fn stripped(source: &str) -> String {
+    let lines = source.lines().map(str::trim);
+    let code = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
+    code.fold(String::new(), |source, line| source + line + "\n")
+}

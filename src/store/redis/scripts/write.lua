@@ -1,0 +1,48 @@
+  -- What is used up by itself ends there: what comes next is not what an older charge has been made to.
+  if not is_used then
+    if is_old then birth = 0 else birth = read('<I3', charges, #charges - 7) end
+  end
+  readings[birth_place] = birth
+
+  if is_trial then
+    if is_later then redis.call('SETRANGE', partition, 1, pack('<I7', now)) end
+  elseif fits and is_charged then
+    if longest > 0 then
+      local packed
+      if not kinds and not is_wide then
+        levels[3] = birth
+        packed = pack('<BI7I3' .. string.rep('I4I3I4', count), unpack(levels, 1, 3 * count + 3))
+      else
+        local is_narrow = true
+        for index = 1, count do
+          local drain = whole[2 * index]
+          if drain > NARROW_MAX or (not kinds and drain ~= 1) then is_narrow = false end
+          if levels[3 * index + 3] > NARROW_MAX or (not is_old and levels[3 * index + 2] == 0) then is_narrow = false end
+          if is_old and whole[2 * index - 1] > NARROW_MAX then is_narrow = false end
+        end
+        -- A drain has a place of its own in mixed layouts, so that it may be any small number.
+        local level, fields, own_layout = 'I4I7I7I7', {}, WIDE
+        if is_narrow and kinds then level = 'I4I3I4I4' elseif is_narrow then level = 'I4I3I4' end
+        if is_narrow and is_old then level = string.gsub(level, 'I3', 'I4') end
+        if is_narrow then own_layout = NARROW end
+        if kinds then level, own_layout = level .. 'B', own_layout + 2 end
+        for index = 1, count do
+          fields[#fields + 1] = levels[3 * index + 1]
+          fields[#fields + 1] = whole[2 * index - 1]
+          if is_narrow and not is_old then fields[#fields] = levels[3 * index + 2] end
+          fields[#fields + 1] = levels[3 * index + 3]
+          if kinds or not is_narrow then fields[#fields + 1] = whole[2 * index] end
+          if kinds then fields[#fields + 1] = kinds[index] or BUCKET end
+        end
+        level = string.rep(level, count)
+        if is_old then
+          packed = pack('<BI7' .. level, own_layout, now, unpack(fields))
+        else
+          packed = pack('<BI7I3' .. level, own_layout + WITH_BIRTH, now, birth, unpack(fields))
+        end
+      end
+      redis.call('SET', partition, packed, 'PX', ceil((longest + ahead) / 1000) + extra_life)
+    elseif last > 0 then
+      redis.call('DEL', partition)
+    end
+--- write
