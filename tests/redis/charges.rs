@@ -343,12 +343,12 @@ fn refunding(store: impl Store, scope: &str, policies: impl IntoIterator<Item = 
     let builder = RateLimitLayer::builder(store)
         .scope(scope)
         .key(key::header("x-user-id"))
-        .named_key("tenant", key::header("x-tenant"))
         .actual_cost(|_| Some(0))
         .deadline(Duration::from_secs(60));
-    let builder = policies
-        .into_iter()
-        .fold(builder, |builder, policy| builder.policy(policy));
+    let builder = policies.into_iter().fold(builder, |builder, policy| match policy.name() {
+        "tenants" => builder.named_key("tenant", key::header("x-tenant")).policy(policy),
+        _ => builder.policy(policy),
+    });
     builder.build().unwrap()
 }
 
