@@ -345,10 +345,12 @@ fn refunding(store: impl Store, scope: &str, policies: impl IntoIterator<Item = 
         .key(key::header("x-user-id"))
         .actual_cost(|_| Some(0))
         .deadline(Duration::from_secs(60));
-    let builder = policies.into_iter().fold(builder, |builder, policy| match policy.name() {
-        "tenants" => builder.named_key("tenant", key::header("x-tenant")).policy(policy),
-        _ => builder.policy(policy),
-    });
+    let builder = policies
+        .into_iter()
+        .fold(builder, |builder, policy| match policy.name() {
+            "tenants" => builder.named_key("tenant", key::header("x-tenant")).policy(policy),
+            _ => builder.policy(policy),
+        });
     builder.build().unwrap()
 }
 
