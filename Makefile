@@ -1,13 +1,17 @@
-.PHONY: help test bench outages soak
+.PHONY: help check test bench outages soak
 
 help:
+	@echo 'make check  while you work: format, lints, and the tests that need no server'
 	@echo 'make test   format, lints, documentation, examples, all tests, every feature alone, minimum Rust version'
 	@echo 'make bench  the benchmarks'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less'
 	@echo
-	@echo 'All need a Redis or Valkey server and start it themselves. scripts/redis-server finds it: REDIS_SERVER,'
+	@echo 'All but check need a Redis or Valkey server and start it themselves. scripts/redis-server finds it: REDIS_SERVER,'
 	@echo 'then the PATH; root gets it installed.'
+
+check:
+	@scripts/check --fast
 
 test:
 	@scripts/check

@@ -35,7 +35,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     tokio::spawn(upkeep(page.clone()));
 
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener = listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?;
     let url = format!("http://{}", listener.local_addr()?);
     println!("Listening on {url}");
     println!();

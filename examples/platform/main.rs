@@ -55,7 +55,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     fn from_environment() -> Self {
-        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/platform/rules.json");
+        let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/platform/rules.json");
         Self {
             redis_url: env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned()),
             rules: env::var_os("RULES").unwrap_or_else(|| rules.into()).into(),
@@ -74,7 +74,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let app = app(Settings::from_environment(), page).await?;
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
-    let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener = listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?;
     tracing::info!("listening on http://{}/", listener.local_addr()?);
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())

@@ -60,15 +60,15 @@ pub(crate) fn child() -> bool {
 pub(crate) async fn run() {
     let server = RedisServer::start();
     two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero(MemoryStore::new()).await;
-    println!("test two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero::in_memory ... ok");
+    crate::passed("two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero::in_memory");
     // Only who gives a slot back makes it free in this time.
     let redis = RedisStore::builder(server.url()).lease_time(HANG * 10).build().unwrap();
     two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero(redis).await;
-    println!("test two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero::in_redis ... ok");
+    crate::passed("two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero::in_redis");
     slots_of_a_killed_process_become_free_and_those_of_a_live_one_stay_taken(&server).await;
-    println!("test slots_of_a_killed_process_become_free_and_those_of_a_live_one_stay_taken ... ok");
+    crate::passed("slots_of_a_killed_process_become_free_and_those_of_a_live_one_stay_taken");
     leases_that_the_server_has_lost_are_there_again(&server).await;
-    println!("test leases_that_the_server_has_lost_are_there_again ... ok");
+    crate::passed("leases_that_the_server_has_lost_are_there_again");
 }
 
 fn plan() -> Plan {

@@ -67,7 +67,7 @@ fn four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass(
         assert!(child.wait().unwrap().success(), "an instance failed");
     }
     assert_eq!(admitted.iter().sum::<u64>(), LIMIT, "{admitted:?}");
-    println!("test four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass ... ok {admitted:?}");
+    crate::passed("four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass");
 }
 
 #[tokio::main]

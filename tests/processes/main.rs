@@ -9,7 +9,11 @@ mod instances;
 mod load;
 mod tls;
 
-use std::{env, process::ExitCode};
+use std::{
+    env,
+    process::ExitCode,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 use load::support;
 
@@ -19,6 +23,13 @@ const PARTS: [(&str, fn()); 4] = [
     ("load", load::run),
     ("tls", tls::run),
 ];
+
+static PASSED: AtomicU32 = AtomicU32::new(0);
+
+fn passed(test: &str) {
+    println!("test {test} ... ok");
+    PASSED.fetch_add(1, Ordering::Relaxed);
+}
 
 fn main() -> ExitCode {
     if let Some(code) = load::child() {
@@ -33,5 +44,6 @@ fn main() -> ExitCode {
             run();
         }
     }
+    println!("test result: ok. {} passed", PASSED.load(Ordering::Relaxed));
     ExitCode::SUCCESS
 }

@@ -42,7 +42,7 @@ async fn a_store_reaches_redis_by_tls_with_the_provider_that_the_program_install
     let certificate = Certificate::new();
     let proxy = certificate.proxy(server.port()).await;
     certificate.run(URL, &proxy.url("localhost")).await;
-    println!("test a_store_reaches_redis_by_tls_with_the_provider_that_the_program_installs ... ok");
+    crate::passed("a_store_reaches_redis_by_tls_with_the_provider_that_the_program_installs");
 }
 
 #[tokio::main]
@@ -67,7 +67,7 @@ async fn a_store_reaches_every_node_of_a_cluster_by_tls() {
     for proxy in &proxies {
         assert!(proxy.connections.load(Ordering::SeqCst) > 0);
     }
-    println!("test a_store_reaches_every_node_of_a_cluster_by_tls ... ok");
+    crate::passed("a_store_reaches_every_node_of_a_cluster_by_tls");
 }
 
 /// A certificate that only the child trusts.
