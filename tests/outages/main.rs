@@ -17,7 +17,6 @@
 mod support;
 
 #[path = "../support/load.rs"]
-#[allow(dead_code, reason = "every program that includes this module uses a part of it")]
 mod quota;
 
 mod callers;

@@ -56,7 +56,7 @@ fn few_users_send_many_requests_as_the_skew_says() {
     }
     assert!((Users::new(10, 0.0).heaviest() - 0.1).abs() < 1e-9);
     assert!((0.001..0.002).contains(&Users::new(1_000_000, 1.0).heaviest()));
-    crate::passed("few_users_send_many_requests_as_the_skew_says");
+    println!("test few_users_send_many_requests_as_the_skew_says ... ok");
 }
 
 fn requests_come_by_chance_at_the_rate() {
@@ -71,7 +71,7 @@ fn requests_come_by_chance_at_the_rate() {
             assert!((value / mean - 1.0).abs() < 0.05, "{mean}: {found} {variance}");
         }
     }
-    crate::passed("requests_come_by_chance_at_the_rate");
+    println!("test requests_come_by_chance_at_the_rate ... ok");
 }
 
 fn start(arguments: &[&str], redis_url: Option<&str>) -> Child {
@@ -126,7 +126,7 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
     let (code, _, errors) = finish(start(&["--seconds", "1"], Some("redis://127.0.0.1:1/")));
     assert_eq!(code, Some(1), "{errors}");
     assert!(errors.contains("Connection refused"), "{errors}");
-    crate::passed("what_is_not_understood_prints_the_usage_and_exits_with_2");
+    println!("test what_is_not_understood_prints_the_usage_and_exits_with_2 ... ok");
 }
 
 fn every_mode_reports_what_it_is_for() {
@@ -161,7 +161,7 @@ fn every_mode_reports_what_it_is_for() {
         has_line(&callers, "used memory ") && has_line(&callers, "this process "),
         "{callers}"
     );
-    crate::passed("every_mode_reports_what_it_is_for");
+    println!("test every_mode_reports_what_it_is_for ... ok");
 }
 
 fn check_normal(report: &str) {
@@ -226,7 +226,7 @@ fn the_server_that_it_started_ends_with_it() {
         connect().is_err()
     });
     assert!(is_gone, "the server is still there");
-    crate::passed("the_server_that_it_started_ends_with_it");
+    println!("test the_server_that_it_started_ends_with_it ... ok");
 }
 
 /// What is printed by a run that goes well.

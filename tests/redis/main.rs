@@ -10,11 +10,6 @@ mod garbage;
 mod later_store;
 mod ledger;
 #[path = "../support/load.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every program that includes this module uses a part of it"
-)]
 mod load;
 mod maxima;
 mod model;

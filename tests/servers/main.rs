@@ -14,11 +14,6 @@ mod hyper_server;
 #[path = "../support/later_store.rs"]
 mod later_store;
 #[path = "../support/load.rs"]
-#[allow(
-    dead_code,
-    unreachable_pub,
-    reason = "every program that includes this module uses a part of it"
-)]
 mod load;
 mod metrics;
 mod order;

@@ -1,4 +1,11 @@
-#![allow(clippy::disallowed_methods, reason = "a load is in real time")]
+//! Requests through a layer on real servers, and what became of them.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every program that includes this module uses a part of it"
+)]
+#![allow(clippy::disallowed_methods, reason = "a real server is waited for in real time")]
 
 use std::{
     convert::Infallible,
