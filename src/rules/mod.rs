@@ -363,7 +363,7 @@ mod tests {
     /// L30: 100 000 keys of any kind, and one percent more or less.
     #[test]
     fn a_share_is_as_large_as_it_says_for_any_scope_and_any_kind_of_keys() {
-        for_many(8, |random| {
+        for_many(2, |random| {
             let mut text =
                 |length| String::from_iter(random.list(length, |random| random.any_of(&['a', ':', 'ß', '\0'])));
             let (scope, kind) = (Scope::new(&text(1..20)), text(0..20));
