@@ -117,22 +117,15 @@ pub mod client;
 pub mod clock;
 pub mod docs;
 mod error;
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "the Redis store sends settlements")
-)]
 mod exchange;
 pub mod fields;
 mod guard;
 pub mod guide;
 pub mod key;
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "the Redis store names leases to its server")
-)]
 mod last_turn;
 mod layer;
 mod lease;
+pub mod ledger;
 mod partition;
 mod policy;
 #[cfg(feature = "privacy-pass")]

@@ -1,9 +1,9 @@
 //! Requests in progress: a slot is held from admission to the end of the response.
 
-use indexmap::IndexSet;
+use indexmap::IndexMap;
 
-use super::{Arithmetic, Form, Receipt, Times};
-use crate::lease::LeaseId;
+use super::{Arithmetic, Form, Reader, Receipt, Times, Writer};
+use crate::lease::{Lease, LeaseId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Concurrency {
@@ -23,6 +23,8 @@ impl Arithmetic for Concurrency {
 
     const FORM: Form = Form::Slots;
 
+    const CODE: u64 = 6;
+
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
         cost.min(1)
@@ -36,13 +38,13 @@ impl Arithmetic for Concurrency {
         0
     }
 
-    fn read(&self, slots: &Box<Slots>, _times: Times, _charge: u64, _first: u64) -> u64 {
-        slots.held()
+    fn read(&self, slots: &Box<Slots>, times: Times, _charge: u64, _first: u64) -> u64 {
+        slots.held(times.now)
     }
 
-    fn charge(&self, slots: &mut Box<Slots>, _now: u64, _held: u64, charge: u64, lease: Option<LeaseId>) {
+    fn charge(&self, slots: &mut Box<Slots>, now: u64, _held: u64, charge: u64, lease: Option<Lease>) {
         if let Some(lease) = lease.filter(|_| charge > 0) {
-            slots.hold(lease);
+            slots.hold(now, lease);
         }
     }
 
@@ -62,7 +64,34 @@ impl Arithmetic for Concurrency {
     }
 
     fn empty_at(&self, slots: &Box<Slots>, last: u64) -> u64 {
-        if slots.held() > 0 { u64::MAX } else { last }
+        slots.last_end().unwrap_or(last)
+    }
+
+    fn write(&self, slots: &Box<Slots>, bytes: &mut Writer) {
+        bytes.write(self.limit);
+        bytes.write(slots.leases.len() as u64);
+        for (lease, until) in &slots.leases {
+            let [process, number] = lease.to_numbers();
+            for number in [process, number, *until] {
+                bytes.write(number);
+            }
+        }
+    }
+
+    fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Slots>)> {
+        let own = Self { limit: bytes.amount()? };
+        let mut slots = Slots::default();
+        for _ in 0..bytes.any()? {
+            let id = LeaseId::from_numbers([bytes.any()?, bytes.any()?])?;
+            slots.hold(
+                0,
+                Lease {
+                    id,
+                    until: bytes.any()?,
+                },
+            );
+        }
+        Some((own, Box::new(slots)))
     }
 
     fn is_counted(_held: u64) -> bool {
@@ -94,20 +123,51 @@ impl Arithmetic for Concurrency {
     }
 }
 
-/// The slots that are held, each by a lease.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Slots(IndexSet<LeaseId, foldhash::fast::RandomState>);
+/// The slots that are held, each by a lease until a moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Slots {
+    leases: IndexMap<LeaseId, u64, foldhash::fast::RandomState>,
+    /// None becomes free by itself before.
+    first_end: u64,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self {
+            leases: IndexMap::default(),
+            first_end: u64::MAX,
+        }
+    }
+}
 
 impl Slots {
-    pub(crate) fn held(&self) -> u64 {
-        self.0.len() as u64
+    fn held(&self, now: u64) -> u64 {
+        let held = if now < self.first_end {
+            self.leases.len()
+        } else {
+            self.leases.values().filter(|until| **until > now).count()
+        };
+        held as u64
     }
 
-    pub(crate) fn hold(&mut self, lease: LeaseId) {
-        self.0.insert(lease);
+    fn hold(&mut self, now: u64, lease: Lease) {
+        if now >= self.first_end {
+            self.leases.retain(|_, until| *until > now);
+            self.first_end = self.leases.values().copied().min().unwrap_or(u64::MAX);
+        }
+        self.leases.insert(lease.id, lease.until);
+        self.first_end = self.first_end.min(lease.until);
     }
 
-    pub(crate) fn release(&mut self, lease: LeaseId) {
-        self.0.swap_remove(&lease);
+    fn release(&mut self, lease: LeaseId) {
+        self.leases.swap_remove(&lease);
+    }
+
+    /// The moment at which the last one becomes free by itself.
+    fn last_end(&self) -> Option<u64> {
+        match self.first_end {
+            u64::MAX => self.leases.values().next().copied(),
+            _ => self.leases.values().copied().max(),
+        }
     }
 }

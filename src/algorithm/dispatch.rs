@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::{
-    Arithmetic, Concurrency, Denial, FixedWindow, Form, LeakyBucket, Receipt, SlidingCounter, SlidingLog, Times,
-    TokenBucket,
+    Arithmetic, Concurrency, Denial, FixedWindow, Form, LeakyBucket, Reader, Receipt, SlidingCounter, SlidingLog,
+    Times, TokenBucket, Writer,
 };
-use crate::lease::LeaseId;
+use crate::lease::Lease;
 
 /// Makes a counter, a state and a reading of all algorithms, and the two ways to take a step with them.
 macro_rules! algorithms {
@@ -95,6 +95,17 @@ macro_rules! algorithms {
                     _ => self.unused(),
                 }
             }
+
+            /// What was [written](Self::write); `None` if it cannot have been.
+            pub(crate) fn parse(bytes: &mut Reader<'_>) -> Option<(Self, State)> {
+                match bytes.any()? {
+                    $(<$algorithm as Arithmetic>::CODE => {
+                        let (own, state) = $algorithm::parse(bytes)?;
+                        Some((Self::$algorithm(own), State::$algorithm(state)))
+                    })+
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -145,7 +156,7 @@ impl Counter {
     }
 
     #[inline]
-    pub(crate) fn charge(&self, state: &mut State, now: u64, reading: Reading, charge: u64, lease: Option<LeaseId>) {
+    pub(crate) fn charge(&self, state: &mut State, now: u64, reading: Reading, charge: u64, lease: Option<Lease>) {
         step_with!(self, state, |own, state| {
             own.charge(state, now, A::of(reading), charge, lease)
         });
@@ -189,6 +200,13 @@ impl Counter {
     /// Whether anything is used now that is kept in numbers, of a state that was written at `last`.
     pub(crate) fn is_used(&self, state: &State, last: u64, now: u64) -> bool {
         self.form() == Form::Numbers && self.empty_at(state, last) > now
+    }
+
+    pub(crate) fn write(&self, state: &State, bytes: &mut Writer) {
+        step_with!(self, state, |own, state| {
+            bytes.write(A::CODE);
+            own.write(state, bytes);
+        });
     }
 
     pub(crate) fn newest_entry(&self, state: &State) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! Fixed window counter: counts in windows that begin at whole multiples of their length since the Unix epoch.
 
-use super::{Arithmetic, Receipt, Times, least_time_for, window_start};
-use crate::lease::LeaseId;
+use super::{Arithmetic, Reader, Receipt, Times, Writer, least_time_for, window_start};
+use crate::lease::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FixedWindow {
@@ -49,6 +49,8 @@ impl Arithmetic for FixedWindow {
     type State = u64;
     type Reading = u64;
 
+    const CODE: u64 = 3;
+
     fn units(&self) -> u64 {
         self.limit
     }
@@ -67,7 +69,7 @@ impl Arithmetic for FixedWindow {
     }
 
     #[inline]
-    fn charge(&self, state: &mut u64, _now: u64, used: u64, charge: u64, _lease: Option<LeaseId>) {
+    fn charge(&self, state: &mut u64, _now: u64, used: u64, charge: u64, _lease: Option<Lease>) {
         *state = used + charge;
     }
 
@@ -92,6 +94,21 @@ impl Arithmetic for FixedWindow {
             0 => last,
             1.. => last + self.micros_left(last),
         }
+    }
+
+    fn write(&self, used: &u64, bytes: &mut Writer) {
+        for number in [self.window_micros, self.limit, self.bound, *used] {
+            bytes.write(number);
+        }
+    }
+
+    fn parse(bytes: &mut Reader<'_>) -> Option<(Self, u64)> {
+        let own = Self {
+            window_micros: bytes.divisor()?,
+            limit: bytes.amount()?,
+            bound: bytes.amount()?,
+        };
+        Some((own, bytes.amount()?))
     }
 
     #[inline]

@@ -3,8 +3,8 @@
 //! The bucket of a token bucket with the words turned around: what was used is what has not left yet. A request that
 //! finds something in it waits until that has left; a *meter* has no places to wait in.
 
-use super::{Arithmetic, Receipt, Times, TokenBucket};
-use crate::lease::LeaseId;
+use super::{Arithmetic, Reader, Receipt, Times, TokenBucket, Writer};
+use crate::lease::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeakyBucket {
@@ -35,6 +35,8 @@ impl Arithmetic for LeakyBucket {
     type State = u64;
     type Reading = u64;
 
+    const CODE: u64 = 2;
+
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
         self.bucket.weigh(cost)
@@ -54,7 +56,7 @@ impl Arithmetic for LeakyBucket {
     }
 
     #[inline]
-    fn charge(&self, state: &mut u64, now: u64, used: u64, charge: u64, lease: Option<LeaseId>) {
+    fn charge(&self, state: &mut u64, now: u64, used: u64, charge: u64, lease: Option<Lease>) {
         self.bucket.charge(state, now, used, charge, lease);
     }
 
@@ -81,6 +83,15 @@ impl Arithmetic for LeakyBucket {
 
     fn empty_at(&self, used: &u64, last: u64) -> u64 {
         self.bucket.empty_at(used, last)
+    }
+
+    fn write(&self, used: &u64, bytes: &mut Writer) {
+        self.bucket.write(used, bytes);
+    }
+
+    fn parse(bytes: &mut Reader<'_>) -> Option<(Self, u64)> {
+        let (bucket, used) = TokenBucket::parse(bytes)?;
+        Some((Self { bucket }, used))
     }
 
     #[inline]

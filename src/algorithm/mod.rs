@@ -10,6 +10,7 @@
 //! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
 
 mod ahead;
+mod bytes;
 mod concurrency;
 mod dispatch;
 mod fixed_window;
@@ -23,6 +24,7 @@ use smallvec::SmallVec;
 
 pub(crate) use self::{
     ahead::Denial,
+    bytes::{Reader, Writer},
     concurrency::Concurrency,
     dispatch::{Counter, Reading, State},
     fixed_window::FixedWindow,
@@ -32,13 +34,13 @@ pub(crate) use self::{
     token_bucket::TokenBucket,
     worth::Worth,
 };
-use crate::{clock::Timestamp, lease::LeaseId};
+use crate::{
+    clock::Timestamp,
+    lease::{Lease, LeaseId},
+};
 
 /// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
 pub(crate) const EXACT: u64 = 1 << 53;
-
-/// What a store says about the policies of a plan, in its order.
-pub(crate) type Readings = SmallVec<[Reading; 2]>;
 
 /// How far the clock of a server may step back before that is believed, in microseconds: until the clock is there again,
 /// the time of a partition stands still. Otherwise each step over the border of a window would give its quota once more.
@@ -115,6 +117,9 @@ pub(crate) trait Arithmetic: Copy {
     /// In which form a store keeps it.
     const FORM: Form = Form::Numbers;
 
+    /// What stands for the algorithm in the bytes of a ledger. It is never given to another one.
+    const CODE: u64;
+
     /// What a cost in units is in the numbers of the algorithm; more than any limit when it cannot be told apart from
     /// that.
     #[inline]
@@ -137,7 +142,7 @@ pub(crate) trait Arithmetic: Copy {
     fn read(&self, state: &Self::State, times: Times, charge: u64, first: u64) -> Self::Reading;
 
     /// Makes a charge that was admitted for this reading.
-    fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<LeaseId>);
+    fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<Lease>);
 
     /// How much of a late charge is believed: a policy may be overdrawn up to its bound.
     fn believed(&self, reading: Self::Reading, charge: u64) -> u64;
@@ -159,6 +164,12 @@ pub(crate) trait Arithmetic: Copy {
 
     /// The moment from which the state equals that of a policy that was never charged.
     fn empty_at(&self, state: &Self::State, last: u64) -> u64;
+
+    /// The policy's numbers and the state in the bytes of a ledger.
+    fn write(&self, state: &Self::State, bytes: &mut Writer);
+
+    /// What was written; `None` if it cannot have been.
+    fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Self::State)>;
 
     /// The moment of the newest entry of a log.
     fn newest_entry(_state: &Self::State) -> Option<u64> {

@@ -1,8 +1,8 @@
 //! Sliding window counter: the count of this window, and that of the last one weighed by how much of it the sliding
 //! window still covers.
 
-use super::{Arithmetic, Receipt, Times, least_time_for, window_start};
-use crate::lease::LeaseId;
+use super::{Arithmetic, Reader, Receipt, Times, Writer, least_time_for, window_start};
+use crate::lease::Lease;
 
 /// Units times microseconds have more digits than a double holds, or 64 bits, where quota and window are both large:
 /// they are multiplied in 128 bits here, and in parts in the script.
@@ -109,6 +109,8 @@ impl Arithmetic for SlidingCounter {
     type State = Box<Windows>;
     type Reading = Windows;
 
+    const CODE: u64 = 4;
+
     fn units(&self) -> u64 {
         self.limit
     }
@@ -121,7 +123,7 @@ impl Arithmetic for SlidingCounter {
         self.rolled(**windows, times)
     }
 
-    fn charge(&self, state: &mut Box<Windows>, _now: u64, windows: Windows, charge: u64, _lease: Option<LeaseId>) {
+    fn charge(&self, state: &mut Box<Windows>, _now: u64, windows: Windows, charge: u64, _lease: Option<Lease>) {
         **state = Windows {
             current: windows.current + charge,
             ..windows
@@ -147,6 +149,26 @@ impl Arithmetic for SlidingCounter {
 
     fn empty_at(&self, windows: &Box<Windows>, last: u64) -> u64 {
         window_start(last, self.window_micros) + self.micros_from_start(**windows)
+    }
+
+    fn write(&self, windows: &Box<Windows>, bytes: &mut Writer) {
+        let Windows { previous, current } = **windows;
+        for number in [self.window_micros, self.limit, self.bound, previous, current] {
+            bytes.write(number);
+        }
+    }
+
+    fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Windows>)> {
+        let own = Self {
+            window_micros: bytes.divisor()?,
+            limit: bytes.amount()?,
+            bound: bytes.amount()?,
+        };
+        let windows = Windows {
+            previous: bytes.amount()?,
+            current: bytes.amount()?,
+        };
+        Some((own, Box::new(windows)))
     }
 
     fn is_counted(windows: Windows) -> bool {

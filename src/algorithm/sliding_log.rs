@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::{Arithmetic, Form, Receipt, Times, least_time_for};
-use crate::lease::LeaseId;
+use super::{Arithmetic, Form, Reader, Receipt, Times, Writer, least_time_for};
+use crate::lease::Lease;
 
 /// The largest quota that a log may be chosen for: each unit may be an entry of its own.
 pub(crate) const MAX_QUOTA: u64 = 10_000;
@@ -55,6 +55,8 @@ impl Arithmetic for SlidingLog {
 
     const FORM: Form = Form::Log;
 
+    const CODE: u64 = 5;
+
     fn units(&self) -> u64 {
         self.limit
     }
@@ -67,7 +69,7 @@ impl Arithmetic for SlidingLog {
         log.read(self, times.now, charge, first)
     }
 
-    fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<LeaseId>) {
+    fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<Lease>) {
         if charge > 0 {
             log.add(self, now, charge, reading.sequence + 1);
         }
@@ -88,6 +90,22 @@ impl Arithmetic for SlidingLog {
 
     fn empty_at(&self, log: &Box<Log>, _last: u64) -> u64 {
         log.empty_at(self)
+    }
+
+    fn write(&self, log: &Box<Log>, bytes: &mut Writer) {
+        for number in [self.window_micros, self.limit, self.bound] {
+            bytes.write(number);
+        }
+        log.write(bytes);
+    }
+
+    fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Log>)> {
+        let own = Self {
+            window_micros: bytes.divisor()?,
+            limit: bytes.amount()?,
+            bound: bytes.amount()?,
+        };
+        Some((own, Box::new(Log::parse(bytes)?)))
     }
 
     fn newest_entry(log: &Box<Log>) -> Option<u64> {
@@ -262,6 +280,34 @@ impl Log {
         if self.0[position].cost == 0 {
             self.0.remove(position);
         }
+    }
+
+    /// How many entries there are, and each of them.
+    fn write(&self, bytes: &mut Writer) {
+        bytes.write(self.0.len() as u64);
+        for entry in &self.0 {
+            for number in [entry.at, entry.sequence, entry.cost] {
+                bytes.write(number);
+            }
+        }
+    }
+
+    fn parse(bytes: &mut Reader<'_>) -> Option<Self> {
+        let (mut log, mut total, mut last) = (Self::default(), 0_u64, 0);
+        for _ in 0..bytes.any()? {
+            let (at, sequence, cost) = (bytes.amount()?, bytes.any()?, bytes.amount()?);
+            if at < last || sequence >= 1 << 63 {
+                return None;
+            }
+            (last, total) = (at, total.checked_add(cost)?);
+            log.0.push_back(Entry {
+                at,
+                sequence,
+                total,
+                cost,
+            });
+        }
+        Some(log)
     }
 
     pub(crate) fn newest(&self) -> Option<u64> {

@@ -3,8 +3,8 @@
 //! What is kept is not the tokens that are left but the weight that was used: zero means "never seen" whatever the
 //! capacity is, and a changed quota can carry the used units over.
 
-use super::{Arithmetic, EXACT, Receipt, Times};
-use crate::lease::LeaseId;
+use super::{Arithmetic, EXACT, Reader, Receipt, Times, Writer};
+use crate::lease::Lease;
 
 /// A token bucket in exact integers.
 ///
@@ -89,6 +89,8 @@ impl Arithmetic for TokenBucket {
     type State = u64;
     type Reading = u64;
 
+    const CODE: u64 = 1;
+
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
         cost.saturating_mul(self.weight).min(EXACT)
@@ -108,7 +110,7 @@ impl Arithmetic for TokenBucket {
     }
 
     #[inline]
-    fn charge(&self, state: &mut u64, _now: u64, used: u64, charge: u64, _lease: Option<LeaseId>) {
+    fn charge(&self, state: &mut u64, _now: u64, used: u64, charge: u64, _lease: Option<Lease>) {
         *state = used + charge;
     }
 
@@ -137,6 +139,22 @@ impl Arithmetic for TokenBucket {
 
     fn empty_at(&self, used: &u64, last: u64) -> u64 {
         last.saturating_add(self.micros_to_drain(*used))
+    }
+
+    fn write(&self, used: &u64, bytes: &mut Writer) {
+        for number in [self.weight, self.drain, self.limit, self.bound, *used] {
+            bytes.write(number);
+        }
+    }
+
+    fn parse(bytes: &mut Reader<'_>) -> Option<(Self, u64)> {
+        let own = Self {
+            weight: bytes.divisor()?,
+            drain: bytes.divisor()?,
+            limit: bytes.amount()?,
+            bound: bytes.amount()?,
+        };
+        Some((own, bytes.amount()?))
     }
 
     #[inline]

@@ -130,8 +130,12 @@ mod tests {
         let mut state = counter.unused();
         let times = Times { last: DAY, now: DAY };
         assert_eq!(counter.worth(&state, times), None);
+        let lease = crate::lease::Lease {
+            id: crate::lease::LeaseId::unique(),
+            until: u64::MAX,
+        };
         let free = counter.read(&state, times, 1, 0);
-        counter.charge(&mut state, DAY, free, 1, Some(crate::lease::LeaseId::unique()));
+        counter.charge(&mut state, DAY, free, 1, Some(lease));
         let slots = counter.worth(&state, times).map(Worth::of_one_request);
         for exhausted in worths(10, 0) {
             assert!(slots > exhausted);

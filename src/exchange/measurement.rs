@@ -30,7 +30,7 @@ use crate::{
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::per_hour("trial", 1).shadow()])?;
 ///
-/// let measurement = store.decide(Plan::new(policies, alice, 2)).await?;
+/// let measurement = store.acquire(Plan::new(policies, alice, 2)).await?;
 /// assert!(measurement.is_allowed());
 /// // The trial rejects nothing, and is not charged beyond its quota.
 /// let charged: Vec<_> = measurement

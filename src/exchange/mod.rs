@@ -4,12 +4,12 @@
 mod decision;
 mod measurement;
 mod plan;
-pub(crate) mod settlement;
 #[cfg(feature = "redis")]
-mod split;
+mod remote;
+pub(crate) mod settlement;
 
 #[cfg(feature = "redis")]
-pub(crate) use self::split::PartNumbers;
+pub(crate) use self::remote::PartNumbers;
 pub use self::{
     decision::{Allowance, Decision, Outcome},
     measurement::{MeasuredCharge, Measurement},

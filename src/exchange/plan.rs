@@ -83,13 +83,13 @@ pub(super) struct Part {
     policies: PolicySet,
     partition: PartitionId,
     /// What operators see in place of the digest.
-    label: Option<Arc<str>>,
+    pub(super) label: Option<Arc<str>>,
 }
 
 /// What a plan asks of one partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartPlan<'a> {
-    part: &'a Part,
+    pub(super) part: &'a Part,
     costs: Costs,
 }
 
@@ -224,6 +224,16 @@ impl Plan {
     #[inline]
     pub fn partition(&self) -> PartitionId {
         self.parts[0].partition
+    }
+
+    /// Whose quota is charged, each partition once.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
+        let parts = self.parts.iter().enumerate();
+        let first = parts.filter(|(number, part)| {
+            let mut before = self.parts[..*number].iter();
+            before.all(|other| other.partition != part.partition)
+        });
+        first.map(|(_, part)| part.partition)
     }
 
     /// What is asked of each partition.
@@ -376,11 +386,6 @@ impl<'a> PartPlan<'a> {
     #[inline]
     pub(crate) fn partition(self) -> PartitionId {
         self.part.partition
-    }
-
-    /// What operators see in place of the digest, if that is what they want.
-    pub(crate) fn label(self) -> Option<&'a str> {
-        self.part.label.as_deref()
     }
 
     #[inline]

@@ -152,20 +152,15 @@ impl Settlement {
         Some(self.0.as_ref()?.plan.partition())
     }
 
+    /// Whose quota it is about, each partition once.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
+        self.0.iter().flat_map(|change| change.plan.partitions())
+    }
+
     /// The partitions to which units are given back; slots are none.
     pub(crate) fn refunded(&self) -> SmallVec<[PartitionId; 1]> {
         let parts = self.parts().filter(PartSettlement::gives_back);
         parts.map(|part| part.part.partition()).collect()
-    }
-
-    /// The lease whose slots become free.
-    pub(crate) fn released(&self) -> Option<LeaseId> {
-        let Change {
-            plan, deltas, lease, ..
-        } = self.0.as_ref()?;
-        let mut changes = plan.policies().zip(deltas);
-        let is_released = changes.any(|(policy, delta)| is_slots(policy) && *delta < 0);
-        is_released.then_some(*lease).flatten()
     }
 
     /// What changes in each partition. Unlike the charge, that need not be one step.
@@ -195,7 +190,7 @@ pub(crate) struct PartSettlement<'a> {
     /// When the charge was made.
     pub(crate) charged_at: Moment,
     pub(crate) lease: Option<LeaseId>,
-    deltas: &'a [i64],
+    pub(super) deltas: &'a [i64],
     marks: &'a [u64],
 }
 
@@ -209,12 +204,6 @@ impl<'a> PartSettlement<'a> {
     fn gives_back(&self) -> bool {
         let mut changes = self.part.policies().iter().zip(self.deltas);
         changes.any(|(policy, delta)| !is_slots(policy) && *delta < 0)
-    }
-
-    /// Whether slots become free.
-    pub(crate) fn releases(&self) -> bool {
-        let mut changes = self.part.policies().iter().zip(self.deltas);
-        changes.any(|(policy, delta)| is_slots(policy) && *delta < 0)
     }
 
     /// The change of each policy, in the plan's order.
@@ -245,7 +234,7 @@ enum Free {
     Slots,
 }
 
-fn is_slots(policy: &Policy) -> bool {
+pub(super) fn is_slots(policy: &Policy) -> bool {
     policy.counter().form() == Form::Slots
 }
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::{
-    algorithm::{Counter, Form, Moment, STANDSTILL, State, Times, Worth},
+    algorithm::{Counter, Form, Moment, Reader, STANDSTILL, State, Times, Worth, Writer},
     clock::Timestamp,
     exchange::{PartPlan, PartSettlement, Read, Reads},
-    lease::LeaseId,
+    lease::Lease,
     policy::{Policy, PolicySet},
 };
 
 /// The states of a partition's policies at one moment.
 #[derive(Clone, Debug)]
-pub(super) struct PartitionState {
+pub(crate) struct PartitionState {
     at: Timestamp,
     /// Of what is counted with a few numbers; see [`Moment::birth`].
     birth: u32,
@@ -43,10 +43,10 @@ struct Foreign {
 
 /// What a plan has found.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) moment: Moment,
-    pub(super) read: Reads,
-    pub(super) fits: bool,
+pub(crate) struct Found {
+    pub(crate) moment: Moment,
+    pub(crate) read: Reads,
+    pub(crate) fits: bool,
 }
 
 /// The numbers of a log that begins with a call follow this one, and no other log of the partition has them.
@@ -65,7 +65,7 @@ impl Others {
 
 impl PartitionState {
     /// A partition never seen, for a plan like this one.
-    pub(super) fn new(now: Timestamp, policies: &PolicySet) -> Self {
+    pub(crate) fn new(now: Timestamp, policies: &PolicySet) -> Self {
         Self {
             at: now,
             birth: 0,
@@ -83,7 +83,7 @@ impl PartitionState {
 
     /// Charges the plan if all of it fits; a lease then holds its slots. What begins with this charge takes the call's
     /// number. Returns what had been used before, and whether the plan fits.
-    pub(super) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>, call: u32) -> Found {
+    pub(crate) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, lease: Option<Lease>, call: u32) -> Found {
         let now = self.time(clock, plan.policies());
         if self.is_about(plan.policies()) {
             return self.acquire_again(now, clock, plan, lease, call);
@@ -97,7 +97,7 @@ impl PartitionState {
     }
 
     /// The same without charging anything.
-    pub(super) fn read(&mut self, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
+    pub(crate) fn read(&mut self, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
         let now = self.time(clock, plan.policies());
         if self.is_about(plan.policies()) {
             self.read_again(now, clock, plan, call)
@@ -107,13 +107,44 @@ impl PartitionState {
         }
     }
 
+    /// All that is not empty, as it was written.
+    pub(crate) fn write(&self, bytes: &mut Writer) {
+        let states = self.advanced(self.at);
+        for number in [self.at.as_micros(), self.birth.into(), states.len() as u64] {
+            bytes.write(number);
+        }
+        for Foreign { id, counter, state } in &states {
+            bytes.write((*id).into());
+            counter.write(state, bytes);
+        }
+    }
+
+    /// What was written; `None` if it cannot have been.
+    pub(crate) fn read_from(bytes: &mut Reader<'_>) -> Option<Self> {
+        let at = Timestamp::from_micros(bytes.amount()?);
+        let birth = u32::try_from(bytes.any()?).ok()?;
+        let mut states = Vec::new();
+        for _ in 0..bytes.any()? {
+            let id = u32::try_from(bytes.any()?).ok()?;
+            let (counter, state) = Counter::parse(bytes)?;
+            states.push(Foreign { id, counter, state });
+        }
+        Some(Self {
+            at,
+            birth,
+            policies: Arc::default(),
+            states: SmallVec::new(),
+            others: Some(Box::new(Others { at, states })),
+        })
+    }
+
     /// The policies are those of the last charge, which is nearly always so.
     fn acquire_again(
         &mut self,
         now: Timestamp,
         clock: Timestamp,
         plan: PartPlan<'_>,
-        lease: Option<LeaseId>,
+        lease: Option<Lease>,
         call: u32,
     ) -> Found {
         let found = self.read_again(now, clock, plan, call);
@@ -160,7 +191,7 @@ impl PartitionState {
     }
 
     /// Changes charges that were made before.
-    pub(super) fn settle(&mut self, clock: Timestamp, settlement: PartSettlement<'_>, call: u32) {
+    pub(crate) fn settle(&mut self, clock: Timestamp, settlement: PartSettlement<'_>, call: u32) {
         let policies = settlement.part.policies();
         let now = self.time(clock, policies);
         if !self.is_about(policies) {
@@ -183,7 +214,7 @@ impl PartitionState {
 
     /// Forgets everything but the slots that are held and logs that these policies do not name. Those are kept because
     /// Redis cannot find them: each is a key of its own there, whose name is made from its policy.
-    pub(super) fn reset(&mut self, policies: &PolicySet) {
+    pub(crate) fn reset(&mut self, policies: &PolicySet) {
         let is_kept = |id: u32, counter: &Counter| match counter.form() {
             Form::Log => policies.iter().all(|policy| policy.id() != id),
             Form::Numbers => false,
@@ -305,7 +336,7 @@ impl PartitionState {
     }
 
     /// The moment from which this state equals that of a partition never seen.
-    pub(super) fn empty_at(&self) -> Timestamp {
+    pub(crate) fn empty_at(&self) -> Timestamp {
         let own = self
             .policies
             .iter()
@@ -321,7 +352,7 @@ impl PartitionState {
 
     /// How much would be lost with it: as much as with the policy of which the largest share is used. `None` if it has
     /// expired.
-    pub(super) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<Worth> {
+    pub(crate) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<Worth> {
         let own = self.policies.iter().zip(&self.states).filter_map(|(policy, state)| {
             let worth = policy.counter().worth(state, self.times(now))?;
             Some(if policy.policy().is_shadow() {

@@ -20,8 +20,9 @@ use crate::{
 /// Where quota is kept. Decides a whole [`Plan`] at once: every policy is charged, or none.
 ///
 /// The crate brings [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement
-/// the trait to wrap one of them: to count calls, to inject faults, to route partitions to different servers. A
-/// store of another kind cannot be written yet, since only the crate's own stores can make a measured [`Decision`].
+/// the trait to wrap one of them: to count calls, to inject faults, to route partitions to different servers. To keep
+/// quota in another database, implement it around a [`Ledger`](crate::ledger::Ledger), and check it with
+/// `test_util::check_store`: [`ledger`](crate::ledger) has a whole store.
 /// You can also use a store without the layer, to limit what is not a request: see [`acquire`](Self::acquire).
 ///
 /// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)

@@ -259,12 +259,14 @@
 //! read or dropped. Keep a response to keep its slot; drop it to give the slot back.
 
 mod assertions;
+mod conformance;
 mod scripted_store;
 
 pub use self::{
     assertions::{
         assert_allowed, assert_outcome, assert_rejected, assert_rejected_by, decision, remaining, retry_after,
     },
+    conformance::check_store,
     scripted_store::{Answer, ScriptedStore},
 };
 pub use crate::clock::{Clock, Timestamp};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    algorithm::{Counter, Moment, Reading, Readings, Times},
+    algorithm::{Counter, Moment, Reading, Times},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     exchange::{Measurement, Plan, Settlement},
@@ -231,7 +231,7 @@ impl ScriptedStore {
         };
         let moments = plan.parts().map(|_| moment).collect();
         let charges = plan.charges();
-        let readings: Readings = charges
+        let readings: Vec<Reading> = charges
             .map(|charge| reading(charge.policy().counter(), charge.weight()))
             .collect();
         let told = Some(self.0.told);

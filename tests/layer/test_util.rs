@@ -17,8 +17,8 @@ use tower_quota::{
     PolicySet, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
     StoreErrorKind, key,
     test_util::{
-        Answer, ScriptedStore, assert_allowed, assert_outcome, assert_rejected, assert_rejected_by, decision,
-        remaining, retry_after,
+        Answer, ScriptedStore, assert_allowed, assert_outcome, assert_rejected, assert_rejected_by, check_store,
+        decision, remaining, retry_after,
     },
 };
 
@@ -324,4 +324,13 @@ async fn only_what_was_counted_is_allowed_and_only_a_quota_that_is_used_up_rejec
         panic_of(|| assert_rejected(&response));
         panic_of(|| assert_rejected_by(&response, "day"));
     }
+}
+
+#[path = "../../examples/own_store.rs"]
+#[allow(dead_code, reason = "the example is a program")]
+mod own_store;
+
+#[tokio::test]
+async fn a_store_on_a_key_value_map_passes_the_suite_with_all_algorithms() {
+    check_store(own_store::OwnStore::new).await;
 }

@@ -13,6 +13,7 @@ use tower_quota::{
     Scope, Settlement, Store,
     clock::{Clock, Timestamp},
     key,
+    test_util::check_store,
 };
 
 /// A store with a clock of its own, and partitions that no other test uses.
@@ -619,4 +620,15 @@ async fn an_instance_with_a_shorter_lease_time_does_not_end_the_leases_of_others
     tokio::time::timeout(Duration::from_secs(20), renewed).await.unwrap();
     assert_all_live_on();
     shorter.settle(Settlement::unused(&second)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_suite_for_stores_of_others_passes_in_redis() {
+    let number = std::sync::atomic::AtomicUsize::new(0);
+    check_store(|clock| {
+        let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let builder = RedisStore::builder(crate::support::shared_server().url()).clock(clock);
+        builder.key_prefix(format!("suite {number}:")).build().unwrap()
+    })
+    .await;
 }

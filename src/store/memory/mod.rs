@@ -1,6 +1,5 @@
 //! Quota kept in this process.
 
-mod partition;
 mod shard;
 
 use std::{
@@ -11,14 +10,15 @@ use std::{
 
 use foldhash::fast::RandomState;
 
-use self::{partition::Found, shard::Shard};
+use self::shard::Shard;
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     algorithm::{Moment, Moments},
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
     exchange::{Measurement, Plan, Reads, Settlement},
-    lease::LeaseId,
+    lease::{Lease, LeaseId},
+    ledger::Found,
     partition::PartitionId,
 };
 
@@ -162,7 +162,7 @@ impl Shards {
     }
 
     /// Decides for several partitions at once: all are asked, and charged if all of them fit.
-    fn acquire_together(&self, plan: Plan, lease: Option<LeaseId>) -> Measurement {
+    fn acquire_together(&self, plan: Plan, lease: Option<Lease>) -> Measurement {
         let mut indexes: Vec<usize> = plan.parts().map(|part| self.index(part.partition())).collect();
         // Whoever needs several locks takes them in this order, so that no two wait for each other.
         indexes.sort_unstable();
@@ -187,7 +187,7 @@ impl Shards {
                 self.locked(&mut shards, part.partition()).acquire(now, part, lease);
             }
         }
-        Measurement::new(plan, moments, read, lease, fits)
+        Measurement::new(plan, moments, read, lease.map(|lease| lease.id), fits)
     }
 }
 
@@ -198,7 +198,11 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 
 impl Store for MemoryStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let lease = plan.takes_slots().then(LeaseId::unique);
+        // Whoever holds a slot is in this process, and gives it back.
+        let lease = plan.takes_slots().then(|| Lease {
+            id: LeaseId::unique(),
+            until: u64::MAX,
+        });
         let Some(part) = plan.only_part() else {
             return AcquireFuture::ready(Ok(self.0.acquire_together(plan, lease)));
         };
@@ -210,7 +214,13 @@ impl Store for MemoryStore {
             shard.acquire(now, part, lease)
         };
         let moments = Moments::from_buf_and_len([moment, Moment::default()], 1);
-        AcquireFuture::ready(Ok(Measurement::new(plan, moments, read, lease, fits)))
+        AcquireFuture::ready(Ok(Measurement::new(
+            plan,
+            moments,
+            read,
+            lease.map(|lease| lease.id),
+            fits,
+        )))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

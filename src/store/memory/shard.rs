@@ -1,11 +1,11 @@
 //! One part of the partitions, under one lock.
 
-use super::partition::{Found, PartitionState};
 use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
     exchange::{PartPlan, PartSettlement},
-    lease::LeaseId,
+    lease::Lease,
+    ledger::{Found, PartitionState},
     partition::PartitionId,
     telemetry,
 };
@@ -34,7 +34,7 @@ impl Shard {
     }
 
     /// Decides a plan and charges it if all of it fits. Returns what was used before.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<LeaseId>) -> Found {
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<Lease>) -> Found {
         let call = self.call;
         if let Some(state) = self.find(plan) {
             return state.acquire(now, plan, lease, call);

@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Concurrency, Counter, EXACT, FixedWindow, LeakyBucket, Moment, Moments, Reading, Readings, SlidingCounter,
-        SlidingLog, TokenBucket, sliding_counter::Windows, sliding_log::LogReading,
+        Concurrency, Counter, EXACT, FixedWindow, LeakyBucket, Moment, Moments, Reading, SlidingCounter, SlidingLog,
+        TokenBucket, sliding_counter::Windows, sliding_log::LogReading,
     },
     clock::Timestamp,
     error::{StoreError, StoreErrorKind},
@@ -555,7 +555,7 @@ struct Numbered<'a> {
 
 impl Numbered<'_> {
     fn measure(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
-        let (mut moments, mut readings) = (Moments::new(), Readings::new());
+        let (mut moments, mut readings) = (Moments::new(), SmallVec::<[Reading; 4]>::new());
         for part in plan.parts() {
             moments.push(self.moment().ok_or_else(unreadable)?);
             for policy in part.policies() {

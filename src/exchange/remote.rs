@@ -1,10 +1,11 @@
-//! A plan that several servers decide, each a part of it.
+//! What a store on servers asks besides: parts of a plan for each of them, names of keys, slots that it need not renew any more.
 
 use smallvec::SmallVec;
 
 use super::{
     measurement::{Measurement, Reads},
-    plan::Plan,
+    plan::{PartPlan, Plan},
+    settlement::{PartSettlement, Settlement, is_slots},
 };
 use crate::lease::LeaseId;
 
@@ -40,5 +41,27 @@ impl Measurement {
         let moments = parts.iter().map(|(_, moment, _)| *moment).collect();
         let is_allowed = answers.iter().all(|(_, answer)| answer.is_allowed);
         Self::new(plan.only(&numbers), moments, read, lease, is_allowed)
+    }
+}
+
+impl<'a> PartPlan<'a> {
+    /// What operators see in place of the digest, if that is what they want.
+    pub(crate) fn label(self) -> Option<&'a str> {
+        self.part.label.as_deref()
+    }
+}
+
+impl Settlement {
+    /// The lease whose slots become free.
+    pub(crate) fn released(&self) -> Option<LeaseId> {
+        self.parts().find(PartSettlement::releases)?.lease
+    }
+}
+
+impl PartSettlement<'_> {
+    /// Whether slots become free.
+    pub(crate) fn releases(&self) -> bool {
+        let mut changes = self.part.policies().iter().zip(self.deltas);
+        changes.any(|(policy, delta)| is_slots(policy) && *delta < 0)
     }
 }

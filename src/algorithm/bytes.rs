@@ -1,0 +1,88 @@
+//! Numbers as bytes: small ones are short.
+
+use super::EXACT;
+
+/// Numbers that are written one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Writer(Vec<u8>);
+
+impl Writer {
+    /// Seven bits a byte, the lowest first; the highest bit says that more follow (LEB128).
+    pub(crate) fn write(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.0.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.0.push(number as u8);
+    }
+
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// Numbers that are read one after the other. Bytes of somebody else are `None`, and never a panic.
+#[derive(Debug)]
+pub(crate) struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Any number.
+    pub(crate) fn any(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits {
+                return None;
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// An amount or a moment.
+    pub(crate) fn amount(&mut self) -> Option<u64> {
+        self.any().filter(|number| *number <= EXACT)
+    }
+
+    /// What is divided by.
+    pub(crate) fn divisor(&mut self) -> Option<u64> {
+        self.amount().filter(|number| *number > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_they_were_written() {
+        let numbers = [0, 1, 127, 128, 300, u64::from(u32::MAX), EXACT, u64::MAX];
+        let mut writer = Writer::default();
+        numbers.iter().for_each(|number| writer.write(*number));
+        let bytes = writer.into_bytes();
+        let mut reader = Reader::new(&bytes);
+        assert!(numbers.iter().all(|number| reader.any() == Some(*number)) && reader.is_empty());
+    }
+
+    #[test]
+    fn bytes_of_somebody_else_are_no_number() {
+        for bytes in [&[][..], &[0x80], &[0xff; 9], &[0xff; 12]] {
+            assert_eq!(Reader::new(bytes).any(), None, "{bytes:?}");
+        }
+        assert_eq!(Reader::new(&[0xff; 8]).amount(), None);
+        assert_eq!(Reader::new(&[0]).divisor(), None);
+    }
+}

@@ -1,0 +1,283 @@
+//! What stores keep about partitions: for a store of your own.
+//!
+//! A [`Ledger`] has the arithmetic of all algorithms and no storage. You want it to keep quota in a database that the crate
+//! has no store for. Give it the time, and for each partition of a plan the bytes that your storage has kept; it returns a
+//! [`Measurement`] and the bytes to keep instead. A store is then a transaction around it: read, compute, and write if nobody
+//! has written since. The bytes begin with their version. Bytes that a ledger has not written, or that a newer version has
+//! written, count as none.
+//!
+//! It does not do any input or output, and never waits. It does not look at your transactions: where two writers may
+//! overwrite each other, units are lost.
+//!
+//! This is a whole store, on a key-value map whose entries can be compared and set. It passes
+//! [`check_store`](crate::test_util::check_store) with all algorithms:
+//!
+//! ```
+#![doc = include_str!("../../examples/own_store.rs")]
+//! ```
+
+mod partition;
+
+use std::time::Duration;
+
+pub(crate) use self::partition::{Found, PartitionState};
+use crate::{
+    algorithm::{Moments, Reader, Writer},
+    clock::Timestamp,
+    exchange::{Measurement, PartPlan, Plan, Reads, Settlement},
+    lease::{Lease, LeaseId},
+    partition::PartitionId,
+    random,
+};
+
+/// The state of some partitions at one moment; see [the module](self) for an example.
+///
+/// Open it for each attempt of a transaction: the time and the bytes are those of this attempt.
+#[derive(Debug)]
+pub struct Ledger {
+    now: Timestamp,
+    lease_time: Duration,
+    /// The number of this call; what begins with it takes its own number from it.
+    call: u32,
+    pages: Vec<Page>,
+}
+
+/// A partition of a [`Ledger`].
+#[derive(Debug)]
+struct Page {
+    partition: PartitionId,
+    before: Option<Vec<u8>>,
+    state: Option<PartitionState>,
+}
+
+/// What is to be kept of a partition that a [`Ledger`] has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The bytes to keep; `None` to remove what is kept.
+    pub bytes: Option<Vec<u8>>,
+    /// From this moment on, what is kept equals nothing, and may be removed.
+    pub expires_at: Timestamp,
+}
+
+impl Ledger {
+    /// The version of the bytes.
+    const VERSION: u64 = 1;
+
+    /// A ledger at this moment. All instances that share the storage need one clock, within some milliseconds: that of the
+    /// database, if it has one.
+    pub fn at(now: Timestamp) -> Self {
+        Self {
+            now,
+            lease_time: Duration::from_secs(60),
+            // Half of all numbers, so that those of the entries that begin with it have room to grow.
+            call: (random::number() >> 1).max(1),
+            pages: Vec::new(),
+        }
+    }
+
+    /// For how long a request holds a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) that nobody
+    /// gives back, because its process has ended. Default: a minute.
+    ///
+    /// A ledger does not renew slots: a request that lasts longer loses its slot to another one.
+    #[must_use]
+    pub fn lease_time(mut self, lease_time: Duration) -> Self {
+        self.lease_time = lease_time;
+        self
+    }
+
+    /// Opens a partition with the bytes that are kept for it. One that is not opened was never seen.
+    pub fn open(&mut self, partition: PartitionId, bytes: Option<&[u8]>) {
+        self.pages.retain(|page| page.partition != partition);
+        self.pages.push(Page {
+            partition,
+            before: bytes.map(<[u8]>::to_vec),
+            state: bytes.and_then(PartitionState::parse),
+        });
+    }
+
+    /// Decides a plan: charges all of it if all of it fits, and nothing otherwise.
+    pub fn acquire(&mut self, plan: Plan) -> Measurement {
+        let lease = plan.takes_slots().then(|| Lease {
+            id: LeaseId::unique(),
+            until: self.now.saturating_add(self.lease_time).as_micros(),
+        });
+        let (mut moments, mut read, mut fits) = (Moments::new(), Reads::new(), true);
+        for part in plan.parts() {
+            let found = self.with(part, |state, now, call| state.read(now, part, call));
+            moments.push(found.moment);
+            read.extend(found.read);
+            fits &= found.fits;
+        }
+        if fits && plan.is_charged() {
+            for part in plan.parts() {
+                self.with(part, |state, now, call| state.acquire(now, part, lease, call));
+            }
+        }
+        Measurement::new(plan, moments, read, lease.map(|lease| lease.id), fits)
+    }
+
+    /// Changes a charge that was made before.
+    pub fn settle(&mut self, settlement: &Settlement) {
+        for part in settlement.parts().filter(|part| !part.is_empty()) {
+            self.with(part.part, |state, now, call| state.settle(now, part, call));
+        }
+    }
+
+    /// Forgets what the plan's partitions have used, as [`Store::reset`](crate::Store::reset) says.
+    pub fn reset(&mut self, plan: &Plan) {
+        for part in plan.parts() {
+            self.with(part, |state, _, _| state.reset(part.policies()));
+        }
+    }
+
+    /// What is to be kept of the partitions that have changed.
+    pub fn changes(self) -> impl Iterator<Item = Change> {
+        let now = self.now;
+        self.pages.into_iter().filter_map(move |page| {
+            let state = page.state?;
+            let expires_at = state.empty_at();
+            let bytes = (expires_at > now).then(|| state.to_bytes());
+            (bytes != page.before).then_some(Change {
+                partition: page.partition,
+                bytes,
+                expires_at,
+            })
+        })
+    }
+
+    fn with<T>(&mut self, part: PartPlan<'_>, step: impl FnOnce(&mut PartitionState, Timestamp, u32) -> T) -> T {
+        let opened = self.pages.iter().position(|page| page.partition == part.partition());
+        let opened = opened.unwrap_or_else(|| {
+            self.open(part.partition(), None);
+            self.pages.len() - 1
+        });
+        let new = || PartitionState::new(self.now, part.policies());
+        let state = self.pages[opened].state.get_or_insert_with(new);
+        step(state, self.now, self.call)
+    }
+}
+
+impl PartitionState {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Writer::default();
+        bytes.write(Ledger::VERSION);
+        self.write(&mut bytes);
+        bytes.into_bytes()
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut bytes = Reader::new(bytes);
+        let is_known = bytes.any()? == Ledger::VERSION;
+        is_known
+            .then(|| Self::read_from(&mut bytes))?
+            .filter(|_| bytes.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Algorithm, Outcome, QuotaPolicy,
+        partition::{PartitionKey, Scope},
+        policy::PolicySet,
+    };
+
+    const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+    fn policies() -> PolicySet {
+        let of = |name, algorithm| QuotaPolicy::new(name, 5, Duration::from_secs(10)).with_algorithm(algorithm);
+        PolicySet::new([
+            of("token", Algorithm::TokenBucket),
+            of("queue", Algorithm::LeakyBucketQueue { max_waiting: 9 }),
+            of("fixed", Algorithm::FixedWindow),
+            of("counter", Algorithm::SlidingWindowCounter),
+            of("log", Algorithm::SlidingWindowLog),
+            QuotaPolicy::concurrent("slots", 5),
+        ])
+        .unwrap()
+    }
+
+    fn alice() -> PartitionId {
+        Scope::new("ledger").partition(&PartitionKey::new("user", "alice"))
+    }
+
+    fn acquire(now: Timestamp, bytes: &mut Option<Vec<u8>>, policies: &PolicySet) -> Measurement {
+        let mut ledger = Ledger::at(now);
+        ledger.open(alice(), bytes.as_deref());
+        let measurement = ledger.acquire(Plan::new(policies.clone(), alice(), 1));
+        for change in ledger.changes() {
+            *bytes = change.bytes;
+        }
+        measurement
+    }
+
+    #[test]
+    fn what_is_rejected_or_only_read_changes_no_bytes() {
+        let (policies, mut bytes) = (policies(), None);
+        for _ in 0..5 {
+            assert!(acquire(START, &mut bytes, &policies).is_allowed());
+        }
+        let before = bytes.clone();
+        assert!(!acquire(START, &mut bytes, &policies).is_allowed());
+        assert_eq!(bytes, before);
+    }
+
+    #[test]
+    fn a_partition_that_equals_a_new_one_is_removed() {
+        let policies = PolicySet::new([QuotaPolicy::per_second("second", 5)]).unwrap();
+        let mut bytes = None;
+        let decision = acquire(START, &mut bytes, &policies).decide();
+        assert!(bytes.is_some());
+        let mut ledger = Ledger::at(START);
+        ledger.open(alice(), bytes.as_deref());
+        ledger.settle(&Settlement::unused(&decision));
+        let changes: Vec<Change> = ledger.changes().collect();
+        assert_eq!(changes.len(), 1);
+        assert_eq!((changes[0].partition, &changes[0].bytes), (alice(), &None));
+    }
+
+    #[test]
+    fn slots_that_nobody_gives_back_become_free_when_their_lease_ends() {
+        let policies = PolicySet::new([QuotaPolicy::concurrent("slots", 1)]).unwrap();
+        let mut bytes = None;
+        let after = |seconds| START.saturating_add(Duration::from_secs(seconds));
+        assert!(acquire(START, &mut bytes, &policies).is_allowed());
+        assert!(!acquire(after(59), &mut bytes, &policies).is_allowed());
+        assert!(acquire(after(60), &mut bytes, &policies).is_allowed());
+    }
+
+    /// Any of them, cut off or with one bit changed.
+    #[test]
+    fn bytes_of_somebody_else_count_as_none_or_as_something_and_never_panic() {
+        let (policies, mut bytes) = (policies(), None);
+        for second in 0..4 {
+            let now = START.saturating_add(Duration::from_secs(second));
+            assert!(acquire(now, &mut bytes, &policies).is_allowed());
+        }
+        let bytes = bytes.unwrap();
+        let now = START.saturating_add(Duration::from_secs(5));
+        for length in 0..bytes.len() {
+            let mut cut = Some(bytes[..length].to_vec());
+            assert_eq!(
+                acquire(now, &mut cut, &policies).decide().outcome(),
+                Outcome::Allowed,
+                "{length}"
+            );
+        }
+        for bit in 0..8 * bytes.len() {
+            let mut changed = bytes.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            let mut changed = Some(changed);
+            for _ in 0..3 {
+                let decision = acquire(now, &mut changed, &policies).decide();
+                assert!(
+                    decision.allowances().all(|allowance| allowance.remaining() <= 10),
+                    "{bit}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! A suite for stores.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    clock::{Clock, Timestamp},
+    exchange::{Decision, Measurement, Outcome, Plan, Settlement},
+    partition::{PartitionId, PartitionKey, Scope},
+    policy::{Algorithm, Direction, PolicySet, QuotaPolicy},
+    random::Sequence,
+    store::{Store, memory::MemoryStore},
+};
+
+/// Checks a [`Store`] of your own against the [`MemoryStore`]: some thousand decisions, settlements, resets and looks, with
+/// each algorithm and several of them, about one partition and two.
+///
+/// `make` makes an empty store by a clock, on which the suite moves the time. The suite asserts that each measurement says what
+/// the `MemoryStore` says after the same steps; that whether a charge fits agrees with what was read; that a plan is
+/// charged as a whole or not at all; and that of requests at the same moment no more pass than the quota allows. It holds
+/// no slot for longer than some 10 seconds. It does not check what happens when your storage fails.
+///
+/// ```
+/// use tower_quota::{MemoryStore, test_util::check_store};
+///
+/// # tokio_test::block_on(async {
+/// check_store(|clock| MemoryStore::builder().clock(clock).build().unwrap()).await;
+/// # });
+/// ```
+///
+/// [`ledger`](crate::ledger) has a store that passes it.
+///
+/// # Panics
+///
+/// When the store does something else, or returns an error. The message names the policies and the number of the step.
+pub async fn check_store<S: Store>(make: impl Fn(Clock) -> S) {
+    for policies in sets() {
+        let clock = Clock::manual(START);
+        let mut check = Check {
+            store: Arc::new(make(clock.clone())),
+            memory: MemoryStore::on(clock.clone()),
+            clock,
+            policies,
+            open: Vec::new(),
+            random: Sequence::new(),
+            steps: Vec::new(),
+        };
+        for _ in 0..STEPS {
+            check.step().await;
+        }
+    }
+    check_many_at_once(&Arc::new(make(Clock::manual(START)))).await;
+}
+
+const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+
+/// Of each set of policies.
+const STEPS: usize = 400;
+
+/// No slot is held for longer.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
+
+/// Requests at the same moment.
+const AT_ONCE: usize = 64;
+
+/// Each algorithm alone, and what only several policies show.
+fn sets() -> Vec<PolicySet> {
+    let of = |algorithm| QuotaPolicy::new("policy", 5, Duration::from_secs(10)).with_algorithm(algorithm);
+    let second = QuotaPolicy::per_second("second", 3);
+    let sets = [
+        vec![of(Algorithm::TokenBucket)],
+        vec![of(Algorithm::StrictTokenBucket)],
+        vec![of(Algorithm::FixedWindow)],
+        vec![of(Algorithm::SlidingWindowCounter)],
+        vec![of(Algorithm::SlidingWindowLog)],
+        vec![of(Algorithm::LeakyBucketMeter)],
+        vec![of(Algorithm::LeakyBucketQueue { max_waiting: 4 })],
+        vec![QuotaPolicy::concurrent("slots", 3)],
+        vec![second.clone(), of(Algorithm::SlidingWindowLog).shadow()],
+        vec![second.clone(), QuotaPolicy::concurrent("slots", 3).shadow()],
+        vec![
+            second.clone().with_content_bytes(Direction::Both),
+            of(Algorithm::FixedWindow),
+            QuotaPolicy::concurrent("slots", 4),
+        ],
+        vec![
+            second,
+            of(Algorithm::SlidingWindowCounter),
+            QuotaPolicy::per_day("day", 90),
+        ],
+    ];
+    let checked = sets.into_iter().map(PolicySet::new);
+    checked.collect::<Result<_, _>>().expect("the policies are valid")
+}
+
+fn partition(name: &str) -> PartitionId {
+    Scope::new("conformance").partition(&PartitionKey::new("user", name))
+}
+
+/// A store and a [`MemoryStore`] that do the same.
+struct Check<S> {
+    store: Arc<S>,
+    memory: MemoryStore,
+    clock: Clock,
+    policies: PolicySet,
+    /// Decisions of both that are not settled.
+    open: Vec<[Decision; 2]>,
+    random: Sequence,
+    /// What was done so far.
+    steps: Vec<String>,
+}
+
+impl<S: Store> Check<S> {
+    async fn step(&mut self) {
+        let advances = [0, 0, 1, 100_000, 999_999, 2_000_000, 30_000_000];
+        let advances = match self.policies.has_slots() {
+            true => &advances[..6],
+            false => &advances[..],
+        };
+        self.clock
+            .advance(Duration::from_micros(advances[self.random.below(advances.len())]));
+        // Nobody may hold a slot for longer than a store keeps it.
+        while self.policies.has_slots() && self.open.first().is_some_and(|open| self.is_old(open)) {
+            self.settle(0).await;
+        }
+        let plan = self.plan();
+        match self.random.below(20) {
+            0 => self.reset(plan).await,
+            1 | 2 => self.peek(plan).await,
+            3..9 if !self.open.is_empty() => {
+                let open = self.random.below(self.open.len());
+                self.settle(open).await;
+            }
+            _ => self.acquire(plan).await,
+        }
+    }
+
+    /// About one partition, most often, or about two.
+    fn plan(&mut self) -> Plan {
+        let cost = [0, 1, 1, 1, 2, 3, 6][self.random.below(7)];
+        let plan = match self.random.below(4) {
+            0 => Plan::new(self.policies.clone(), partition("bob"), cost),
+            1 => {
+                Plan::new(self.policies.clone(), partition("alice"), cost).and(self.policies.clone(), partition("bob"))
+            }
+            _ => Plan::new(self.policies.clone(), partition("alice"), cost),
+        };
+        plan.with_content_bytes(cost, 0)
+    }
+
+    async fn acquire(&mut self, plan: Plan) {
+        self.did(format!("acquire {plan:?}"));
+        let own = self.store.acquire(plan.clone()).await.expect("the store decides");
+        let expected = self.memory.acquire(plan).await.expect("the memory store never fails");
+        self.assert_consistent(&own);
+        let decisions = [own.decide(), expected.decide()];
+        self.assert_same(&decisions);
+        if decisions[0].outcome() == Outcome::Allowed {
+            self.open.push(decisions);
+        }
+    }
+
+    async fn peek(&mut self, plan: Plan) {
+        self.did(format!("peek {plan:?}"));
+        let own = self.store.peek(plan.clone()).await.expect("the store looks");
+        let expected = self.memory.peek(plan).await.expect("the memory store never fails");
+        self.assert_same(&[own, expected]);
+    }
+
+    fn is_old(&self, [own, _]: &[Decision; 2]) -> bool {
+        own.now()
+            .is_none_or(|decided_at| decided_at.saturating_add(LONGEST_HOLD) < self.clock.now())
+    }
+
+    async fn settle(&mut self, open: usize) {
+        let decisions = self.open.remove(open);
+        let cost = [None, Some(0), Some(1), Some(4)][self.random.below(4)];
+        self.did(format!("settle {:?}: {cost:?}", decisions[0]));
+        let [own, expected] = decisions.each_ref().map(|decision| match cost {
+            None => Settlement::unused(decision),
+            Some(cost) => Settlement::new(decision, cost),
+        });
+        self.store.settle(own).await.expect("the store settles");
+        let settled = self.memory.settle(expected).await;
+        settled.expect("the memory store never fails");
+    }
+
+    async fn reset(&mut self, plan: Plan) {
+        self.did(format!("reset {plan:?}"));
+        self.store.reset(plan.clone()).await.expect("the store resets");
+        let reset = self.memory.reset(plan).await;
+        reset.expect("the memory store never fails");
+    }
+
+    fn did(&mut self, step: String) {
+        let now = self.clock.now().as_micros() - START.as_micros();
+        self.steps.push(format!("{now} µs: {step}"));
+    }
+
+    /// What a store has committed is what it has read.
+    fn assert_consistent(&self, measurement: &Measurement) {
+        let mut is_allowed = true;
+        for measured in measurement.charges() {
+            let charge = measured.charge();
+            let fits = charge.is_admitted(measured.reading, measured.moment);
+            assert_eq!(measured.fits(), fits, "{charge:?} of {}", self.report());
+            is_allowed &= fits || charge.is_shadow();
+        }
+        assert_eq!(measurement.is_allowed(), is_allowed, "{}", self.report());
+    }
+
+    fn assert_same(&self, [own, expected]: &[Decision; 2]) {
+        assert_eq!(format!("{own:?}"), format!("{expected:?}"), "{}", self.report());
+        assert_eq!(own.delay(), expected.delay(), "{}", self.report());
+    }
+
+    fn report(&self) -> String {
+        let last = self.steps.len().saturating_sub(10);
+        format!(
+            "step {} with {:?}: {:#?}",
+            self.steps.len(),
+            self.policies,
+            &self.steps[last..]
+        )
+    }
+}
+
+/// Of many tasks, as many pass as there are units.
+async fn check_many_at_once<S: Store>(store: &Arc<S>) {
+    let policies = [
+        QuotaPolicy::per_hour("hour", 20),
+        QuotaPolicy::per_hour("log", 30).with_algorithm(Algorithm::SlidingWindowLog),
+    ];
+    let policies = PolicySet::new(policies).expect("the policies are valid");
+    let tasks = (0..AT_ONCE).map(|_| {
+        let (store, plan) = (Arc::clone(store), Plan::new(policies.clone(), partition("carol"), 1));
+        tokio::spawn(async move { store.acquire(plan).await })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut allowed = 0;
+    for task in tasks {
+        let measurement = task.await.expect("no task is cancelled").expect("the store decides");
+        allowed += u32::from(measurement.is_allowed());
+    }
+    assert_eq!(allowed, 20, "of {AT_ONCE} requests at once with a quota of 20");
+}
