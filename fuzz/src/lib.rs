@@ -4,6 +4,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::LazyLock,
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -16,7 +17,7 @@ use tower_quota::{
     clock::Timestamp,
     fields::{Hints, MAX_ITEMS, MAX_LENGTH, OwnFields, RetryAfter, draft06, draft11, in_between, merge_into},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
-    privacy_pass::{Challenge, Directory, Token, TokenChallenge},
+    privacy_pass::{Challenge, CredentialRequest, Directory, IssuanceError, IssuerKey, Profile, Token, TokenChallenge},
 };
 
 /// The field `RateLimit` in all its dialects, and what an intermediary makes of it.
@@ -246,6 +247,57 @@ pub fn token_directory(input: &[u8]) {
     let json = directory.to_json();
     // Escapes may take more room than what they stand for.
     assert!(json.len() > Directory::MAX_LENGTH || Directory::parse(json.as_bytes()) == Ok(directory));
+}
+
+/// A client's request for a credential.
+pub fn credential_request(input: &[u8]) {
+    for key in issuer_keys() {
+        match key.issue(input) {
+            Ok(response) => assert_eq!(response.len(), key.profile().response_len()),
+            Err(error) => assert_eq!(error, IssuanceError::Invalid),
+        }
+    }
+}
+
+/// The response of an issuer that nobody has to trust. Without the private key, none is right.
+pub fn credential_response(input: &[u8]) {
+    static REQUESTS: LazyLock<[CredentialRequest; 2]> = LazyLock::new(|| {
+        issuer_keys()
+            .each_ref()
+            .map(|key| CredentialRequest::new(key.public_key(), b"request").expect("there are random numbers"))
+    });
+    for request in &*REQUESTS {
+        assert!(request.finalize(input).is_err());
+    }
+}
+
+/// A nonce and a presentation of a client.
+pub fn presentation(input: &[u8]) {
+    let Some((nonce, presentation)) = input.split_first_chunk() else {
+        return;
+    };
+    let nonce = u32::from_be_bytes(*nonce);
+    for key in issuer_keys() {
+        if let Ok(tag) = key.verify(presentation, b"request", b"presentation", nonce, 10) {
+            assert!(nonce < 10);
+            assert_eq!(presentation.len(), key.profile().presentation_len());
+            assert_eq!(
+                presentation.chunks(key.profile().tag_len()).nth(3),
+                Some(tag.as_bytes())
+            );
+        }
+    }
+}
+
+/// The same in each run, so that seeds can be right.
+fn issuer_keys() -> &'static [IssuerKey; 2] {
+    static KEYS: LazyLock<[IssuerKey; 2]> = LazyLock::new(|| {
+        Profile::ALL.map(|profile| {
+            let bytes = vec![1; profile.private_key_len()];
+            IssuerKey::from_bytes(profile, &bytes).expect("numbers below the order")
+        })
+    });
+    &KEYS
 }
 
 /// The lines of an input are the lines of a field.

@@ -70,6 +70,21 @@ fn the_seeds_of_token_directories_hold() {
     run_over_the_seeds_of("token_directory", targets::token_directory);
 }
 
+#[test]
+fn the_seeds_of_requests_for_credentials_hold() {
+    run_over_the_seeds_of("credential_request", targets::credential_request);
+}
+
+#[test]
+fn the_seeds_of_responses_with_credentials_hold() {
+    run_over_the_seeds_of("credential_response", targets::credential_response);
+}
+
+#[test]
+fn the_seeds_of_presentations_hold() {
+    run_over_the_seeds_of("presentation", targets::presentation);
+}
+
 /// A target that nobody declares would never run.
 #[test]
 fn every_folder_of_seeds_belongs_to_a_target() {
