@@ -196,6 +196,7 @@ async fn methods_types_and_paths_that_there_are_not_have_their_own_answers() {
             .fold(head, |head, value| head.header(CONTENT_TYPE, value));
         head.body(Full::new(Bytes::from(message.clone()))).unwrap()
     };
+    let status = async |method, path, media_type| send(&issuer, request(method, path, media_type)).await.status();
     let right = Some(Issuer::REQUEST_TYPE);
     for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
         let response = send(&issuer, request(method, "/arc/request", right)).await;
@@ -205,12 +206,7 @@ async fn methods_types_and_paths_that_there_are_not_have_their_own_answers() {
     let response = send(&issuer, request(Method::POST, Directory::PATH, right)).await;
     assert_eq!(response.status(), 405);
     assert_eq!(response.headers()["allow"], "GET, HEAD");
-    assert_eq!(
-        send(&issuer, request(Method::HEAD, Directory::PATH, None))
-            .await
-            .status(),
-        200
-    );
+    assert_eq!(status(Method::HEAD, Directory::PATH, None).await, 200);
     for media_type in [
         None,
         Some("application/octet-stream"),
@@ -225,16 +221,14 @@ async fn methods_types_and_paths_that_there_are_not_have_their_own_answers() {
         "Application/Private-Credential-Request",
         "application/private-credential-request; v=1",
     ] {
-        let response = send(&issuer, request(Method::POST, "/arc/request", Some(media_type))).await;
-        assert_eq!(response.status(), 200, "{media_type}");
+        assert_eq!(
+            status(Method::POST, "/arc/request", Some(media_type)).await,
+            200,
+            "{media_type}"
+        );
     }
-    assert_eq!(send(&issuer, request(Method::POST, "/", right)).await.status(), 404);
-    assert_eq!(
-        send(&issuer, request(Method::GET, "/arc/request/", None))
-            .await
-            .status(),
-        404
-    );
+    assert_eq!(status(Method::POST, "/", right).await, 404);
+    assert_eq!(status(Method::GET, "/arc/request/", None).await, 404);
 }
 
 #[tokio::test]
@@ -492,11 +486,12 @@ fn keys_for_a_set_are_drawn_again_until_their_ids_end_in_different_bytes() {
 
 #[test]
 fn settings_that_cannot_work_are_errors() {
-    let error = |change: fn(IssuerBuilder) -> IssuerBuilder| {
+    type Change = fn(IssuerBuilder) -> IssuerBuilder;
+    let error = |change: Change| {
         let builder = Issuer::builder(anybody).keys(keys());
         change(builder).build().unwrap_err().to_string()
     };
-    let cases: [(fn(IssuerBuilder) -> IssuerBuilder, &str); 8] = [
+    let cases: [(Change, &str); 8] = [
         (
             |builder| builder.keys(KeySet::new()),
             "issuer: number of keys 0 is outside 1..=64",
@@ -579,10 +574,8 @@ impl Rotation {
     async fn token(&self, known: &mut Known) -> KeyId {
         loop {
             let now = self.clock.now();
-            if !known
-                .as_ref()
-                .is_some_and(|(_, fetched)| now.micros_since(*fetched) < 3_600_000_000)
-            {
+            let is_stale = |fetched: Timestamp| now.micros_since(fetched) >= 3_600_000_000;
+            if known.as_ref().is_none_or(|(_, fetched)| is_stale(*fetched)) {
                 *known = Some((directory_of(&self.issuer).await, now));
             }
             let (directory, _) = known.as_ref().unwrap();
