@@ -1,4 +1,5 @@
-// A store of your own: quota in a key-value map whose entries can be compared and set.
+#![doc = "A store of your own: quota in a key-value map whose entries can be compared and set."]
+
 // `cargo run --example own_store`; the documentation of `ledger` shows it.
 
 use std::{
