@@ -63,14 +63,14 @@ pin_project! {
 }
 
 impl<B> RateLimitBody<B> {
-    pub(super) fn passed(body: B, charge: Option<Arc<OpenCharge>>) -> Self {
+    pub(crate) fn passed(body: B, charge: Option<Arc<OpenCharge>>) -> Self {
         Self {
             inner: Inner::Passed { body },
             charge,
         }
     }
 
-    pub(super) fn rejected(body: Bytes) -> Self {
+    pub(crate) fn rejected(body: Bytes) -> Self {
         Self {
             inner: Inner::Rejected {
                 body: Some(body).filter(|body| !body.is_empty()),

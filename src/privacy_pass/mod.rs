@@ -27,6 +27,7 @@ mod directory;
 mod header;
 mod issuer;
 mod message;
+mod origin;
 mod scheme;
 mod schemes;
 mod token;
@@ -41,6 +42,7 @@ pub use self::{
         IssuerFuture, KeySet,
     },
     message::MessageError,
+    origin::{AcceptedToken, EXPOSED, OriginFuture, OriginLayer, OriginLayerBuilder, OriginService},
     scheme::{
         Credential, CredentialRequest, IssuanceError, IssuerKey, KeyError, KeyId, Presentation, PresentationError,
         Profile, PublicKey, RandomnessError, Tag, UsedNonces, VerificationError,

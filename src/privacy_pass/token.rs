@@ -154,6 +154,17 @@ impl Token {
         Ok(found)
     }
 
+    /// Takes the token out of a request, and leaves credentials of other schemes.
+    pub(super) fn remove_from(headers: &mut HeaderMap) {
+        let lines = headers.get_all(header::AUTHORIZATION).iter();
+        let is_other = |line: &&HeaderValue| schemes::credentials(line.as_bytes()).is_none();
+        let others: Vec<HeaderValue> = lines.filter(is_other).cloned().collect();
+        headers.remove(header::AUTHORIZATION);
+        for line in others {
+            let _ = headers.try_append(header::AUTHORIZATION, line);
+        }
+    }
+
     /// The value of an `Authorization` field. It is marked as sensitive.
     pub fn to_header_value(&self) -> HeaderValue {
         let text = format!("{SCHEME} token=\"{}\"", to_base64(&self.to_bytes()));
@@ -180,6 +191,12 @@ impl Token {
     /// The digest of the challenge that it is to answer; `None` for [`Profile::P384`], whose tokens do not have it.
     pub fn challenge_digest(&self) -> Option<&[u8; 32]> {
         self.challenge_digest.as_ref()
+    }
+
+    /// The tag that the presentation claims to have.
+    pub(super) fn tag(&self) -> &[u8] {
+        let length = self.profile.tag_len();
+        &self.presentation[3 * length..4 * length]
     }
 
     /// What is to be verified.

@@ -63,6 +63,7 @@ impl Status {
             ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, quota_exceeded(rejection)),
             ProblemType::TemporaryReducedCapacity => (UNAVAILABLE, "capacity is temporarily reduced".to_owned()),
             ProblemType::TooManyRequests => (RESOURCE_EXHAUSTED, "too many requests".to_owned()),
+            ProblemType::Unauthorized => (UNAUTHENTICATED, "a valid token is needed".to_owned()),
         };
         Self { code, message }
     }
@@ -100,6 +101,7 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 // Values of google.rpc.Code.
 const PERMISSION_DENIED: u16 = 7;
 const RESOURCE_EXHAUSTED: u16 = 8;
+const UNAUTHENTICATED: u16 = 16;
 const UNAVAILABLE: u16 = 14;
 
 /// ASCII characters that a `grpc-message` must escape.

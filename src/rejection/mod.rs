@@ -1,7 +1,7 @@
 //! The response to a rejected request.
 
 mod grpc;
-mod problem;
+pub(crate) mod problem;
 
 use std::{fmt, time::Duration};
 
@@ -148,6 +148,7 @@ impl<'a> Rejection<'a> {
             ProblemType::Blocked | ProblemType::Forbidden => StatusCode::FORBIDDEN,
             ProblemType::QuotaExceeded => self.status,
             ProblemType::TemporaryReducedCapacity => StatusCode::SERVICE_UNAVAILABLE,
+            ProblemType::Unauthorized => StatusCode::UNAUTHORIZED,
         }
     }
 

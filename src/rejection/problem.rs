@@ -1,13 +1,14 @@
 //! Problem types of draft-ietf-httpapi-ratelimit-headers-11, as problem details of RFC 9457.
 
 use bytes::Bytes;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Rejection;
 
 /// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ProblemType {
+pub(crate) enum ProblemType {
     AbnormalUsageDetected,
     /// For problems without a type of their own, the status says everything.
     Blocked,
@@ -16,13 +17,18 @@ pub(super) enum ProblemType {
     TemporaryReducedCapacity,
     /// The client is blocked and not told so.
     TooManyRequests,
+    #[cfg_attr(
+        not(feature = "privacy-pass"),
+        allow(dead_code, reason = "origins of anonymous tokens ask for them")
+    )]
+    Unauthorized,
 }
 
 impl ProblemType {
     fn uri(self) -> &'static str {
         match self {
             Self::AbnormalUsageDetected => "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
-            Self::Blocked | Self::Forbidden | Self::TooManyRequests => "about:blank",
+            Self::Blocked | Self::Forbidden | Self::TooManyRequests | Self::Unauthorized => "about:blank",
             Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
             Self::TemporaryReducedCapacity => {
                 "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -40,23 +46,33 @@ impl ProblemType {
                 "Request cannot be satisfied due to temporary server capacity constraints"
             }
             Self::TooManyRequests => "Too Many Requests",
+            Self::Unauthorized => "Unauthorized",
         }
     }
 }
 
 pub(super) fn body(rejection: &Rejection<'_>) -> Bytes {
-    let problem_type = rejection.problem_type();
+    problem(rejection.problem_type(), rejection.status(), rejection.violated_names())
+}
+
+/// The content of a response: why it is a rejection, and by which policies.
+pub(crate) fn problem<'a>(
+    problem_type: ProblemType,
+    status: StatusCode,
+    violated: impl IntoIterator<Item = &'a str>,
+) -> Bytes {
     let mut problem = json!({
         "type": problem_type.uri(),
         "title": problem_type.title(),
-        "status": rejection.status().as_u16(),
+        "status": status.as_u16(),
     });
     match problem_type {
         ProblemType::Blocked => problem["detail"] = "The client is blocked.".into(),
         ProblemType::Forbidden => problem["detail"] = "The request cannot be attributed to a caller.".into(),
         ProblemType::TooManyRequests => {}
+        ProblemType::Unauthorized => problem["detail"] = "A valid token is needed.".into(),
         ProblemType::AbnormalUsageDetected | ProblemType::QuotaExceeded | ProblemType::TemporaryReducedCapacity => {
-            problem["violated-policies"] = rejection.violated_names().collect::<Value>();
+            problem["violated-policies"] = violated.into_iter().collect::<Value>();
         }
     }
     problem.to_string().into()

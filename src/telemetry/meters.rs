@@ -35,6 +35,8 @@ const QUEUE_WAIT: &str = "tower_quota_queue_wait_seconds";
 const SHADOW_REJECTIONS: &str = "tower_quota_shadow_rejections_total";
 const SLOTS_HELD: &str = "tower_quota_slots_held";
 const STORE: &str = "tower_quota_store_seconds";
+#[cfg(feature = "privacy-pass")]
+const TOKENS: &str = "tower_quota_tokens_total";
 const UNATTRIBUTED: &str = "tower_quota_unattributed_total";
 const UNCOUNTED_CONTENT: &str = "tower_quota_uncounted_content_total";
 const UNDECIDED: &str = "tower_quota_undecided_total";
@@ -232,6 +234,29 @@ impl LayerMeters {
 
     pub(super) fn unknown_tier(&self, scope: &str) {
         self.handles(scope).unknown_tier.increment(1);
+    }
+}
+
+/// What one origin of anonymous tokens counts.
+#[cfg(feature = "privacy-pass")]
+#[derive(Debug, Default)]
+pub(super) struct TokenMeters(OnceLock<Series>);
+
+#[cfg(feature = "privacy-pass")]
+impl TokenMeters {
+    pub(super) fn judged(&self, policy: &str, outcome: &str) {
+        let series = self.0.get_or_init(|| {
+            describe_counter!(
+                TOKENS,
+                Unit::Count,
+                "Requests by what an origin of anonymous tokens says about them"
+            );
+            Series::default()
+        });
+        series.increment(["", policy, outcome], |[_, policy, outcome]| {
+            let label = |name, value: &str| Label::new(name, value.to_owned());
+            counter!(TOKENS, vec![label("policy", policy), label("outcome", outcome)])
+        });
     }
 }
 

@@ -29,6 +29,7 @@
 //! | `tower_quota_unknown_tier_total` | counter | `scope` | requests of a tier that is not configured |
 //! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and no layer counts |
 //! | `tower_quota_never_fits_total` | counter | `scope` | requests that cost more than a policy ever lets pass |
+//! | `tower_quota_tokens_total` | counter | `policy`, `outcome` | requests that an origin of anonymous tokens has judged: `accepted`, `invalid`, `no_token` (and one is needed), `spent`, `too_many_failures`, `unavailable` |
 //! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store has dropped |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
@@ -130,6 +131,8 @@ mod meters;
 mod meters;
 #[cfg(feature = "metrics")]
 mod series;
+#[cfg(feature = "privacy-pass")]
+mod tokens;
 
 use std::{
     sync::{
@@ -143,6 +146,8 @@ use std::{
 pub(crate) use self::meters::LostNode;
 pub(crate) use self::meters::{HeldSlots, Stopwatch};
 use self::meters::{LayerMeters, StoreMeters};
+#[cfg(feature = "privacy-pass")]
+pub(crate) use self::tokens::TokenTelemetry;
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},

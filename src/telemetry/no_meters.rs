@@ -40,6 +40,15 @@ impl LayerMeters {
     pub(super) fn unknown_tier(&self, _: &str) {}
 }
 
+#[cfg(feature = "privacy-pass")]
+#[derive(Debug, Default)]
+pub(super) struct TokenMeters;
+
+#[cfg(feature = "privacy-pass")]
+impl TokenMeters {
+    pub(super) fn judged(&self, _: &str, _: &str) {}
+}
+
 #[derive(Debug, Default)]
 pub(super) struct StoreMeters;
 

@@ -3,7 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod credentials;
+mod holder;
+mod instances;
 mod issuer;
 mod keys;
 mod messages;
+mod origin;
+mod processes;
+mod servers;
+mod spent;
+#[path = "../support/mod.rs"]
+mod support;
 mod vectors;

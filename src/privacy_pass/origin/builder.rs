@@ -1,0 +1,427 @@
+//! Settings of an origin, checked as a whole.
+
+use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+
+use super::{Origin, OriginLayer, forgeries::Forgeries, spending::Spending, tags::Tags, windows::Windows};
+use crate::{
+    clock::Clock,
+    error::{ConfigError, ConfigErrorKind},
+    fields::{
+        OwnFields,
+        draft11::{PolicyItem, RateLimitPolicy},
+    },
+    guard::{FailureMode, Terms},
+    key::{self, KeyExtractor},
+    policy::{PolicySet, QuotaPolicy},
+    privacy_pass::{IssuerKey, Profile, TokenChallenge, workers::Workers},
+    store::Store,
+    telemetry::TokenTelemetry,
+};
+
+/// Settings of an [`OriginLayer`]. Origins, keys and the policy are needed; all else has a default.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::privacy_pass::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile};
+///
+/// let key = IssuerKey::generate(Profile::P256)?;
+/// let builder = || OriginLayer::builder("issuer.example", &[7; 32]).origin("api.example").key(key.clone());
+/// let error = |builder: OriginLayerBuilder| builder.build().unwrap_err().to_string();
+///
+/// let minute = Duration::from_secs(60);
+/// let error_of = |limit, window| error(builder().policy("anonymous", limit, window));
+/// assert_eq!(error_of(0, minute), r#"tokens "anonymous": limit 0 is outside 1..=65536"#);
+/// let window = Duration::from_millis(1_500);
+/// assert_eq!(error_of(10, window), r#"tokens "anonymous": window 1.5s is no whole number of seconds in 1s..=2678400s"#);
+/// assert_eq!(error(builder()), "tokens: there is no policy");
+///
+/// let builder = || builder().policy("anonymous", 10, minute);
+/// assert_eq!(
+///     error(builder().grace(minute)),
+///     r#"tokens "anonymous": grace 60s and twice the skew 5s are longer than the window 60s"#
+/// );
+/// assert_eq!(
+///     error(builder().key(key.clone())),
+///     format!(r#"tokens "anonymous": the ids of two keys of ARC (P-256) end with {:02x}"#, key.key_id().truncated())
+/// );
+/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// ```
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct OriginLayerBuilder {
+    issuer: String,
+    secret: [u8; 32],
+    origins: Vec<String>,
+    keys: Vec<IssuerKey>,
+    policy: Option<(String, u32, Duration)>,
+    is_optional: bool,
+    store: Option<Arc<dyn Store>>,
+    terms: Terms,
+    max_tags: usize,
+    grace: Option<Duration>,
+    skew: Option<Duration>,
+    credential_lifetime: Option<Duration>,
+    verifier_threads: Option<usize>,
+    max_queued: Option<usize>,
+    failed_proofs: Option<QuotaPolicy>,
+    address: Box<dyn KeyExtractor>,
+    skips_cors_preflight: bool,
+    challenges_rejected: bool,
+    clock: Clock,
+}
+
+impl OriginLayerBuilder {
+    const LIMITS: RangeInclusive<u32> = 1..=65_536;
+    const WINDOWS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(31 * 86_400);
+    const TAGS: RangeInclusive<usize> = 1..=1 << 28;
+    const THREADS: RangeInclusive<usize> = 1..=1_024;
+    const QUEUED: RangeInclusive<usize> = 0..=1 << 16;
+    const KEYS: RangeInclusive<usize> = 1..=16;
+
+    pub(super) fn new(issuer: String, secret: [u8; 32]) -> Self {
+        Self {
+            issuer,
+            secret,
+            origins: Vec::new(),
+            keys: Vec::new(),
+            policy: None,
+            is_optional: false,
+            store: None,
+            // What this process knows is looked at before the store is asked: there is nothing else to remember.
+            terms: Terms {
+                denial_cache: 0,
+                ..Terms::default()
+            },
+            max_tags: 1 << 20,
+            grace: None,
+            skew: None,
+            credential_lifetime: None,
+            verifier_threads: None,
+            max_queued: None,
+            failed_proofs: None,
+            address: Box::new(key::client_ip()),
+            skips_cors_preflight: false,
+            challenges_rejected: true,
+            clock: Clock::system(),
+        }
+    }
+
+    /// A name of this origin: its host as clients write it, with a port where it is not the usual one. Needed; one call for
+    /// each name.
+    ///
+    /// A client answers a challenge only if the host of its request is among them.
+    pub fn origin(mut self, name: impl Into<String>) -> Self {
+        self.origins.push(name.into());
+        self
+    }
+
+    /// A key of the issuer; one call for each. Needed.
+    ///
+    /// Tokens of all keys are accepted. Challenges show the first one of each profile, so put the current key first, and
+    /// behind it the last one and the next one, for as long as there are credentials of it or instances that show it. A
+    /// new key is a fresh allowance in the same window, so change keys when a window ends.
+    ///
+    /// The ids of two keys of one profile must not end with the same byte, since a request for a credential names no
+    /// more of them.
+    pub fn key(mut self, key: IssuerKey) -> Self {
+        self.keys.push(key);
+        self
+    }
+
+    /// How many tokens each credential has in each window: from 1 to 65 536, in whole seconds up to 31 days. Needed.
+    ///
+    /// Windows begin at multiples of their length since 1970, on all instances alike, and like any fixed window they let
+    /// twice as many pass around a border. Origins with the same secret, issuer, names, window and name of the policy
+    /// count together. Do not give such origins different limits: the largest would be the one that counts.
+    pub fn policy(mut self, name: impl Into<String>, limit: u32, window: Duration) -> Self {
+        self.policy = Some((name.into(), limit, window));
+        self
+    }
+
+    /// Lets requests without a token pass. Default: they are answered with a challenge.
+    ///
+    /// You want it in front of limits by user or address, which then reject those that have no token. Requests with a token
+    /// that is not valid are rejected all the same.
+    pub fn optional(mut self) -> Self {
+        self.is_optional = true;
+        self
+    }
+
+    /// Where all instances keep what is spent. Default: each process for itself, so that N instances accept each token N
+    /// times.
+    ///
+    /// A [`MemoryStore`](crate::MemoryStore) is not what you want here: at its cap it evicts partitions, and an evicted tag
+    /// can be spent again. In Redis set `maxmemory-policy noeviction`, for the same reason.
+    pub fn store(mut self, store: impl Store) -> Self {
+        self.store = Some(Arc::new(store));
+        self
+    }
+
+    /// What happens to tokens when the store gives no answer. Default: [`FailureMode::Open`].
+    ///
+    /// Open never means blind: each process knows up to [`max_tags`](Self::max_tags) tags that it has seen, and accepts
+    /// none of them again. So a token passes once in each process at most. Closed answers with 503.
+    pub fn failure_mode(mut self, mode: FailureMode) -> Self {
+        self.terms.failure_mode = mode;
+        self
+    }
+
+    /// How long the answer of the store is waited for, from 1 ms to 60 s. Default: 50 ms.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.terms.deadline = deadline;
+        self
+    }
+
+    /// How many spent tags this process remembers, from 1 to 268 435 456. Default: 1 048 576, about 60 MB when full.
+    ///
+    /// Without a store, that is all there is: two windows of tokens have to fit, and at the cap tokens are answered with
+    /// 503 and an event. With one, it is what keeps tokens from being accepted twice while the store is unavailable, and
+    /// the oldest tags that the store knows make room for others.
+    pub fn max_tags(mut self, tags: usize) -> Self {
+        self.max_tags = tags;
+        self
+    }
+
+    /// For how long tokens of the last window are accepted after its end. Default: a quarter of the window, 60 s at most.
+    ///
+    /// It moves tokens in time and adds none. Together with twice the [skew](Self::clock_skew) it must not be longer than
+    /// the window.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = Some(grace);
+        self
+    }
+
+    /// How far the clocks of two instances may be apart. Default: an eighth of the window, 5 s at most.
+    ///
+    /// Challenges of the next window are accepted so long before it begins. The clock of an instance is read when it
+    /// starts, and does not follow later corrections by leaps.
+    pub fn clock_skew(mut self, skew: Duration) -> Self {
+        self.skew = Some(skew);
+        self
+    }
+
+    /// After how long clients need a new credential: a multiple of the window. Default: when the key changes.
+    ///
+    /// Challenges then name the epoch in which credentials are valid, which begins and ends with a window. Only
+    /// [`Profile::P256`] has that.
+    pub fn credential_lifetime(mut self, lifetime: Duration) -> Self {
+        self.credential_lifetime = Some(lifetime);
+        self
+    }
+
+    /// How many proofs are verified at once, each on a thread of tokio's pool for what may block, from 1 to 1 024.
+    /// Default: one less than there are cores, and at least 1.
+    ///
+    /// A proof takes one core for about 1 ms ([`Profile::P256`]) or 3 ms ([`Profile::P384`]).
+    pub fn verifier_threads(mut self, threads: usize) -> Self {
+        self.verifier_threads = Some(threads);
+        self
+    }
+
+    /// How many proofs wait for their turn, from 0 to 65 536. Default: 64 for each thread. What comes beyond is answered
+    /// with 503 and `Retry-After`.
+    pub fn max_queued(mut self, proofs: usize) -> Self {
+        self.max_queued = Some(proofs);
+        self
+    }
+
+    /// How many proofs that fail each address may send. Default: 60 a minute, and at once as many more as are verified or
+    /// wait at a time.
+    ///
+    /// A proof is charged before it is verified, and given back when it is right. So give it a
+    /// [burst capacity](QuotaPolicy::with_burst_capacity) that is larger than what callers of one address send at once.
+    /// Who forges tokens behind a shared address can keep its other callers from using theirs.
+    pub fn failed_proofs(mut self, policy: QuotaPolicy) -> Self {
+        self.failed_proofs = Some(policy);
+        self
+    }
+
+    /// Which address a request comes from, for [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which
+    /// believes no forwarding field. Requests without an address are not limited, and one event says so.
+    pub fn address(mut self, address: impl KeyExtractor) -> Self {
+        self.address = Box::new(address);
+        self
+    }
+
+    /// Lets CORS preflight requests pass without a token: browsers cannot send any with them. Default: they need one.
+    pub fn skip_cors_preflight(mut self) -> Self {
+        self.skips_cors_preflight = true;
+        self
+    }
+
+    /// Leaves rejections of inner limits as they are. Default, where tokens are [optional](Self::optional): a 429 of a
+    /// [`RateLimitLayer`](crate::RateLimitLayer) carries the challenge, too, so that a client behind a shared address can go
+    /// on with a token.
+    pub fn without_challenge_on_rejections(mut self) -> Self {
+        self.challenges_rejected = false;
+        self
+    }
+
+    /// The clock that windows follow. Default: [`Clock::system`].
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The layer, if the settings are valid.
+    ///
+    /// # Errors
+    ///
+    /// The first mistake found. The message names the policy, the value and the bound.
+    pub fn build(mut self) -> Result<OriginLayer, ConfigError> {
+        let (policy, limit, window) = self.policy.take().ok_or_else(|| error("tokens: there is no policy"))?;
+        let says = |message: String| error(format!("tokens {policy:?}: {message}"));
+        check(&says, "limit", &limit, &Self::LIMITS)?;
+        if window.subsec_nanos() > 0 || !Self::WINDOWS.contains(&window) {
+            let bounds = Self::WINDOWS;
+            return Err(says(format!(
+                "window {window:?} is no whole number of seconds in {bounds:?}"
+            )));
+        }
+        PolicySet::new([QuotaPolicy::new(policy.clone(), limit.into(), window)])?;
+        self.check_keys(&says)?;
+        check(&says, "max_tags", &self.max_tags, &Self::TAGS)?;
+        self.terms.check()?;
+        let windows = self.windows(&says, &policy, window)?;
+        let (threads, queued) = self.workers(&says)?;
+        let lifetime = Windows::tag_lifetime(window);
+        let spending = Spending::new(
+            Tags::new(self.max_tags, lifetime),
+            self.store,
+            self.terms,
+            &self.clock,
+            (&policy, lifetime),
+        )?;
+        let failed_proofs = self.failed_proofs.unwrap_or_else(|| {
+            let usual = QuotaPolicy::per_minute("failed proofs", 60);
+            usual.with_burst_capacity((60 + threads + queued) as u64)
+        });
+        Ok(OriginLayer::new(Origin {
+            policy_field: policy_field(&policy, limit, window)?,
+            policy: policy.into(),
+            issuer: self.issuer.into(),
+            limit,
+            keys: self.keys,
+            windows,
+            workers: Workers::new(threads, queued),
+            forgeries: Forgeries::new(failed_proofs, self.address, &self.clock)?,
+            spending,
+            is_optional: self.is_optional,
+            skips_cors_preflight: self.skips_cors_preflight,
+            challenges_rejected: self.is_optional && self.challenges_rejected,
+            clock: self.clock,
+            log: TokenTelemetry::default(),
+        }))
+    }
+
+    /// A request for a credential names a key by its profile and the last byte of its id.
+    fn check_keys(&self, says: &impl Fn(String) -> ConfigError) -> Result<(), ConfigError> {
+        check(says, "number of keys", &self.keys.len(), &Self::KEYS)?;
+        let name = |key: &IssuerKey| (key.profile(), key.key_id().truncated());
+        let names: Vec<_> = self.keys.iter().map(name).collect();
+        let twice = names
+            .iter()
+            .enumerate()
+            .find(|(index, name)| names[..*index].contains(name));
+        match twice {
+            None => Ok(()),
+            Some((_, (profile, byte))) => Err(says(format!("the ids of two keys of {profile} end with {byte:02x}"))),
+        }
+    }
+
+    fn windows(
+        &self,
+        says: &impl Fn(String) -> ConfigError,
+        policy: &str,
+        window: Duration,
+    ) -> Result<Windows, ConfigError> {
+        let grace = self.grace.unwrap_or((window / 4).min(Duration::from_secs(60)));
+        let skew = self.skew.unwrap_or((window / 8).min(Duration::from_secs(5)));
+        if grace.saturating_add(skew.saturating_mul(2)) > window {
+            let message = format!("grace {grace:?} and twice the skew {skew:?} are longer than the window {window:?}");
+            return Err(says(message));
+        }
+        let lifetime = self.credential_lifetime;
+        let is_multiple =
+            |lifetime: Duration| lifetime >= window && lifetime.as_nanos().is_multiple_of(window.as_nanos());
+        if let Some(lifetime) = lifetime.filter(|lifetime| !is_multiple(*lifetime)) {
+            let message = format!("credential lifetime {lifetime:?} is no multiple of the window {window:?}");
+            return Err(says(message));
+        }
+        let credential_windows = lifetime.map(|lifetime| lifetime.as_secs() / window.as_secs());
+        let templates = self.templates(says)?;
+        let times = (grace, skew);
+        Ok(Windows::new(
+            templates,
+            &self.secret,
+            policy,
+            window,
+            credential_windows,
+            times,
+        ))
+    }
+
+    /// A challenge for each profile that there is a key of, in the order of the keys.
+    fn templates(&self, says: &impl Fn(String) -> ConfigError) -> Result<Vec<TokenChallenge>, ConfigError> {
+        if self.origins.is_empty() {
+            return Err(says("there is no name of the origin".to_owned()));
+        }
+        let mut profiles: Vec<Profile> = Vec::new();
+        for key in &self.keys {
+            if !profiles.contains(&key.profile()) {
+                profiles.push(key.profile());
+            }
+        }
+        let is_no_host = |what: &str, name: &dyn fmt::Debug| says(format!("{what} {name:?} is no host with a port"));
+        let template = |profile| {
+            let challenge = TokenChallenge::new(profile, &self.issuer);
+            let challenge = challenge.map_err(|_| is_no_host("issuer", &self.issuer))?;
+            let challenge = challenge.with_origins(&self.origins);
+            challenge.map_err(|_| is_no_host("one of the origins", &self.origins))
+        };
+        profiles.into_iter().map(template).collect()
+    }
+
+    fn workers(&self, says: &impl Fn(String) -> ConfigError) -> Result<(usize, usize), ConfigError> {
+        let usual = Workers::usual_threads().min(*Self::THREADS.end());
+        let threads = self.verifier_threads.unwrap_or(usual);
+        check(says, "verifier_threads", &threads, &Self::THREADS)?;
+        let queued = self.max_queued.unwrap_or(64 * threads);
+        check(says, "max_queued", &queued, &Self::QUEUED)?;
+        Ok((threads, queued))
+    }
+}
+
+fn check<T: PartialOrd + fmt::Debug>(
+    says: &impl Fn(String) -> ConfigError,
+    name: &str,
+    value: &T,
+    bounds: &RangeInclusive<T>,
+) -> Result<(), ConfigError> {
+    match bounds.contains(value) {
+        true => Ok(()),
+        false => Err(says(format!("{name} {value:?} is outside {bounds:?}"))),
+    }
+}
+
+fn error(message: impl Into<String>) -> ConfigError {
+    ConfigError::new(ConfigErrorKind::PrivacyPass, message)
+}
+
+/// The limit and the window. What is left is known to the client alone, so there is no `RateLimit`.
+fn policy_field(name: &str, limit: u32, window: Duration) -> Result<OwnFields, ConfigError> {
+    let item = PolicyItem::new(name, limit.into()).and_then(|item| item.with_window(window));
+    let field = item.and_then(|item| RateLimitPolicy::new([item]));
+    let field = field.map_err(|cause| error(format!("tokens {name:?}: {cause}")))?;
+    Ok(OwnFields::new().with_rate_limit_policy(&field))
+}
+
+impl fmt::Debug for OriginLayerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OriginLayerBuilder")
+            .field("issuer", &self.issuer)
+            .field("origins", &self.origins)
+            .field("keys", &self.keys)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,175 @@
+//! Whether a request may pass: what is cheap first, then the proof, then the tag.
+
+use std::{sync::Arc, time::Duration};
+
+use http::request::Parts;
+
+use super::{Origin, spending::Spent};
+use crate::{
+    partition::PartitionId,
+    privacy_pass::{IssuerKey, Token, workers::Overloaded},
+    screening::is_cors_preflight,
+};
+
+/// What an origin says about a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// Its token is valid, and was not spent before.
+    Accepted,
+    /// There is a token, and it is not valid. Nobody learns why.
+    Invalid,
+    /// It has no token.
+    NoToken,
+    /// Its token was spent before.
+    Spent,
+    /// Too many proofs of its address have failed.
+    TooManyFailures(Option<Duration>),
+    /// Nobody can say at the moment whether it may pass.
+    Unavailable,
+}
+
+impl Judgement {
+    /// What operators read.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Invalid => "invalid",
+            Self::NoToken => "no_token",
+            Self::Spent => "spent",
+            Self::TooManyFailures(_) => "too_many_failures",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// What is known of a request before a proof is verified.
+pub(super) enum Glance {
+    /// It has no token, and needs none.
+    Pass,
+    /// Its proof is to be verified.
+    Proof(Box<Claim>),
+    Rejected(Judgement),
+}
+
+/// A token that may be valid.
+pub(super) struct Claim {
+    key: IssuerKey,
+    token: Token,
+    address: Option<PartitionId>,
+    /// The contexts for which the token may be: of those tokens that do not say it, two around the border of a window.
+    contexts: Vec<Contexts>,
+}
+
+#[derive(Clone)]
+struct Contexts {
+    request: Vec<u8>,
+    presentation: Vec<u8>,
+    tag: PartitionId,
+}
+
+impl Origin {
+    /// Type, length, key, context and nonce, and whether the tag is known: no curve is needed for that.
+    pub(super) fn glance(&self, request: &Parts) -> Glance {
+        match Token::from_headers(&request.headers) {
+            Ok(None) if self.is_optional || self.skips_cors_preflight && is_cors_preflight(request) => Glance::Pass,
+            Ok(None) => Glance::Rejected(Judgement::NoToken),
+            Ok(Some(token)) => self
+                .claim(token, request)
+                .map_or_else(Glance::Rejected, |claim| Glance::Proof(claim.into())),
+            Err(_) => Glance::Rejected(Judgement::Invalid),
+        }
+    }
+
+    fn claim(&self, token: Token, request: &Parts) -> Result<Claim, Judgement> {
+        let known = self.keys.iter().find(|key| key.key_id() == *token.key());
+        let key = known.filter(|key| key.profile() == token.profile() && token.nonce() < self.limit);
+        let key = key.ok_or(Judgement::Invalid)?.clone();
+        let contexts = self.contexts(&token);
+        if contexts.is_empty() {
+            return Err(Judgement::Invalid);
+        }
+        // Whoever sends a token again and again is not to keep the verifier busy.
+        if contexts.iter().any(|contexts| self.spending.knows(contexts.tag)) {
+            return Err(Judgement::Spent);
+        }
+        let address = self.forgeries.address(request);
+        if address.is_none() {
+            self.log.no_address();
+        }
+        Ok(Claim {
+            key,
+            token,
+            address,
+            contexts,
+        })
+    }
+
+    /// Those of the challenges that are accepted at this moment and that the token may answer.
+    fn contexts(&self, token: &Token) -> Vec<Contexts> {
+        let (window, neighbour) = self.windows.accepted(self.clock.now());
+        let windows = [Some(window), neighbour].into_iter().flatten();
+        let challenges = windows.filter_map(|window| self.windows.challenge(token.profile(), window));
+        let is_meant = |digest: &[u8; 32]| token.challenge_digest().is_none_or(|meant| meant == digest);
+        let answered = challenges.filter(|challenge| is_meant(&challenge.digest()));
+        let contexts = answered.map(|challenge| {
+            let presentation = challenge.presentation_context(token.key());
+            Contexts {
+                tag: self.spending.partition(&presentation, token.tag()),
+                request: challenge.request_context(token.key()),
+                presentation,
+            }
+        });
+        contexts.collect()
+    }
+
+    /// Verifies the proof, and spends the tag.
+    pub(super) async fn judge(self: Arc<Self>, claim: Claim) -> Judgement {
+        let mut charges = Vec::new();
+        for contexts in &claim.contexts {
+            // First a place: what is not verified is not charged.
+            let Ok(place) = self.workers.place() else {
+                return self.overloaded();
+            };
+            match self.forgeries.charge(claim.address).await {
+                Ok(charge) => charges.extend(charge),
+                Err(wait) => return Judgement::TooManyFailures(wait),
+            }
+            match place.run(claim.verification(contexts, self.limit)).await {
+                Ok(true) => {
+                    self.forgeries.give_back(charges);
+                    return self.spend(contexts.tag).await;
+                }
+                Ok(false) => {}
+                Err(Overloaded) => return self.overloaded(),
+            }
+        }
+        Judgement::Invalid
+    }
+
+    async fn spend(&self, tag: PartitionId) -> Judgement {
+        match self.spending.spend(tag, &self.log).await {
+            Spent::Before => Judgement::Spent,
+            Spent::Now => Judgement::Accepted,
+            Spent::Unknown => Judgement::Unavailable,
+        }
+    }
+
+    fn overloaded(&self) -> Judgement {
+        self.log.overloaded(self.clock.now());
+        Judgement::Unavailable
+    }
+}
+
+impl Claim {
+    /// The work of verifying the proof in these contexts.
+    fn verification(&self, contexts: &Contexts, limit: u32) -> impl FnOnce() -> bool + Send + 'static {
+        let (key, token) = (self.key.clone(), self.token.clone());
+        let Contexts {
+            request, presentation, ..
+        } = contexts.clone();
+        move || {
+            let verified = key.verify(token.presentation(), &request, &presentation, token.nonce(), limit);
+            verified.is_ok()
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Which challenges are accepted when. They follow from the settings and the time alone, so that all instances agree.
+
+use std::time::Duration;
+
+use crate::{
+    clock::Timestamp,
+    privacy_pass::{Profile, TokenChallenge, message::put_field16},
+};
+
+/// The windows of one policy, each with a challenge of its own. Windows begin at multiples of their length since 1970.
+pub(super) struct Windows {
+    /// The challenges without contexts, by their profile.
+    templates: Vec<TokenChallenge>,
+    /// Keys for the contexts, derived from the secret of the origin.
+    redemption_key: [u8; 32],
+    credential_key: [u8; 32],
+    policy: Vec<u8>,
+    length: Duration,
+    /// How many windows a credential is good for, if that has an end.
+    credential_windows: Option<u64>,
+    grace: Duration,
+    skew: Duration,
+}
+
+/// The window with this number, counted since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window(u64);
+
+impl Windows {
+    pub(super) fn new(
+        templates: Vec<TokenChallenge>,
+        secret: &[u8; 32],
+        policy: &str,
+        length: Duration,
+        credential_windows: Option<u64>,
+        (grace, skew): (Duration, Duration),
+    ) -> Self {
+        let derive = |context: &str| blake3::derive_key(context, secret);
+        let mut field = Vec::new();
+        put_field16(&mut field, policy.as_bytes());
+        Self {
+            templates,
+            redemption_key: derive("tower-quota 2026-11-22 redemption context of a window"),
+            credential_key: derive("tower-quota 2026-11-22 credential context of an epoch"),
+            policy: field,
+            length,
+            credential_windows,
+            grace,
+            skew,
+        }
+    }
+
+    /// The window of this moment, and its neighbour if that is accepted, too: the last one for the time of grace, and the
+    /// next one within the skew of clocks. Never both: `build()` sees to it.
+    pub(super) fn accepted(&self, now: Timestamp) -> (Window, Option<Window>) {
+        let window = self.current(now);
+        let passed = now.micros_since(self.start(window));
+        let left = self.start(Window(window.0 + 1)).micros_since(now);
+        let neighbour = if passed < micros(self.grace) {
+            window.0.checked_sub(1)
+        } else {
+            (left <= micros(self.skew)).then_some(window.0 + 1)
+        };
+        (window, neighbour.map(Window))
+    }
+
+    pub(super) fn current(&self, now: Timestamp) -> Window {
+        Window(now.as_micros() / micros(self.length))
+    }
+
+    fn start(&self, window: Window) -> Timestamp {
+        Timestamp::from_micros(window.0.saturating_mul(micros(self.length)))
+    }
+
+    /// What is left of the window of this moment.
+    pub(super) fn left(&self, now: Timestamp) -> Duration {
+        let next = Window(self.current(now).0 + 1);
+        Duration::from_micros(self.start(next).micros_since(now))
+    }
+
+    /// For how long the challenge of this moment is accepted.
+    pub(super) fn max_age(&self, now: Timestamp) -> Duration {
+        self.left(now) + self.grace
+    }
+
+    /// How long a tag is remembered: from its first use, which may be early by the skew of two clocks, to the end of grace
+    /// by the slowest of them. It depends on the window alone, so that all layers that accept a context keep its tags alike.
+    pub(super) fn tag_lifetime(length: Duration) -> Duration {
+        length * 2
+    }
+
+    pub(super) fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// The challenge of a window for tokens of this profile.
+    pub(super) fn challenge(&self, profile: Profile, window: Window) -> Option<TokenChallenge> {
+        let is_of_profile = |challenge: &&TokenChallenge| challenge.profile() == Some(profile);
+        let template = self.templates.iter().find(is_of_profile)?.clone();
+        let length = self.length.as_secs();
+        let context = self.context(&self.redemption_key, length, window.0);
+        let challenge = template.with_redemption_context(context);
+        Some(match self.credential_windows {
+            None => challenge,
+            Some(windows) => {
+                let epoch = window.0 / windows;
+                challenge.with_credential_context(self.context(&self.credential_key, length * windows, epoch))
+            }
+        })
+    }
+
+    /// The profiles of which there are challenges.
+    pub(super) fn profiles(&self) -> impl Iterator<Item = Profile> {
+        self.templates.iter().filter_map(TokenChallenge::profile)
+    }
+
+    fn context(&self, key: &[u8; 32], seconds: u64, number: u64) -> [u8; 32] {
+        let parts = [&*self.policy, &seconds.to_be_bytes(), &number.to_be_bytes()];
+        *blake3::keyed_hash(key, &parts.concat()).as_bytes()
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

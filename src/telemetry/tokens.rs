@@ -1,0 +1,51 @@
+//! What an origin of anonymous tokens tells.
+
+use super::{Once, Sparse, meters::TokenMeters};
+use crate::clock::Timestamp;
+
+/// What one origin tells about its tokens, and never whose they are.
+#[derive(Debug, Default)]
+pub(crate) struct TokenTelemetry {
+    address: Once,
+    full: Sparse,
+    overloaded: Sparse,
+    meters: TokenMeters,
+}
+
+impl TokenTelemetry {
+    /// Every request that the origin has looked at ends here once, unless it was cancelled before or needs no token.
+    pub(crate) fn judged(&self, policy: &str, outcome: &'static str) {
+        self.meters.judged(policy, outcome);
+    }
+
+    pub(crate) fn no_address(&self) {
+        if self.address.is_first() {
+            event!(
+                WARN,
+                "a token comes from an unknown address, so proofs that fail are not limited by address; \
+                 is the peer address missing from the extensions of requests?"
+            );
+        }
+    }
+
+    /// This process can note no more tags, and rejects tokens until old ones expire.
+    pub(crate) fn tags_full(&self, now: Timestamp) {
+        self.full.record(now, |suppressed| {
+            event!(
+                ERROR,
+                suppressed = %suppressed,
+                "the memory for spent tags is full, and a token was rejected; raise `max_tags`"
+            );
+        });
+    }
+
+    pub(crate) fn overloaded(&self, now: Timestamp) {
+        self.overloaded.record(now, |suppressed| {
+            event!(
+                WARN,
+                suppressed = %suppressed,
+                "more tokens come than can be verified in time, and one was rejected"
+            );
+        });
+    }
+}

@@ -1,0 +1,643 @@
+//! What an origin says to requests with and without tokens. Each profile, with the memory of one process.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    net::{IpAddr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt};
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::{BodyExt, Full};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{
+    Exemption, MemoryStore, QuotaPolicy, RateLimitLayer,
+    clock::{Clock, Timestamp},
+    key::{self, PeerAddress},
+    privacy_pass::{
+        AcceptedToken, EXPOSED, IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge,
+    },
+};
+
+use crate::holder::{Issuer, challenge_in, challenged, forged, with_token};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The middle of a window of a minute.
+const MIDDLE: Timestamp = Timestamp::from_micros(1_700_000_070_000_000);
+
+/// An issuer, and an origin that accepts its tokens: five in a minute.
+struct Site {
+    issuer: Issuer,
+    clock: Clock,
+    layer: OriginLayer,
+}
+
+impl Site {
+    fn new(profile: Profile) -> Self {
+        Self::with(profile, |builder| builder)
+    }
+
+    fn with(profile: Profile, set: impl FnOnce(OriginLayerBuilder) -> OriginLayerBuilder) -> Self {
+        let key = IssuerKey::generate(profile).unwrap();
+        let clock = Clock::manual(MIDDLE);
+        let builder = builder(&key).clock(clock.clone());
+        Self {
+            layer: set(builder).build().unwrap(),
+            issuer: Issuer(key),
+            clock,
+        }
+    }
+
+    async fn send(&self, request: Request<()>) -> Response<Bytes> {
+        send(&self.layer, request).await
+    }
+
+    async fn status(&self, request: Request<()>) -> u16 {
+        self.send(request).await.status().as_u16()
+    }
+
+    async fn with_token(&self, token: &Token) -> u16 {
+        self.status(with_token(request(), token)).await
+    }
+
+    /// The challenge for requests of this moment.
+    async fn challenge(&self) -> TokenChallenge {
+        challenged(&self.send(with_token(request(), &self.nonsense())).await)
+    }
+
+    /// A token that is well-formed, and nothing else.
+    fn nonsense(&self) -> Token {
+        let challenge = TokenChallenge::new(self.issuer.0.profile(), "other.example").unwrap();
+        let presentation = vec![2; self.issuer.0.profile().presentation_len()];
+        Token::new(&challenge, self.issuer.0.key_id(), 0, presentation).unwrap()
+    }
+}
+
+fn builder(key: &IssuerKey) -> OriginLayerBuilder {
+    OriginLayer::builder("issuer.example", &[7; 32])
+        .origin("api.example")
+        .key(key.clone())
+        .policy("anonymous", 5, MINUTE)
+        .verifier_threads(1)
+}
+
+fn request() -> Request<()> {
+    from([192, 0, 2, 1])
+}
+
+fn from(address: impl Into<IpAddr>) -> Request<()> {
+    let mut request = Request::get("https://api.example/").body(()).unwrap();
+    request
+        .extensions_mut()
+        .insert(PeerAddress(SocketAddr::new(address.into(), 4_711)));
+    request
+}
+
+/// Sends a request to a service inside of the layer that shows what it has got.
+async fn send(layer: &OriginLayer, request: Request<()>) -> Response<Bytes> {
+    let service = service_fn(async |request: Request<()>| {
+        let accepted = request.extensions().get::<AcceptedToken>();
+        let seen = accepted.map_or("nobody", AcceptedToken::policy).to_owned();
+        let credentials = request.headers().get_all(header::AUTHORIZATION).iter();
+        let credentials: Vec<_> = credentials.map(|value| value.to_str().unwrap().to_owned()).collect();
+        let content = format!("{seen} {}", credentials.join(" "));
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(content))))
+    });
+    collected(layer.layer(service).oneshot(request).await.unwrap()).await
+}
+
+async fn collected<B>(response: Response<B>) -> Response<Bytes>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::fmt::Debug,
+{
+    let (head, body) = response.into_parts();
+    Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+}
+
+/// M4, M5, X24
+#[tokio::test]
+async fn a_request_without_a_token_is_challenged() {
+    for profile in Profile::ALL {
+        let site = Site::new(profile);
+        let response = site.send(request()).await;
+        assert_eq!(response.status(), 401);
+        assert_eq!(response.headers()["cache-control"], "no-store");
+        assert_eq!(response.headers()["ratelimit-policy"], r#""anonymous";q=5;w=60"#);
+        assert!(!response.headers().contains_key("ratelimit"));
+        let problem: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        assert_eq!(
+            (&problem["type"], &problem["status"]),
+            (&"about:blank".into(), &401.into())
+        );
+
+        let challenge = challenge_in(response.headers());
+        assert_eq!(challenge.token_key(), Some(site.issuer.0.public_key().as_bytes()));
+        assert_eq!(challenge.rate_limit(), Some(5));
+        // Half of the window, and a quarter of grace.
+        assert_eq!(challenge.max_age(), Some(Duration::from_secs(45)));
+        let asked = challenge.token_challenge().unwrap();
+        assert_eq!(asked.profile(), Some(profile));
+        assert_eq!(asked.issuer_name(), "issuer.example");
+        assert!(asked.is_for("api.example") && !asked.is_for("www.example"));
+        assert!(asked.redemption_context().is_some());
+    }
+}
+
+/// M28, M29, X21: a limit of five is five tokens, the nonces 0 to 4.
+#[tokio::test]
+async fn each_nonce_below_the_limit_passes_once_and_the_limit_itself_does_not() {
+    for profile in Profile::ALL {
+        let site = Site::new(profile);
+        let challenge = site.challenge().await;
+        let holder = site.issuer.holder(&challenge);
+        for nonce in 0..5 {
+            let accepted = site.send(with_token(request(), &holder.token(&challenge, nonce))).await;
+            assert_eq!(accepted.status(), 200, "{profile} {nonce}");
+            assert_eq!(accepted.headers()["ratelimit-policy"], r#""anonymous";q=5;w=60"#);
+            assert_eq!(accepted.body(), "anonymous ");
+        }
+        assert_eq!(site.with_token(&holder.token(&challenge, 5)).await, 401, "{profile}");
+        // Another client has as many.
+        let other = site.issuer.holder(&challenge);
+        assert_eq!(site.with_token(&other.token(&challenge, 4)).await, 200);
+    }
+}
+
+/// M30, X23
+#[tokio::test]
+async fn a_spent_token_is_rejected_until_the_window_ends_also_with_another_proof() {
+    for profile in Profile::ALL {
+        let site = Site::new(profile);
+        let challenge = site.challenge().await;
+        let holder = site.issuer.holder(&challenge);
+        assert_eq!(site.with_token(&holder.token(&challenge, 3)).await, 200);
+        // Made once more: other bytes, and the same tag.
+        let again = holder.token(&challenge, 3);
+        for _ in 0..2 {
+            let rejected = site.send(with_token(request(), &again)).await;
+            assert_eq!(rejected.status(), 429);
+            assert_eq!(rejected.headers()["retry-after"], "30");
+            let problem: serde_json::Value = serde_json::from_slice(rejected.body()).unwrap();
+            assert_eq!(
+                problem["type"],
+                "https://iana.org/assignments/http-problem-types#quota-exceeded"
+            );
+            assert_eq!(problem["violated-policies"], serde_json::json!(["anonymous"]));
+        }
+        assert_eq!(site.with_token(&holder.token(&challenge, 2)).await, 200);
+    }
+}
+
+/// M27, M28: whatever is wrong, the answer is the same.
+#[tokio::test]
+async fn tokens_that_are_not_valid_are_challenged_alike() {
+    for profile in Profile::ALL {
+        let site = Site::new(profile);
+        let without = site.send(request()).await;
+        let challenge = site.challenge().await;
+        let holder = site.issuer.holder(&challenge);
+        let good = holder.token(&challenge, 0);
+        let stranger = Issuer(IssuerKey::generate(profile).unwrap()).holder(&challenge);
+        let elsewhere = TokenChallenge::new(profile, "issuer.example").unwrap();
+        let elsewhere = elsewhere
+            .with_origins(["www.example"])
+            .unwrap()
+            .with_redemption_context([9; 32]);
+        let of_other_issuer = TokenChallenge::new(profile, "elsewhere.example").unwrap();
+        let mut renamed = good.to_bytes();
+        let nonce_at = if profile == Profile::P384 { 37 } else { 5 };
+        renamed[nonce_at] ^= 1;
+        for token in [
+            forged(&good),
+            stranger.token(&challenge, 0),
+            holder.token(&elsewhere, 0),
+            site.issuer.holder(&of_other_issuer).token(&challenge, 0),
+            Token::parse(&renamed).unwrap(),
+            site.nonsense(),
+        ] {
+            let rejected = site.send(with_token(request(), &token)).await;
+            assert_eq!((rejected.status(), rejected.body()), (without.status(), without.body()));
+            assert_eq!(rejected.headers(), without.headers());
+        }
+        let malformed = HeaderValue::from_static("PrivateToken token=\"AAAA\"");
+        let mut request = request();
+        request.headers_mut().insert(header::AUTHORIZATION, malformed);
+        assert_eq!(site.send(request).await.headers(), without.headers());
+        // None of them has spent the tag.
+        assert_eq!(site.with_token(&good).await, 200);
+    }
+}
+
+/// A header is not a way to name another profile: each byte of a token is there for something.
+#[tokio::test]
+async fn a_token_with_any_byte_changed_is_rejected() {
+    for profile in Profile::ALL {
+        let site = Site::with(profile, |builder| {
+            builder.failed_proofs(QuotaPolicy::per_second("failed", 10_000))
+        });
+        let challenge = site.challenge().await;
+        let good = site.issuer.holder(&challenge).token(&challenge, 1);
+        // One of each part, and all of its ends.
+        let bytes = good.to_bytes();
+        for at in (0..bytes.len()).step_by(7).chain([bytes.len() - 1]) {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x40;
+            let Ok(token) = Token::parse(&changed) else { continue };
+            assert_eq!(site.with_token(&token).await, 401, "{profile} {at}");
+        }
+        assert_eq!(site.with_token(&good).await, 200);
+    }
+}
+
+/// X22, section 5.6 of the design: all instances say the same for the whole window, to everybody.
+#[tokio::test]
+async fn a_challenge_is_the_same_for_all_and_changes_with_the_window_and_the_policy() {
+    let site = Site::new(Profile::P256);
+    let key = &site.issuer.0;
+    let challenge = async |layer: &OriginLayer, address: [u8; 4]| challenged(&send(layer, from(address)).await);
+    let first = challenge(&site.layer, [192, 0, 2, 1]).await;
+    let instance = builder(key).clock(site.clock.clone()).build().unwrap();
+    site.clock.advance(Duration::from_secs(29));
+    assert_eq!(challenge(&instance, [198, 51, 100, 7]).await, first);
+    site.clock.advance(Duration::from_secs(1));
+    assert_ne!(challenge(&site.layer, [192, 0, 2, 1]).await, first);
+
+    site.clock.set(MIDDLE);
+    let others = [
+        builder(key).policy("another", 5, MINUTE),
+        builder(key).policy("anonymous", 5, MINUTE * 2),
+        OriginLayer::builder("issuer.example", &[8; 32])
+            .origin("api.example")
+            .key(key.clone())
+            .policy("anonymous", 5, MINUTE),
+    ];
+    for other in others {
+        let layer = other.clock(site.clock.clone()).build().unwrap();
+        assert_ne!(
+            challenge(&layer, [192, 0, 2, 1]).await.redemption_context(),
+            first.redemption_context()
+        );
+    }
+}
+
+/// M24: a new window is a new allowance. Grace moves tokens in time, and adds none.
+#[tokio::test]
+async fn the_last_window_is_accepted_within_grace_and_the_next_one_within_skew() {
+    for profile in Profile::ALL {
+        let site = Site::new(profile);
+        let old = site.challenge().await;
+        let holder = site.issuer.holder(&old);
+        let token = |challenge: &TokenChallenge, nonce| holder.token(challenge, nonce);
+        assert_eq!(site.with_token(&token(&old, 0)).await, 200);
+
+        // The next window, known to a client from an instance whose clock is ahead.
+        site.clock.advance(Duration::from_secs(30));
+        let new = site.challenge().await;
+        site.clock.set(MIDDLE);
+        site.clock.advance(Duration::from_micros(24_999_999));
+        assert_eq!(site.with_token(&token(&new, 0)).await, 401);
+        site.clock.advance(Duration::from_micros(1));
+        assert_eq!(site.with_token(&token(&new, 0)).await, 200);
+        assert_eq!(site.with_token(&token(&new, 0)).await, 429);
+
+        // Behind the border, what was spent before it stays spent.
+        site.clock.advance(Duration::from_secs(5));
+        assert_eq!(site.with_token(&token(&new, 0)).await, 429);
+        assert_eq!(site.with_token(&token(&new, 1)).await, 200);
+        assert_eq!(site.with_token(&token(&old, 0)).await, 429);
+        assert_eq!(site.with_token(&token(&old, 1)).await, 200);
+        site.clock.advance(Duration::from_micros(14_999_999));
+        assert_eq!(site.with_token(&token(&old, 2)).await, 200);
+        site.clock.advance(Duration::from_micros(1));
+        assert_eq!(site.with_token(&token(&old, 3)).await, 401);
+        assert_eq!(site.with_token(&token(&new, 2)).await, 200);
+    }
+}
+
+/// With a lifetime of credentials, what was issued for one epoch is of no use in the next.
+#[tokio::test]
+async fn credentials_of_an_epoch_end_with_a_window() {
+    let site = Site::with(Profile::P256, |builder| builder.credential_lifetime(MINUTE * 2));
+    let first = site.challenge().await;
+    let holder = site.issuer.holder(&first);
+    assert_eq!(site.with_token(&holder.token(&first, 0)).await, 200);
+    let mut contexts = vec![*first.credential_context().unwrap()];
+    for _ in 0..3 {
+        site.clock.advance(MINUTE);
+        let challenge = site.challenge().await;
+        let context = *challenge.credential_context().unwrap();
+        let is_of_first_epoch = context == contexts[0];
+        let status = site.with_token(&holder.token(&challenge, 0)).await;
+        assert_eq!(status, if is_of_first_epoch { 200 } else { 401 });
+        contexts.push(context);
+    }
+    contexts.dedup();
+    assert!((2..=3).contains(&contexts.len()));
+    let renewed = site.issuer.holder(&site.challenge().await);
+    assert_eq!(site.with_token(&renewed.token(&site.challenge().await, 0)).await, 200);
+}
+
+#[tokio::test]
+async fn tokens_of_all_keys_and_profiles_are_accepted_and_the_first_of_each_profile_is_shown() {
+    let mut keys = [Profile::P256, Profile::P384, Profile::P256].map(|profile| IssuerKey::generate(profile).unwrap());
+    while keys[0].key_id().truncated() == keys[2].key_id().truncated() {
+        keys[2] = IssuerKey::generate(Profile::P256).unwrap();
+    }
+    let layer = builder(&keys[0])
+        .key(keys[1].clone())
+        .key(keys[2].clone())
+        .build()
+        .unwrap();
+    let response = send(&layer, request()).await;
+    let challenges = tower_quota::privacy_pass::Challenge::from_headers(response.headers());
+    let shown: Vec<_> = challenges
+        .iter()
+        .map(|challenge| challenge.token_key().unwrap())
+        .collect();
+    assert_eq!(
+        shown,
+        [keys[0].public_key().as_bytes(), keys[1].public_key().as_bytes()]
+    );
+    for (key, challenge) in [(0, 0), (1, 1), (2, 0)] {
+        let challenge = challenges[challenge].token_challenge().unwrap();
+        let token = Issuer(keys[key].clone()).holder(&challenge).token(&challenge, 0);
+        assert_eq!(send(&layer, with_token(request(), &token)).await.status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn where_tokens_are_optional_other_requests_pass_and_bad_tokens_do_not() {
+    let site = Site::with(Profile::P256, OriginLayerBuilder::optional);
+    let passed = site.send(request()).await;
+    assert_eq!(
+        (passed.status().as_u16(), &passed.body()[..]),
+        (200, b"nobody ".as_slice())
+    );
+    assert!(!passed.headers().contains_key("ratelimit-policy"));
+    let challenge = site.challenge().await;
+    let token = site.issuer.holder(&challenge).token(&challenge, 0);
+    assert_eq!(site.with_token(&forged(&token)).await, 401);
+    let mut malformed = request();
+    malformed
+        .headers_mut()
+        .insert(header::AUTHORIZATION, HeaderValue::from_static("PrivateToken"));
+    assert_eq!(site.status(malformed).await, 401);
+
+    // Credentials of another scheme are no token; beside a token, they stay in the request.
+    let mut other = request();
+    other
+        .headers_mut()
+        .insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer abc"));
+    let both = with_token(other.clone(), &token);
+    assert_eq!(site.send(other).await.body(), "nobody Bearer abc");
+    assert_eq!(site.send(both).await.body(), "anonymous Bearer abc");
+}
+
+#[tokio::test]
+async fn preflights_need_no_token_if_they_are_let_pass() {
+    let preflight = || {
+        let request = Request::options("/").header("origin", "https://www.example");
+        request.header("access-control-request-method", "PUT").body(()).unwrap()
+    };
+    assert_eq!(Site::new(Profile::P256).status(preflight()).await, 401);
+    let site = Site::with(Profile::P256, OriginLayerBuilder::skip_cors_preflight);
+    assert_eq!(site.status(preflight()).await, 200);
+    assert_eq!(site.status(Request::options("/").body(()).unwrap()).await, 401);
+}
+
+#[test]
+fn scripts_may_read_the_challenge_and_all_other_fields_of_the_crate() {
+    let [challenge, others @ ..] = EXPOSED;
+    assert_eq!(challenge, header::WWW_AUTHENTICATE);
+    assert_eq!(others, tower_quota::fields::EXPOSED);
+}
+
+/// M37: a person behind a shared address goes on with a token.
+#[tokio::test]
+async fn whom_the_limit_by_address_rejects_is_challenged_and_passes_with_a_token() {
+    let site = Site::with(Profile::P256, OriginLayerBuilder::optional);
+    let by_address = RateLimitLayer::builder(MemoryStore::new())
+        .scope("api")
+        .key(key::client_ip())
+        .policy(QuotaPolicy::per_hour("address", 2))
+        .exempt(Exemption::when(|request| {
+            request.extensions.get::<AcceptedToken>().is_some()
+        }))
+        .build()
+        .unwrap();
+    let inner = service_fn(async |request: Request<()>| {
+        let status = if request.uri().path() == "/busy" { 429 } else { 200 };
+        Ok::<_, Infallible>(
+            Response::builder()
+                .status(status)
+                .body(Full::<Bytes>::default())
+                .unwrap(),
+        )
+    });
+    let service = site.layer.layer(by_address.layer(inner));
+    let send = |request| service.clone().oneshot(request);
+
+    assert_eq!(send(request()).await.unwrap().status(), 200);
+    // That is no rejection of a limit.
+    let mut busy = request();
+    *busy.uri_mut() = "/busy".parse().unwrap();
+    let busy = send(busy).await.unwrap();
+    assert_eq!(busy.status(), 429);
+    assert!(!busy.headers().contains_key("www-authenticate"));
+
+    let rejected = send(request()).await.unwrap();
+    assert_eq!(rejected.status(), 429);
+    assert_eq!(rejected.headers()["cache-control"], "no-store");
+    assert_eq!(
+        rejected.headers()["ratelimit-policy"],
+        r#""address";q=2;w=3600, "anonymous";q=5;w=60"#
+    );
+    assert!(rejected.headers().contains_key("retry-after"));
+    let challenge = challenged(&rejected);
+    let holder = site.issuer.holder(&challenge);
+    for nonce in 0..5 {
+        let accepted = send(with_token(request(), &holder.token(&challenge, nonce)))
+            .await
+            .unwrap();
+        assert_eq!(accepted.status(), 200);
+        assert!(!accepted.headers().contains_key("ratelimit"));
+    }
+    assert_eq!(send(request()).await.unwrap().status(), 429);
+}
+
+#[tokio::test]
+async fn a_rejection_of_an_inner_limit_can_stay_as_it_is() {
+    let site = Site::with(Profile::P256, |builder| {
+        builder.optional().without_challenge_on_rejections()
+    });
+    let limit = RateLimitLayer::builder(MemoryStore::new())
+        .scope("api")
+        .key(key::client_ip())
+        .policy(QuotaPolicy::per_hour("address", 1))
+        .build()
+        .unwrap();
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let service = site.layer.layer(limit.layer(inner));
+    assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), 200);
+    let rejected = service.oneshot(request()).await.unwrap();
+    assert_eq!(rejected.status(), 429);
+    assert!(!rejected.headers().contains_key("www-authenticate"));
+}
+
+/// Section 10 of the design: only proofs that fail are counted, each before it is verified.
+#[tokio::test]
+async fn an_address_with_too_many_failed_proofs_waits_and_valid_ones_are_given_back() {
+    let site = Site::with(Profile::P256, |builder| {
+        builder.failed_proofs(QuotaPolicy::per_minute("failed", 2))
+    });
+    let challenge = site.challenge().await;
+    let holder = site.issuer.holder(&challenge);
+    for nonce in 0..4 {
+        assert_eq!(site.with_token(&holder.token(&challenge, nonce)).await, 200);
+    }
+    let bad = forged(&holder.token(&challenge, 4));
+    for status in [401, 401, 429, 429] {
+        assert_eq!(site.with_token(&bad).await, status);
+    }
+    let rejected = site.send(with_token(request(), &holder.token(&challenge, 4))).await;
+    assert_eq!(rejected.status(), 429);
+    assert_eq!(rejected.headers()["retry-after"], "30");
+    // What needs no proof is not counted, and another address has a limit of its own.
+    assert_eq!(site.status(request()).await, 401);
+    let elsewhere = with_token(from([198, 51, 100, 7]), &holder.token(&challenge, 4));
+    assert_eq!(site.status(elsewhere).await, 200);
+    site.clock.advance(Duration::from_secs(30));
+    let challenge = site.challenge().await;
+    assert_eq!(site.with_token(&holder.token(&challenge, 0)).await, 200);
+}
+
+/// A service that counts how many requests it is sent at once, and lets none of them go.
+#[tokio::test]
+async fn tokens_beyond_the_queue_are_rejected_at_once_and_the_others_pass() {
+    let site = Site::with(Profile::P256, |builder| builder.verifier_threads(1).max_queued(3));
+    let challenge = site.challenge().await;
+    let holders: Vec<_> = (0..12).map(|_| site.issuer.holder(&challenge)).collect();
+    let tokens: Vec<_> = holders.iter().map(|holder| holder.token(&challenge, 0)).collect();
+    // All of them are there before the first proof is verified: futures on one thread.
+    let sent: Vec<BoxFuture<'_, Response<Bytes>>> = tokens
+        .iter()
+        .map(|token| site.send(with_token(request(), token)).boxed())
+        .collect();
+    let responses = futures_util::future::join_all(sent).await;
+    let (passed, shed): (Vec<_>, Vec<_>) = responses.iter().partition(|response| response.status() == 200);
+    assert!(passed.len() >= 4, "{}", passed.len());
+    assert!(!shed.is_empty());
+    for response in shed {
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["retry-after"], "1");
+        assert!(!response.headers().contains_key("www-authenticate"));
+    }
+    // Who was not verified has spent nothing, and is not charged for a proof that failed.
+    for token in &tokens {
+        assert!([200, 429].contains(&site.with_token(token).await));
+    }
+    assert_eq!(site.with_token(&tokens[0]).await, 429);
+}
+
+/// Section 10 of the design: of a flood, only so many proofs are ever verified, and those of others find their places.
+#[tokio::test]
+async fn a_thousand_forged_tokens_of_one_address_leave_room_for_those_of_another() {
+    let site = Site::with(Profile::P256, |builder| {
+        builder.max_queued(8).failed_proofs(QuotaPolicy::per_hour("failed", 20))
+    });
+    let challenge = site.challenge().await;
+    let holder = site.issuer.holder(&challenge);
+    let bad = forged(&site.issuer.holder(&challenge).token(&challenge, 0));
+    let mut statuses = BTreeMap::new();
+    for round in 0..125 {
+        // One place is verified and eight wait: eight forged tokens, and behind them one that is not.
+        let flood = (0..8).map(|_| site.status(with_token(request(), &bad)).boxed());
+        let nonce = (round < 5).then_some(round);
+        let honest = nonce.map(|nonce| with_token(from([198, 51, 100, 7]), &holder.token(&challenge, nonce)));
+        let honest = honest.map(|request| site.status(request).boxed());
+        let mut answers = futures_util::future::join_all(flood.chain(honest)).await;
+        if round < 5 {
+            assert_eq!(answers.pop(), Some(200), "{round}");
+        }
+        for status in answers {
+            *statuses.entry(status).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(statuses, BTreeMap::from([(401, 20), (429, 980)]));
+}
+
+/// Of equal tokens at the same time one passes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_fifty_equal_tokens_at_once_one_passes() {
+    let site = Arc::new(Site::with(Profile::P256, |builder| {
+        builder.verifier_threads(2).max_queued(100)
+    }));
+    let challenge = site.challenge().await;
+    let token = site.issuer.holder(&challenge).token(&challenge, 0);
+    let passed = Arc::new(AtomicUsize::new(0));
+    let tasks = (0..50).map(|_| {
+        let (site, token, passed) = (Arc::clone(&site), token.clone(), Arc::clone(&passed));
+        tokio::spawn(async move {
+            match site.with_token(&token).await {
+                200 => passed.fetch_add(1, Ordering::Relaxed),
+                status => {
+                    assert_eq!(status, 429);
+                    0
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    assert_eq!(passed.load(Ordering::Relaxed), 1);
+}
+
+/// M32: of what an origin sees of two tokens, nothing is the same but what the challenge has.
+#[tokio::test]
+async fn two_tokens_of_one_client_share_no_value() {
+    for profile in Profile::ALL {
+        let site = Site::new(profile);
+        let challenge = site.challenge().await;
+        let holder = site.issuer.holder(&challenge);
+        let tokens = [holder.token(&challenge, 0), holder.token(&challenge, 1)];
+        let (element, scalar) = (profile.element_len(), profile.scalar_len());
+        let parts = |token: &Token| {
+            let (elements, scalars) = token.presentation().split_at(4 * element);
+            let parts = elements.chunks(element).chain(scalars.chunks(scalar));
+            parts.map(<[u8]>::to_vec).collect::<Vec<_>>()
+        };
+        let [first, second] = [parts(&tokens[0]), parts(&tokens[1])];
+        assert_eq!(first.len(), 9);
+        assert!(first.iter().all(|part| !second.contains(part)), "{profile}");
+    }
+}
+
+/// A tag is never forgotten while its window may be accepted: at the cap the origin says that it cannot tell.
+#[tokio::test]
+async fn a_full_memory_rejects_tokens_and_forgets_none_that_is_accepted() {
+    let site = Site::with(Profile::P256, |builder| builder.max_tags(3));
+    let challenge = site.challenge().await;
+    let holder = site.issuer.holder(&challenge);
+    let tokens: Vec<_> = (0..5).map(|nonce| holder.token(&challenge, nonce)).collect();
+    for (token, status) in tokens.iter().zip([200, 200, 200, 503, 503]) {
+        assert_eq!(site.with_token(token).await, status);
+    }
+    for token in &tokens[..3] {
+        assert_eq!(site.with_token(token).await, 429);
+    }
+    // Two windows later they are of no use to anybody.
+    site.clock.advance(MINUTE * 2);
+    let challenge = site.challenge().await;
+    for nonce in 0..3 {
+        assert_eq!(site.with_token(&holder.token(&challenge, nonce)).await, 200);
+    }
+}

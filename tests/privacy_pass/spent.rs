@@ -1,0 +1,243 @@
+//! Several instances of an origin and what they know of spent tokens: with a store, without one, and while it comes and goes.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{
+    AcquireFuture, FailureMode, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    clock::{Clock, Timestamp},
+    privacy_pass::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge},
+};
+
+use crate::holder::{Issuer, challenged, with_token};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A window of a minute begins.
+const BORDER: Timestamp = Timestamp::from_micros(1_700_000_040_000_000);
+
+/// A store that is there or not.
+#[derive(Clone, Debug)]
+struct Switched {
+    store: MemoryStore,
+    is_down: Arc<AtomicBool>,
+}
+
+impl Switched {
+    fn new(clock: &Clock) -> Self {
+        Self {
+            store: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
+            is_down: Arc::default(),
+        }
+    }
+
+    fn is_down(&self, is_down: bool) {
+        self.is_down.store(is_down, Ordering::Relaxed);
+    }
+}
+
+impl Store for Switched {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        match self.is_down.load(Ordering::Relaxed) {
+            true => AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "down"))),
+            false => self.store.acquire(plan),
+        }
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.store.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.store.reset(plan)
+    }
+}
+
+/// Two instances of an origin with one store.
+struct Site {
+    issuer: Issuer,
+    clock: Clock,
+    store: Switched,
+    instances: [OriginLayer; 2],
+}
+
+impl Site {
+    fn new(set: impl Fn(OriginLayerBuilder) -> OriginLayerBuilder) -> Self {
+        let key = IssuerKey::generate(Profile::P256).unwrap();
+        let clock = Clock::manual(BORDER);
+        let store = Switched::new(&clock);
+        let instance = |_| {
+            let builder = OriginLayer::builder("issuer.example", &[7; 32])
+                .origin("api.example")
+                .key(key.clone())
+                .policy("anonymous", 100, MINUTE)
+                .store(store.clone())
+                .clock(clock.clone());
+            set(builder).build().unwrap()
+        };
+        Self {
+            instances: [0, 1].map(instance),
+            issuer: Issuer(key),
+            clock,
+            store,
+        }
+    }
+
+    async fn send(&self, instance: usize, request: Request<()>) -> Response<Bytes> {
+        let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+        let response = self.instances[instance].layer(inner).oneshot(request).await.unwrap();
+        let (head, body) = response.into_parts();
+        Response::from_parts(head, body.collect().await.unwrap().to_bytes())
+    }
+
+    async fn status(&self, instance: usize, token: &Token) -> u16 {
+        let response = self.send(instance, with_token(Request::new(()), token)).await;
+        response.status().as_u16()
+    }
+
+    async fn challenge(&self) -> TokenChallenge {
+        challenged(&self.send(0, Request::new(())).await)
+    }
+
+    /// Tokens of one credential for the window of this moment.
+    async fn tokens(&self, count: u32) -> Vec<Token> {
+        let challenge = self.challenge().await;
+        let holder = self.issuer.holder(&challenge);
+        (0..count).map(|nonce| holder.token(&challenge, nonce)).collect()
+    }
+}
+
+/// M31
+#[tokio::test]
+async fn what_one_instance_has_accepted_the_other_rejects() {
+    let site = Site::new(|builder| builder);
+    let tokens = site.tokens(2).await;
+    assert_eq!(site.status(0, &tokens[0]).await, 200);
+    assert_eq!(site.status(1, &tokens[0]).await, 429);
+    assert_eq!(site.status(1, &tokens[1]).await, 200);
+    assert_eq!(site.status(0, &tokens[1]).await, 429);
+    // Two layers with other settings that accept the same challenge are no other place to spend a token in.
+    let again = OriginLayer::builder("issuer.example", &[7; 32])
+        .origin("api.example")
+        .key(site.issuer.0.clone())
+        .policy("anonymous", 7, MINUTE)
+        .grace(Duration::ZERO)
+        .clock_skew(Duration::from_secs(30))
+        .optional()
+        .store(site.store.clone())
+        .clock(site.clock.clone())
+        .build()
+        .unwrap();
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let replayed = again
+        .layer(inner)
+        .oneshot(with_token(Request::new(()), &tokens[0]))
+        .await
+        .unwrap();
+    assert_eq!(replayed.status(), 429);
+}
+
+/// A fixed window of the store would end at one of its borders, and the tag would be new behind it.
+#[tokio::test]
+async fn a_tag_spent_before_a_border_stays_spent_behind_it_on_all_instances() {
+    let site = Site::new(|builder| builder);
+    site.clock.advance(MINUTE);
+    let next = site.challenge().await;
+    site.clock.set(BORDER);
+    let tokens = site.tokens(2).await;
+    let ahead = site.issuer.holder(&next).token(&next, 0);
+
+    // The last moment of the window, with its own challenge and with that of the next one.
+    site.clock.advance(MINUTE - Duration::from_micros(1));
+    assert_eq!(site.status(0, &tokens[0]).await, 200);
+    assert_eq!(site.status(0, &ahead).await, 200);
+
+    site.clock.advance(Duration::from_micros(1));
+    assert_eq!(site.status(1, &tokens[0]).await, 429);
+    assert_eq!(site.status(1, &ahead).await, 429);
+    // As long as anybody accepts it: to the end of grace, and of the window in whose grace it is.
+    site.clock.advance(Duration::from_millis(14_900));
+    assert_eq!(site.status(1, &tokens[0]).await, 429);
+    assert_eq!(site.status(1, &tokens[1]).await, 200);
+    site.clock.advance(MINUTE);
+    assert_eq!(site.status(1, &ahead).await, 429);
+}
+
+/// M38: a thousand replays on two instances without a store.
+#[tokio::test]
+async fn without_its_store_an_open_origin_accepts_a_token_once_in_each_instance() {
+    let site = Site::new(|builder| builder);
+    let tokens = site.tokens(1).await;
+    site.store.is_down(true);
+    let mut accepted = 0;
+    for replay in 0..1_000 {
+        match site.status(replay % 2, &tokens[0]).await {
+            200 => accepted += 1,
+            status => assert_eq!(status, 429),
+        }
+    }
+    assert_eq!(accepted, 2);
+}
+
+/// M38
+#[tokio::test]
+async fn without_its_store_a_closed_origin_answers_503() {
+    let site = Site::new(|builder| builder.failure_mode(FailureMode::Closed));
+    let tokens = site.tokens(2).await;
+    site.store.is_down(true);
+    for _ in 0..2 {
+        let response = site.send(0, with_token(Request::new(()), &tokens[0])).await;
+        assert_eq!(response.status(), 503);
+        assert_eq!(response.headers()["retry-after"], "1");
+        let problem: serde_json::Value = serde_json::from_slice(response.body()).unwrap();
+        let uri = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
+        assert_eq!(problem["type"], uri);
+    }
+    // The store has not seen it, so it is good when the store is back.
+    site.store.is_down(false);
+    assert_eq!(site.status(0, &tokens[0]).await, 200);
+}
+
+#[tokio::test]
+async fn what_an_instance_has_accepted_it_knows_while_the_store_comes_and_goes() {
+    let site = Site::new(|builder| builder);
+    let tokens = site.tokens(2).await;
+    assert_eq!(site.status(0, &tokens[0]).await, 200);
+    site.store.is_down(true);
+    assert_eq!(site.status(0, &tokens[0]).await, 429);
+    assert_eq!(site.status(0, &tokens[1]).await, 200);
+    site.store.is_down(false);
+    site.clock.advance(Duration::from_secs(1));
+    assert_eq!(site.status(0, &tokens[1]).await, 429);
+}
+
+/// Tags that the store knows make room; those that only this process knows stay.
+#[tokio::test]
+async fn a_full_memory_does_not_hinder_an_origin_whose_store_answers() {
+    let site = Site::new(|builder| builder.max_tags(2));
+    let tokens = site.tokens(8).await;
+    for token in &tokens[..4] {
+        assert_eq!(site.status(0, token).await, 200);
+    }
+    site.store.is_down(true);
+    for (token, status) in tokens[4..].iter().zip([200, 200, 503, 503]) {
+        assert_eq!(site.status(0, token).await, status);
+    }
+    // What was accepted without the store is not forgotten for what the store knows.
+    site.store.is_down(false);
+    site.clock.advance(Duration::from_secs(1));
+    assert_eq!(site.status(0, &tokens[6]).await, 200);
+    for token in &tokens[4..7] {
+        assert_eq!(site.status(0, token).await, 429);
+    }
+}
