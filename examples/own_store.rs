@@ -2,11 +2,6 @@
 
 // `cargo run --example own_store`; the documentation of `ledger` shows it.
 
-#![allow(
-    missing_docs,
-    reason = "the documentation of `ledger` shows this file as a part of itself"
-)]
-
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
