@@ -4,11 +4,11 @@ use crate::policy::QuotaPolicy;
 
 /// The policies of a layer: the same for all callers, or by tier.
 ///
-/// You want them where rules come from outside of the program, or change [while it runs](RulesHandle). A layer that has
+/// You want them where rules come from outside of the program, or change [while it runs](crate::RulesHandle). A layer that has
 /// its policies from [`policy`](crate::RateLimitLayerBuilder::policy) and [`Tiers`](crate::Tiers) needs none.
 ///
 /// They are data and nothing more: what is not sound is rejected where they take effect, by
-/// [`build`](crate::RateLimitLayerBuilder::build) or [`RulesHandle::replace`]. Rules have policies or tiers, not both.
+/// [`build`](crate::RateLimitLayerBuilder::build) or [`RulesHandle::replace`](crate::RulesHandle::replace). Rules have policies or tiers, not both.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, Rules};
