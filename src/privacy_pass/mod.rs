@@ -23,6 +23,7 @@
 //! draft-ietf-privacypass-arc-crypto-00 ([`Profile::P256`]); RFC 9576 to RFC 9578.
 
 mod challenge;
+mod client;
 mod directory;
 mod header;
 mod issuer;
@@ -35,6 +36,10 @@ mod workers;
 
 pub use self::{
     challenge::TokenChallenge,
+    client::{
+        ContextName, CredentialStorage, MemoryCredentials, Reserved, StorageError, StorageFuture, TokenClient,
+        TokenClientError, TokenClientFuture, TokenClientLayer, TokenClientLayerBuilder, TrustedIssuer,
+    },
     directory::Directory,
     header::Challenge,
     issuer::{

@@ -1,0 +1,149 @@
+//! From the challenges of an origin to a token: what may be answered, with which credential, and with which nonce.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Uri, header};
+use tokio::task::spawn_blocking;
+
+use super::{
+    TokenClientLayer,
+    error::{BoxError, NoToken},
+    issuer::{TrustedIssuer, authority},
+    storage::{ContextName, Reserved, StorageError},
+};
+use crate::privacy_pass::{
+    Challenge, Credential, CredentialRequest, Profile, PublicKey, Token, TokenChallenge, VerificationError,
+};
+
+/// A challenge that the client may answer.
+struct Question {
+    challenge: TokenChallenge,
+    profile: Profile,
+    issuer: Arc<TrustedIssuer>,
+    token_key: Option<Vec<u8>>,
+    limit: u32,
+}
+
+impl TokenClientLayer {
+    /// A token for the first of the challenges that this client answers; `None` if there is none.
+    pub(super) async fn answer(&self, challenges: &[Challenge], origin: &str) -> Result<Option<Token>, NoToken> {
+        for challenge in challenges {
+            let Some(question) = self.question(challenge, origin) else {
+                continue;
+            };
+            let named = question.token_key.as_deref();
+            let key = question.issuer.key(question.profile, named, &self.0.clock).await?;
+            if let Some(key) = key {
+                return self.token(question, key).await.map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// What RFC 9577 asks of a challenge, and the client's own bounds.
+    fn question(&self, challenge: &Challenge, origin: &str) -> Option<Question> {
+        let asked = challenge.token_challenge().ok()?;
+        let profile = asked.profile()?;
+        // A challenge for any origin could have been relayed from anywhere.
+        if asked.origins().next().is_none() || !asked.is_for(origin) {
+            return None;
+        }
+        let mut issuers = self.0.issuers.iter();
+        let issuer = issuers.find(|issuer| issuer.name.eq_ignore_ascii_case(asked.issuer_name()))?;
+        let limit = match (challenge.rate_limit(), issuer.pinned_limit) {
+            (Some(limit), Some(pinned)) if limit != pinned => return None,
+            (limit, pinned) => limit.or(pinned)?,
+        };
+        (1..=self.0.max_rate_limit).contains(&limit).then(|| Question {
+            profile,
+            issuer: Arc::clone(issuer),
+            token_key: challenge.token_key().map(Into::into),
+            limit,
+            challenge: asked,
+        })
+    }
+
+    /// A token, for which a nonce is reserved first, and a credential fetched where there is none.
+    async fn token(&self, question: Question, key: PublicKey) -> Result<Token, NoToken> {
+        let request_context = question.challenge.request_context(&key.key_id());
+        let name = ContextName::of(&request_context);
+        let reserved = match self.reserve(&question, &key, name).await? {
+            Some(reserved) => reserved,
+            None => {
+                let _issuing = question.issuer.issuing.lock().await;
+                // Somebody else may have fetched it meanwhile.
+                match self.reserve(&question, &key, name).await? {
+                    Some(reserved) => reserved,
+                    None => {
+                        let credential = self.fetch(&question.issuer, &key, request_context).await?;
+                        let bytes = credential.to_bytes();
+                        let saved = self.0.storage.save(name, key.profile(), &bytes).await;
+                        saved.map_err(|error| NoToken::Storage(error.into()))?;
+                        let reserved = self.reserve(&question, &key, name).await?;
+                        reserved.ok_or_else(|| NoToken::Storage("the storage does not keep a credential".into()))?
+                    }
+                }
+            }
+        };
+        present(question, key, reserved).await
+    }
+
+    async fn reserve(
+        &self,
+        question: &Question,
+        key: &PublicKey,
+        credential: ContextName,
+    ) -> Result<Option<Reserved>, NoToken> {
+        let context = ContextName::of(&question.challenge.presentation_context(&key.key_id()));
+        let reserved = self.0.storage.reserve(credential, context, question.limit).await;
+        reserved.map_err(|error| match error {
+            StorageError::LimitReached => NoToken::LimitReached,
+            error => NoToken::Storage(error.into()),
+        })
+    }
+
+    /// A new credential of the issuer.
+    async fn fetch(
+        &self,
+        issuer: &TrustedIssuer,
+        key: &PublicKey,
+        request_context: Vec<u8>,
+    ) -> Result<Credential, NoToken> {
+        let own_key = key.clone();
+        let request = blocking(move || CredentialRequest::new(&own_key, &request_context)).await?;
+        let request = request.map_err(|error| NoToken::Storage(error.into()))?;
+        let response = issuer.issue(key, request.as_bytes(), &self.0.clock).await?;
+        let credential: Result<_, VerificationError> = blocking(move || request.finalize(&response)).await?;
+        credential.map_err(NoToken::issuer)
+    }
+}
+
+async fn present(question: Question, key: PublicKey, reserved: Reserved) -> Result<Token, NoToken> {
+    let present = move || -> Result<Token, BoxError> {
+        let credential = Credential::from_bytes(question.profile, &reserved.credential)?;
+        let context = question.challenge.presentation_context(&key.key_id());
+        let presentation = credential.present(&context, reserved.nonce, question.limit)?;
+        let bytes = presentation.as_bytes().to_vec();
+        Ok(Token::new(&question.challenge, key.key_id(), reserved.nonce, bytes)?)
+    };
+    blocking(present).await?.map_err(NoToken::Storage)
+}
+
+/// Arithmetic of some milliseconds, which is not for a thread that has other requests to see to.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoToken> {
+    spawn_blocking(work)
+        .await
+        .map_err(|error| NoToken::Storage(error.into()))
+}
+
+/// The origin that a request is for, as challenges name it: a host, with a port where it is not the usual one.
+pub(super) fn origin_of(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let host = match authority(uri) {
+        Some((host, port)) => {
+            let usual = if uri.scheme_str() == Some("http") { 80 } else { 443 };
+            return Some(if port == usual { host } else { format!("{host}:{port}") });
+        }
+        None => headers.get(header::HOST)?.to_str().ok()?,
+    };
+    Some(host.to_ascii_lowercase())
+}

@@ -1,0 +1,359 @@
+//! One issuer that a client deals with: its directory, its keys, and how often it is asked.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    net::IpAddr,
+    sync::{Mutex, PoisonError},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
+    header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE},
+};
+use http_body::Body;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use super::{
+    error::{BoxError, NoToken},
+    transport::{Answer, By, Transport},
+};
+use crate::{
+    clock::{Clock, Timestamp},
+    fields::RetryAfter,
+    privacy_pass::{Directory, Profile, PublicKey},
+};
+
+/// An issuer whose credentials a [`TokenClientLayer`](super::TokenClientLayer) uses.
+///
+/// The service sends requests to it, for the directory and for credentials, and adds what the issuer wants to see of the
+/// client: a login, most often. It takes `Request<Bytes>`; a service with another body is made one by
+/// `ServiceBuilder::new().map_request(|request: Request<Bytes>| request.map(Full::new))`. **It must not follow
+/// redirects**: the issuer would send the login elsewhere.
+///
+/// ```
+/// use bytes::Bytes;
+/// use http::{Request, Response};
+/// use http_body_util::Full;
+/// use tower::service_fn;
+/// use tower_quota::privacy_pass::{IssuerKey, Profile, TokenClientLayer, TrustedIssuer};
+///
+/// let service = service_fn(async |request: Request<Bytes>| {
+///     // … to the issuer
+///     Ok::<_, std::convert::Infallible>(Response::new(Full::new(request.into_body())))
+/// });
+/// // A key that the program has been given is the only one that it believes.
+/// let key = IssuerKey::generate(Profile::P256)?.public_key().clone();
+/// let issuer = TrustedIssuer::new("issuer.example", service).pin_key(key).pin_limit(100);
+/// assert!(TokenClientLayer::builder().issuer(issuer).build().is_ok());
+///
+/// let error = TokenClientLayer::builder().issuer(TrustedIssuer::new("no host", service)).build().unwrap_err();
+/// assert_eq!(error.to_string(), r#"token client: issuer "no host" is no host with a port"#);
+/// # Ok::<_, tower_quota::privacy_pass::KeyError>(())
+/// ```
+pub struct TrustedIssuer {
+    pub(super) name: String,
+    transport: Box<dyn Transport>,
+    request_url: Option<String>,
+    pinned_keys: Vec<PublicKey>,
+    pub(super) pinned_limit: Option<u32>,
+    state: Mutex<State>,
+    /// Held while a credential is fetched: those who want the same wait for it.
+    pub(super) issuing: tokio::sync::Mutex<()>,
+}
+
+/// What is known of it.
+#[derive(Default)]
+struct State {
+    directory: Option<(Directory, Timestamp)>,
+    /// When the directory was read the last time.
+    read_at: Option<Timestamp>,
+    /// Nothing is sent before.
+    blocked_until: Timestamp,
+    /// When credentials were issued in the last hour.
+    issued: VecDeque<Timestamp>,
+}
+
+impl TrustedIssuer {
+    /// How long a directory is kept where it does not say it, and at most.
+    const USUAL_AGE: Duration = Duration::from_secs(300);
+    const MAX_AGE: Duration = Duration::from_secs(86_400);
+    /// How often a directory is read again for keys that it does not have: origins can name as many as they like.
+    const PAUSE: Duration = Duration::from_secs(60);
+    /// The longest wait that an issuer is believed.
+    const MAX_WAIT: Duration = Duration::from_secs(600);
+    /// How long a request to the issuer may take.
+    const DEADLINE: Duration = Duration::from_secs(10);
+    /// How many credentials are fetched in an hour: origins can ask for as many as they like, too.
+    const PER_HOUR: usize = 60;
+
+    const REQUEST: &str = "application/private-credential-request";
+    const RESPONSE: &str = "application/private-credential-response";
+
+    /// The issuer of this name: a host, with a port where it is not the usual one.
+    ///
+    /// Its directory is at `https://name/.well-known/private-token-issuer-directory`; for a name of this very computer
+    /// (`localhost`, a loopback address), by `http`.
+    pub fn new<S, B>(name: impl Into<String>, service: S) -> Self
+    where
+        S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+        S::Future: Send,
+        B: Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        Self {
+            name: name.into(),
+            transport: Box::new(By(Mutex::new(service))),
+            request_url: None,
+            pinned_keys: Vec::new(),
+            pinned_limit: None,
+            state: Mutex::default(),
+            issuing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Sends requests for credentials to this URL, to an attester that relays them, say. Default: where the directory says,
+    /// which has to be a URL of the issuer's own host.
+    #[must_use]
+    pub fn request_url(mut self, url: impl Into<String>) -> Self {
+        self.request_url = Some(url.into());
+        self
+    }
+
+    /// Believes this key, and no other but those that are pinned, too. Default: the keys in the directory.
+    ///
+    /// An issuer that shows each client another key can tell its clients apart. With a key that came with the program it
+    /// cannot.
+    #[must_use]
+    pub fn pin_key(mut self, key: PublicKey) -> Self {
+        self.pinned_keys.push(key);
+        self
+    }
+
+    /// Answers only challenges with this limit, or without one. Default: whatever limit the challenge has, and challenges
+    /// without one are not answered.
+    #[must_use]
+    pub fn pin_limit(mut self, limit: u32) -> Self {
+        self.pinned_limit = Some(limit);
+        self
+    }
+
+    /// The URL of a resource of the issuer: `https`, and `http` for this very computer.
+    pub(super) fn url(&self, path: &str) -> Result<Uri, BoxError> {
+        let scheme = if is_loopback(&self.name) { "http" } else { "https" };
+        Ok(format!("{scheme}://{}{path}", self.name).parse()?)
+    }
+
+    /// The URL for requests, as it was configured.
+    pub(super) fn configured_url(&self) -> Option<Result<Uri, BoxError>> {
+        let url = self.request_url.as_ref()?;
+        Some(url.parse().map_err(BoxError::from).and_then(|url: Uri| {
+            let host = url.authority().map_or("", |authority| authority.as_str());
+            let is_secure = url.scheme_str() == Some("https") || url.scheme_str() == Some("http") && is_loopback(host);
+            is_secure.then_some(url).ok_or_else(|| "it is no https URL".into())
+        }))
+    }
+
+    /// The key that a challenge names, if it is one of the issuer's; or the one that the issuer prefers.
+    pub(super) async fn key(
+        &self,
+        profile: Profile,
+        named: Option<&[u8]>,
+        clock: &Clock,
+    ) -> Result<Option<PublicKey>, NoToken> {
+        let matches = |key: &PublicKey| key.profile() == profile && named.is_none_or(|named| named == key.as_bytes());
+        if !self.pinned_keys.is_empty() {
+            return Ok(self.pinned_keys.iter().find(|key| matches(key)).cloned());
+        }
+        let find = |directory: &Directory| match named {
+            None => directory.preferred_key(profile, clock.now()).cloned(),
+            Some(_) => directory.keys().map(|(key, _)| key).find(|key| matches(key)).cloned(),
+        };
+        let known = self.known_directory(clock.now());
+        if let Some(key) = known.as_ref().and_then(find) {
+            return Ok(Some(key));
+        }
+        if known.is_some() && !self.may_read_again(clock.now()) {
+            return Ok(None);
+        }
+        self.directory(clock).await.map(|directory| find(&directory))
+    }
+
+    fn known_directory(&self, now: Timestamp) -> Option<Directory> {
+        let state = self.lock();
+        let (directory, until) = state.directory.as_ref()?;
+        (now < *until).then(|| directory.clone())
+    }
+
+    fn may_read_again(&self, now: Timestamp) -> bool {
+        let read_at = self.lock().read_at;
+        read_at.is_none_or(|read_at| now >= read_at.saturating_add(Self::PAUSE))
+    }
+
+    async fn directory(&self, clock: &Clock) -> Result<Directory, NoToken> {
+        let url = self.url(Directory::PATH).map_err(NoToken::issuer)?;
+        let mut request = Request::new(Bytes::new());
+        *request.uri_mut() = url;
+        request
+            .headers_mut()
+            .insert(ACCEPT, HeaderValue::from_static(Directory::MEDIA_TYPE));
+        let answer = self.send(request, Directory::MAX_LENGTH, clock).await?;
+        let directory = Directory::parse(&answer.content).map_err(NoToken::issuer)?;
+        let age = max_age(&answer.headers).unwrap_or(Self::USUAL_AGE).min(Self::MAX_AGE);
+        let now = clock.now();
+        let mut state = self.lock();
+        state.read_at = Some(now);
+        state.directory = Some((directory.clone(), now.saturating_add(age)));
+        Ok(directory)
+    }
+
+    /// Sends a request for a credential, and returns the response.
+    pub(super) async fn issue(&self, key: &PublicKey, request: &[u8], clock: &Clock) -> Result<Bytes, NoToken> {
+        self.count_issuance(clock.now())?;
+        let url = match self.configured_url() {
+            Some(url) => url.map_err(NoToken::issuer)?,
+            None => {
+                let directory = match self.known_directory(clock.now()) {
+                    Some(directory) => directory,
+                    None => self.directory(clock).await?,
+                };
+                self.resolve(directory.request_uri()).map_err(NoToken::issuer)?
+            }
+        };
+        let mut content = key.profile().token_type().to_be_bytes().to_vec();
+        content.push(key.key_id().truncated());
+        content.extend_from_slice(request);
+        let mut request = Request::new(Bytes::from(content));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = url;
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(Self::REQUEST));
+        headers.insert(ACCEPT, HeaderValue::from_static(Self::RESPONSE));
+        let answer = self.send(request, key.profile().response_len(), clock).await?;
+        let content_type = answer.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+        match content_type.is_some_and(|content_type| content_type.eq_ignore_ascii_case(Self::RESPONSE.as_bytes())) {
+            true => Ok(answer.content),
+            false => Err(NoToken::issuer("the response is no credential response")),
+        }
+    }
+
+    /// The URL that a directory names, if it is one of the issuer's own host.
+    fn resolve(&self, reference: &str) -> Result<Uri, BoxError> {
+        let own = self.url("/")?;
+        if reference.starts_with('/') && !reference.starts_with("//") {
+            return self.url(reference);
+        }
+        if !reference.contains("://") && !reference.starts_with("//") {
+            let folder = &Directory::PATH[..=Directory::PATH.rfind('/').unwrap_or(0)];
+            return self.url(&format!("{folder}{reference}"));
+        }
+        let url: Uri = reference.parse()?;
+        let is_own = url.scheme() == own.scheme() && authority(&url) == authority(&own);
+        is_own
+            .then_some(url)
+            .ok_or_else(|| "the directory names another host than the issuer".into())
+    }
+
+    async fn send(&self, request: Request<Bytes>, max_length: usize, clock: &Clock) -> Result<Answer, NoToken> {
+        let now = clock.now();
+        let blocked_until = self.lock().blocked_until;
+        if now < blocked_until {
+            let wait = Duration::from_micros(blocked_until.micros_since(now));
+            return Err(NoToken::Issuer("the issuer has asked for a wait".into(), Some(wait)));
+        }
+        let answer = timeout(Self::DEADLINE, self.transport.send(request, max_length)).await;
+        let answer = answer.map_err(|_| NoToken::issuer(format!("no answer within {:?}", Self::DEADLINE)))?;
+        let answer = answer.map_err(NoToken::issuer)?;
+        if answer.status == StatusCode::OK {
+            return Ok(answer);
+        }
+        let wait = self.obey(&answer.headers, clock.now());
+        Err(NoToken::Issuer(
+            format!("the issuer has answered {}", answer.status).into(),
+            wait,
+        ))
+    }
+
+    /// How long the issuer asks to wait. Nothing is sent to it before.
+    fn obey(&self, headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
+        let retry_after = RetryAfter::read(headers).ok().flatten()?;
+        let wall = UNIX_EPOCH.checked_add(Duration::from_micros(now.as_micros()));
+        let wait = retry_after.wait(wall.unwrap_or(UNIX_EPOCH)).min(Self::MAX_WAIT);
+        self.lock().blocked_until = now.saturating_add(wait);
+        Some(wait)
+    }
+
+    fn count_issuance(&self, now: Timestamp) -> Result<(), NoToken> {
+        let hour = Duration::from_secs(3_600);
+        let mut state = self.lock();
+        while state
+            .issued
+            .front()
+            .is_some_and(|issued| now >= issued.saturating_add(hour))
+        {
+            state.issued.pop_front();
+        }
+        if let Some(first) = state.issued.front().filter(|_| state.issued.len() >= Self::PER_HOUR) {
+            let wait = Duration::from_micros(first.saturating_add(hour).micros_since(now));
+            let cause = format!("{} credentials were fetched within an hour", Self::PER_HOUR);
+            return Err(NoToken::Issuer(cause.into(), Some(wait)));
+        }
+        state.issued.push_back(now);
+        Ok(())
+    }
+
+    /// A panic while the state was locked can only have come from outside of its code; what it holds is valid.
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TrustedIssuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrustedIssuer")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Whether a host, perhaps with a port, is this very computer.
+fn is_loopback(name: &str) -> bool {
+    let Ok(authority) = name.parse::<http::uri::Authority>() else {
+        return false;
+    };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    is_loopback || host.eq_ignore_ascii_case("localhost")
+}
+
+/// Host and port, which is the usual one where none is named.
+pub(super) fn authority(url: &Uri) -> Option<(String, u16)> {
+    let authority = url.authority()?;
+    let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
+    Some((
+        authority.host().to_ascii_lowercase(),
+        authority.port_u16().unwrap_or(usual),
+    ))
+}
+
+/// How long a cache may keep a response, if it says so.
+fn max_age(headers: &HeaderMap) -> Option<Duration> {
+    let lines = headers
+        .get_all(CACHE_CONTROL)
+        .iter()
+        .filter_map(|line| line.to_str().ok());
+    let mut directives = lines.flat_map(|line| line.split(',')).map(str::trim);
+    let seconds = directives.find_map(|directive| {
+        let (name, value) = directive.split_once('=').unwrap_or((directive, ""));
+        match name.to_ascii_lowercase().as_str() {
+            "max-age" => value.trim_matches('"').parse().ok(),
+            "no-store" | "no-cache" => Some(0),
+            _ => None,
+        }
+    });
+    seconds.map(Duration::from_secs)
+}

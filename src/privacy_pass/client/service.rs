@@ -1,0 +1,175 @@
+//! The service: sends a request, answers the challenge to it, and sends it once more.
+
+use std::{
+    fmt,
+    future::{Future, poll_fn},
+    mem,
+    pin::Pin,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use http::{Request, Response, StatusCode, header};
+use tower_service::Service;
+
+use super::{TokenClientError, TokenClientLayer, answer::origin_of};
+use crate::{
+    clock::Timestamp,
+    privacy_pass::{Challenge, Token},
+};
+
+/// The service that [`TokenClientLayer`] makes: sends requests with `S`, and those that are challenged once more with a
+/// token.
+///
+/// It is ready when `S` is. Clones share credentials. See the layer for an example.
+#[derive(Clone)]
+pub struct TokenClient<S> {
+    inner: S,
+    layer: TokenClientLayer,
+}
+
+impl<S> TokenClient<S> {
+    pub(super) fn new(inner: S, layer: TokenClientLayer) -> Self {
+        Self { inner, layer }
+    }
+
+    /// The inner service. Challenges to what is called on it are not answered.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service. Challenges to what is called on it are not answered.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for TokenClient<S>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
+    S::Error: Send,
+    S::Future: Send,
+    B: Clone + Send + 'static,
+    R: Send + 'static,
+{
+    type Response = Response<R>;
+    type Error = TokenClientError<S::Error>;
+    type Future = TokenClientFuture<R, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx).map_err(TokenClientError::Inner)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The clone that takes its place need not be ready.
+        let clone = self.inner.clone();
+        let service = mem::replace(&mut self.inner, clone);
+        TokenClientFuture(Box::pin(send(service, self.layer.clone(), request)))
+    }
+}
+
+/// The future of [`TokenClient`].
+///
+/// When it is dropped, a token that was made for the request is lost: nobody knows whether the origin has seen it.
+pub struct TokenClientFuture<R, E>(Sending<R, E>);
+
+type Sending<R, E> = Pin<Box<dyn Future<Output = Result<Response<R>, TokenClientError<E>>> + Send>>;
+
+impl<R, E> Future for TokenClientFuture<R, E> {
+    type Output = Result<Response<R>, TokenClientError<E>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(cx)
+    }
+}
+
+impl<R, E> fmt::Debug for TokenClientFuture<R, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenClientFuture")
+    }
+}
+
+/// Sends a request, and answers one challenge to it.
+async fn send<S, B, R>(
+    mut service: S,
+    layer: TokenClientLayer,
+    request: Request<B>,
+) -> Result<Response<R>, TokenClientError<S::Error>>
+where
+    S: Service<Request<B>, Response = Response<R>> + Clone,
+    B: Clone,
+{
+    let origin = origin_of(request.uri(), request.headers());
+    // What the program itself has to say to the origin is not replaced by a token.
+    let Some(origin) = origin.filter(|_| !request.headers().contains_key(header::AUTHORIZATION)) else {
+        return service.call(request).await.map_err(TokenClientError::Inner);
+    };
+    let mut first = request.clone();
+    let held = layer.0.known.get(&origin, layer.0.clock.now());
+    if let Some((challenges, until)) = held
+        && let Some(token) = layer.token_until(&challenges, &origin, Some(until)).await?
+    {
+        add(&mut first, &token);
+    }
+    let next = service.clone();
+    let response = service.call(first).await.map_err(TokenClientError::Inner)?;
+    let is_needed = response.status() == StatusCode::UNAUTHORIZED;
+    if !is_needed && response.status() != StatusCode::TOO_MANY_REQUESTS {
+        return Ok(response);
+    }
+    let challenges = Challenge::from_headers(response.headers());
+    let until = challenges.iter().filter_map(Challenge::max_age).min();
+    let until = until.map(|age| layer.0.clock.now().saturating_add(age));
+    if is_needed {
+        layer.0.known.forget(&origin);
+    }
+    let Some(token) = layer.token_until(&challenges, &origin, until).await? else {
+        return Ok(response);
+    };
+    if is_needed {
+        layer.0.known.put(&origin, &challenges, layer.0.clock.now());
+    }
+    // The connection of the first response may be what the second request needs.
+    drop(response);
+    let (mut service, mut again) = (next, request);
+    add(&mut again, &token);
+    poll_fn(|cx| service.poll_ready(cx))
+        .await
+        .map_err(TokenClientError::Inner)?;
+    service.call(again).await.map_err(TokenClientError::Inner)
+}
+
+impl TokenClientLayer {
+    /// A token, or why there is none for a challenge that should be answered, and that ends at this moment.
+    async fn token_until<E>(
+        &self,
+        challenges: &[Challenge],
+        origin: &str,
+        until: Option<Timestamp>,
+    ) -> Result<Option<Token>, TokenClientError<E>> {
+        let token = self.answer(challenges, origin).await;
+        token.map_err(|error| {
+            let left = until.map(|until| Duration::from_micros(until.micros_since(self.0.clock.now())));
+            error.into_error(left)
+        })
+    }
+}
+
+fn add<B>(request: &mut Request<B>, token: &Token) {
+    request
+        .headers_mut()
+        .insert(header::AUTHORIZATION, token.to_header_value());
+}
+
+impl<S: fmt::Debug> fmt::Debug for TokenClient<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenClient")
+            .field("inner", &self.inner)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! The way to an issuer: any service that takes a request with bytes.
+
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::{Mutex, PoisonError},
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body::Body;
+use tower_service::Service;
+
+use super::error::BoxError;
+
+/// The head of a response, and its content.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) content: Bytes,
+}
+
+/// What a client needs of the service, whatever its type.
+pub(super) trait Transport: Send + Sync {
+    /// Sends a request. Of the content, at most so many bytes are read.
+    fn send(&self, request: Request<Bytes>, max_length: usize) -> Sending;
+}
+
+type Sending = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
+
+/// Behind a lock only because not every service can be cloned by two threads at once.
+pub(super) struct By<S>(pub(super) Mutex<S>);
+
+impl<S, B> Transport for By<S>
+where
+    S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+    B: Body<Data = Bytes> + Send,
+    B::Error: Into<BoxError>,
+{
+    fn send(&self, request: Request<Bytes>, max_length: usize) -> Sending {
+        let mut service = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Box::pin(async move {
+            poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
+            let response = service.call(request).await.map_err(Into::into)?;
+            let (head, body) = response.into_parts();
+            Ok(Answer {
+                status: head.status,
+                headers: head.headers,
+                content: collect(body, max_length).await?,
+            })
+        })
+    }
+}
+
+/// The content, if it is not longer than this.
+async fn collect<B>(body: B, max_length: usize) -> Result<Bytes, BoxError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (mut body, mut content) = (pin!(body), BytesMut::new());
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let Ok(data) = frame.map_err(Into::into)?.into_data() else {
+            continue;
+        };
+        if content.len() + data.len() > max_length {
+            return Err(format!("the content of the response is longer than {max_length} bytes").into());
+        }
+        content.extend_from_slice(&data);
+    }
+    Ok(content.freeze())
+}

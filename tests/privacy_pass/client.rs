@@ -1,0 +1,749 @@
+//! The client: which challenges it answers, what it asks of issuers, and that no nonce is used twice.
+
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use tower::{Layer, Service, ServiceExt, service_fn};
+use tower_quota::{
+    clock::{Clock, Timestamp},
+    privacy_pass::{
+        Challenge, ContextName, CredentialStorage, Directory, IssuerKey, MemoryCredentials, OriginLayer, Profile,
+        Reserved, StorageFuture, Token, TokenChallenge, TokenClient, TokenClientError, TokenClientLayer,
+        TokenClientLayerBuilder, TrustedIssuer,
+    },
+};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What a request to the issuer was, and what it is answered.
+type Answer = dyn Fn(&Request<Bytes>) -> Option<Response<Full<Bytes>>> + Send + Sync;
+
+/// An issuer that gives a credential to everybody, unless it is told to answer otherwise.
+#[derive(Clone)]
+struct Issuer(Arc<Inside>);
+
+struct Inside {
+    key: IssuerKey,
+    directory: Mutex<String>,
+    asked: Mutex<Vec<Request<Bytes>>>,
+    answer: Mutex<Option<Box<Answer>>>,
+}
+
+impl Issuer {
+    fn new(profile: Profile) -> Self {
+        let key = IssuerKey::generate(profile).unwrap();
+        let directory = Directory::new("/arc")
+            .with_key(key.public_key().clone(), None)
+            .to_json();
+        Self(Arc::new(Inside {
+            key,
+            directory: directory.into(),
+            asked: Mutex::default(),
+            answer: Mutex::default(),
+        }))
+    }
+
+    /// The request is answered like this, where there is an answer.
+    fn answer(&self, answer: impl Fn(&Request<Bytes>) -> Option<Response<Full<Bytes>>> + Send + Sync + 'static) {
+        *self.0.answer.lock().unwrap() = Some(Box::new(answer));
+    }
+
+    fn respond(&self, request: Request<Bytes>) -> Response<Full<Bytes>> {
+        let told = self
+            .0
+            .answer
+            .lock()
+            .unwrap()
+            .as_ref()
+            .and_then(|answer| answer(&request));
+        let response = told.unwrap_or_else(|| match request.method() {
+            &Method::GET => respond(Directory::MEDIA_TYPE, self.0.directory.lock().unwrap().clone()),
+            _ => respond(
+                "application/private-credential-response",
+                self.0.key.issue(&request.body()[3..]).unwrap(),
+            ),
+        });
+        self.0.asked.lock().unwrap().push(request);
+        response
+    }
+
+    /// The paths and queries that were asked for, each with its host.
+    fn asked(&self) -> Vec<String> {
+        self.0
+            .asked
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|request| request.uri().to_string())
+            .collect()
+    }
+
+    fn issued(&self) -> usize {
+        let asked = self.0.asked.lock().unwrap();
+        asked.iter().filter(|request| request.method() == Method::POST).count()
+    }
+
+    fn trusted(&self, name: &str) -> TrustedIssuer {
+        let issuer = self.clone();
+        let service = service_fn(move |request: Request<Bytes>| {
+            let response = issuer.respond(request);
+            async move { Ok::<_, Infallible>(response) }
+        });
+        TrustedIssuer::new(name, service)
+    }
+}
+
+fn respond(content_type: &'static str, content: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let response = Response::builder().header(header::CONTENT_TYPE, content_type);
+    response.body(Full::new(content.into())).unwrap()
+}
+
+/// An origin, and the tokens that were sent to it.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<Vec<Option<Token>>>>);
+
+impl Seen {
+    fn note(&self, request: &Request<()>) {
+        self.0
+            .lock()
+            .unwrap()
+            .push(Token::from_headers(request.headers()).unwrap());
+    }
+
+    fn requests(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    fn tokens(&self) -> Vec<Token> {
+        self.0.lock().unwrap().iter().flatten().cloned().collect()
+    }
+
+    /// The nonces of all tokens, each key, context and credential apart; panics if one was used twice.
+    fn nonces(&self) -> Vec<u32> {
+        let tags: Vec<_> = self.tokens().iter().map(tag).collect();
+        assert_eq!(
+            tags.iter().collect::<BTreeSet<_>>().len(),
+            tags.len(),
+            "a tag was there twice"
+        );
+        self.tokens().iter().map(Token::nonce).collect()
+    }
+}
+
+fn tag(token: &Token) -> Vec<u8> {
+    let length = token.profile().tag_len();
+    token.presentation()[3 * length..4 * length].to_vec()
+}
+
+/// The real origin, of this many tokens in a minute.
+fn origin(key: &IssuerKey, limit: u32, clock: &Clock) -> OriginLayer {
+    OriginLayer::builder("issuer.example", &[7; 32])
+        .origin("api.example")
+        .key(key.clone())
+        .policy("anonymous", limit, MINUTE)
+        .clock(clock.clone())
+        .build()
+        .unwrap()
+}
+
+type Sender = tower::util::BoxCloneSyncService<Request<()>, Response<()>, Infallible>;
+
+/// The way to an origin.
+fn to_origin(layer: OriginLayer, seen: &Seen) -> Sender {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let (service, seen) = (layer.layer(inner), seen.clone());
+    Sender::new(service_fn(move |request: Request<()>| {
+        seen.note(&request);
+        let response = service.clone().oneshot(request);
+        async move { response.await.map(|response| response.map(drop)) }
+    }))
+}
+
+/// The way to an origin that answers each request with this.
+fn to_fake(seen: &Seen, answer: impl Fn(&Request<()>) -> Response<()> + Clone + Send + Sync + 'static) -> Sender {
+    let seen = seen.clone();
+    Sender::new(service_fn(move |request: Request<()>| {
+        seen.note(&request);
+        let response = answer(&request);
+        async move { Ok(response) }
+    }))
+}
+
+fn challenging(status: u16, challenge: &Challenge) -> Response<()> {
+    let response = Response::builder().status(status);
+    response
+        .header(header::WWW_AUTHENTICATE, challenge.to_header_value())
+        .body(())
+        .unwrap()
+}
+
+fn challenge_of(issuer: &str, origins: &[&str]) -> TokenChallenge {
+    TokenChallenge::new(Profile::P256, issuer)
+        .unwrap()
+        .with_origins(origins)
+        .unwrap()
+}
+
+fn manual() -> Clock {
+    Clock::manual(Timestamp::from_micros(1_700_000_040_000_000))
+}
+
+fn client(issuer: &Issuer, clock: &Clock) -> TokenClientLayerBuilder {
+    TokenClientLayer::builder()
+        .issuer(issuer.trusted("issuer.example"))
+        .clock(clock.clone())
+}
+
+fn request() -> Request<()> {
+    Request::get("https://api.example/").body(()).unwrap()
+}
+
+async fn send(client: &TokenClient<Sender>) -> Result<StatusCode, TokenClientError<Infallible>> {
+    let response = client.clone().oneshot(request()).await;
+    response.map(|response| response.status())
+}
+
+/// M12, M19, M23: one issuance, many tokens, and nothing is sent when none is left.
+#[tokio::test]
+async fn a_credential_is_fetched_once_and_spent_to_the_limit() {
+    for profile in Profile::ALL {
+        let (issuer, clock, seen) = (Issuer::new(profile), manual(), Seen::default());
+        let client = client(&issuer, &clock)
+            .build()
+            .unwrap()
+            .layer(to_origin(origin(&issuer.0.key, 3, &clock), &seen));
+        for _ in 0..3 {
+            assert_eq!(send(&client).await.unwrap(), 200, "{profile}");
+        }
+        // The first was challenged; those after it had their tokens at once.
+        assert_eq!(seen.requests(), 4);
+        let error = send(&client).await.unwrap_err();
+        let TokenClientError::LimitReached { retry_after } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(retry_after, Some(Duration::from_secs(75)));
+        assert_eq!((seen.requests(), issuer.issued()), (4, 1));
+        assert_eq!(BTreeSet::from_iter(seen.nonces()), BTreeSet::from([0, 1, 2]));
+
+        // A new window is a new allowance of the same credential.
+        clock.advance(Duration::from_secs(75));
+        assert_eq!(send(&client).await.unwrap(), 200);
+        assert_eq!((seen.requests(), issuer.issued()), (6, 1));
+    }
+}
+
+/// M10, M11, M12
+#[tokio::test]
+async fn a_request_for_a_credential_has_the_form_of_the_drafts() {
+    for (profile, length) in [(Profile::P384, 341), (Profile::P256, 229)] {
+        let (issuer, clock, seen) = (Issuer::new(profile), manual(), Seen::default());
+        let client = client(&issuer, &clock)
+            .build()
+            .unwrap()
+            .layer(to_origin(origin(&issuer.0.key, 1, &clock), &seen));
+        assert_eq!(send(&client).await.unwrap(), 200);
+        let asked = issuer.0.asked.lock().unwrap();
+        assert_eq!(
+            asked[0].uri(),
+            "https://issuer.example/.well-known/private-token-issuer-directory"
+        );
+        assert_eq!(asked[1].uri(), "https://issuer.example/arc");
+        assert_eq!(asked[1].method(), Method::POST);
+        assert_eq!(
+            asked[1].headers()["content-type"],
+            "application/private-credential-request"
+        );
+        assert_eq!(asked[1].headers()["accept"], "application/private-credential-response");
+        assert_eq!(asked[1].body().len(), length);
+        assert_eq!(asked[1].body()[..2], profile.token_type().to_be_bytes());
+        assert_eq!(asked[1].body()[2], issuer.0.key.key_id().truncated());
+    }
+}
+
+/// M37: the client acts on a 429, too; and since only some requests need a token, it does not send one before it is asked.
+#[tokio::test]
+async fn a_429_with_a_challenge_is_answered_each_time() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"]))
+        .with_rate_limit(5)
+        .with_max_age(MINUTE);
+    let answer = move |request: &Request<()>| match request.headers().contains_key("authorization") {
+        true => Response::new(()),
+        false => challenging(429, &challenge),
+    };
+    let client = client(&issuer, &clock).build().unwrap().layer(to_fake(&seen, answer));
+    for _ in 0..2 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    assert_eq!((seen.requests(), seen.tokens().len()), (4, 2));
+}
+
+/// M22: two calls at once give two nonces, and one issuance.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_at_the_same_time_share_a_credential_and_no_nonce() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let client = client(&issuer, &clock)
+        .build()
+        .unwrap()
+        .layer(to_origin(origin(&issuer.0.key, 20, &clock), &seen));
+    let tasks = (0..25).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move { send(&client).await })
+    });
+    let results: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
+    assert_eq!(
+        results
+            .iter()
+            .filter(|result| matches!(result, Ok(status) if *status == 200))
+            .count(),
+        20
+    );
+    let is_limit = |result: &&Result<_, _>| matches!(result, Err(TokenClientError::LimitReached { .. }));
+    assert_eq!(results.iter().filter(is_limit).count(), 5);
+    assert_eq!(BTreeSet::from_iter(seen.nonces()).len(), 20);
+    assert_eq!(issuer.issued(), 1);
+}
+
+/// A storage that outlives its client, as a file does.
+#[derive(Clone, Default)]
+struct Kept(Arc<MemoryCredentials>);
+
+impl CredentialStorage for Kept {
+    fn reserve(
+        &self,
+        credential: ContextName,
+        context: ContextName,
+        limit: u32,
+    ) -> StorageFuture<'_, Option<Reserved>> {
+        self.0.reserve(credential, context, limit)
+    }
+
+    fn save(&self, credential: ContextName, profile: Profile, bytes: &[u8]) -> StorageFuture<'_, ()> {
+        self.0.save(credential, profile, bytes)
+    }
+}
+
+/// M22: a nonce is kept before it is sent, so one that was lost on the way is not used again.
+#[tokio::test]
+async fn after_a_crash_a_client_goes_on_with_its_credential_and_repeats_no_nonce() {
+    let (issuer, clock, seen, kept) = (Issuer::new(Profile::P256), manual(), Seen::default(), Kept::default());
+    let sender = to_origin(origin(&issuer.0.key, 6, &clock), &seen);
+    for _ in 0..3 {
+        let client = client(&issuer, &clock)
+            .storage(kept.clone())
+            .build()
+            .unwrap()
+            .layer(sender.clone());
+        assert_eq!(send(&client).await.unwrap(), 200);
+        // The program ends while a request is on its way: nobody knows whether the token has arrived.
+        let mut lost = client.clone();
+        drop(lost.ready().await.unwrap().call(request()));
+        let sent_and_lost = tokio::time::timeout(Duration::ZERO, client.oneshot(request()));
+        drop(sent_and_lost.await);
+    }
+    let last = client(&issuer, &clock).storage(kept).build().unwrap().layer(sender);
+    while send(&last).await.is_ok() {}
+    assert!(seen.nonces().len() <= 6);
+    assert_eq!(issuer.issued(), 1);
+}
+
+/// M24
+#[tokio::test]
+async fn a_limit_that_is_raised_does_not_give_used_nonces_back() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let asked = challenge_of("issuer.example", &["api.example"]);
+    let limit = Arc::new(Mutex::new(2));
+    let shown = Arc::clone(&limit);
+    let answer = move |request: &Request<()>| match request.headers().contains_key("authorization") {
+        true => Response::new(()),
+        false => challenging(401, &Challenge::new(&asked).with_rate_limit(*shown.lock().unwrap())),
+    };
+    let client = client(&issuer, &clock).build().unwrap().layer(to_fake(&seen, answer));
+    for (now, more) in [(2, 2), (5, 3), (1, 0)] {
+        *limit.lock().unwrap() = now;
+        for _ in 0..more {
+            assert_eq!(send(&client).await.unwrap(), 200);
+        }
+        assert!(matches!(
+            send(&client).await,
+            Err(TokenClientError::LimitReached { retry_after: None })
+        ));
+    }
+    assert_eq!(BTreeSet::from_iter(seen.nonces()), BTreeSet::from([0, 1, 2, 3, 4]));
+}
+
+/// M6, M39, M40, M41: what is not answered is passed on, and nobody is asked for anything.
+#[tokio::test]
+async fn challenges_that_do_not_pass_the_checks_are_not_answered() {
+    let own = challenge_of("issuer.example", &["api.example"]);
+    let of = |challenge: &TokenChallenge| Challenge::new(challenge).with_rate_limit(5);
+    let other_type = [&[0, 2], &own.to_bytes()[2..own.to_bytes().len() - 1]].concat();
+    let other_type = TokenChallenge::parse(&other_type).unwrap();
+    let stranger = IssuerKey::generate(Profile::P256).unwrap();
+    for (what, challenge, is_asked) in [
+        (
+            "another origin",
+            of(&challenge_of("issuer.example", &["www.example"])),
+            false,
+        ),
+        ("any origin", of(&challenge_of("issuer.example", &[])), false),
+        (
+            "another port",
+            of(&challenge_of("issuer.example", &["api.example:8443"])),
+            false,
+        ),
+        (
+            "another issuer",
+            of(&challenge_of("other.example", &["api.example"])),
+            false,
+        ),
+        ("another type", of(&other_type), false),
+        ("no limit", Challenge::new(&own), false),
+        ("a limit above the bound", of(&own).with_rate_limit(65_537), false),
+        ("the largest limit", of(&own).with_rate_limit(u32::MAX), false),
+        (
+            "a key that the issuer does not list",
+            of(&own).with_token_key(stranger.public_key().as_bytes()),
+            true,
+        ),
+        ("a key that is none", of(&own).with_token_key([1, 2, 3]), true),
+    ] {
+        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+        let client = client(&issuer, &clock).build().unwrap();
+        let client = client.layer(to_fake(&seen, move |_| challenging(401, &challenge)));
+        for _ in 0..20 {
+            assert_eq!(send(&client).await.unwrap(), 401, "{what}");
+        }
+        assert_eq!((seen.requests(), seen.tokens().len()), (20, 0), "{what}");
+        // However often an origin shows another key, the directory is read once.
+        assert_eq!(issuer.asked().len(), usize::from(is_asked), "{what}");
+    }
+}
+
+/// M6, M41
+#[tokio::test]
+async fn a_pinned_limit_stands_for_one_that_is_missing_and_keeps_others_out() {
+    let own = challenge_of("issuer.example", &["api.example"]);
+    for (limit, status) in [(None, 200), (Some(5), 200), (Some(6), 401)] {
+        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+        let challenge = Challenge::new(&own).with_rate_limit(limit.unwrap_or(0));
+        let answer = move |request: &Request<()>| match request.headers().contains_key("authorization") {
+            true => Response::new(()),
+            false => challenging(401, &challenge),
+        };
+        let issuer = issuer.trusted("issuer.example").pin_limit(5);
+        let layer = TokenClientLayer::builder().issuer(issuer).clock(clock).build().unwrap();
+        assert_eq!(
+            send(&layer.layer(to_fake(&seen, answer))).await.unwrap(),
+            status,
+            "{limit:?}"
+        );
+    }
+}
+
+/// M21, M40
+#[tokio::test]
+async fn each_issuer_has_its_own_credential_and_a_pinned_key_is_the_only_one_believed() {
+    let (first, second, clock, seen) = (
+        Issuer::new(Profile::P256),
+        Issuer::new(Profile::P256),
+        manual(),
+        Seen::default(),
+    );
+    let layer = TokenClientLayer::builder()
+        .issuer(first.trusted("issuer.example"))
+        .issuer(
+            second
+                .trusted("second.example")
+                .pin_key(first.0.key.public_key().clone()),
+        )
+        .clock(clock)
+        .build()
+        .unwrap();
+    let answer = |name: &'static str, key: &IssuerKey| {
+        let challenge = challenge_of(name, &["api.example"]);
+        let challenge = Challenge::new(&challenge)
+            .with_rate_limit(5)
+            .with_token_key(key.public_key().as_bytes());
+        move |request: &Request<()>| match request.headers().contains_key("authorization") {
+            true => Response::new(()),
+            false => challenging(401, &challenge),
+        }
+    };
+    let to_first = layer.layer(to_fake(&seen, answer("issuer.example", &first.0.key)));
+    assert_eq!(send(&to_first).await.unwrap(), 200);
+    assert_eq!(*seen.tokens()[0].key(), first.0.key.key_id());
+    assert_eq!((first.issued(), second.issued()), (1, 0));
+    // The second one lists its key, and the program knows another.
+    let to_second = layer.layer(to_fake(&seen, answer("second.example", &second.0.key)));
+    assert_eq!(send(&to_second).await.unwrap(), 401);
+    assert_eq!((first.issued(), second.issued()), (1, 0));
+}
+
+/// M40
+#[tokio::test]
+async fn only_the_issuers_own_host_is_asked_and_only_by_https() {
+    let clock = manual();
+    for (uri, asked) in [
+        ("/arc?a=b", Some("https://issuer.example/arc?a=b")),
+        ("request", Some("https://issuer.example/.well-known/request")),
+        ("https://issuer.example/x", Some("https://issuer.example/x")),
+        ("https://ISSUER.example:443/x", Some("https://ISSUER.example:443/x")),
+        ("http://issuer.example/x", None),
+        ("https://issuer.example:444/x", None),
+        ("https://elsewhere.example/x", None),
+        ("https://issuer.example@elsewhere.example/x", None),
+        ("//elsewhere.example/x", None),
+        ("ftp://issuer.example/x", None),
+        ("https://", None),
+    ] {
+        let (issuer, seen) = (Issuer::new(Profile::P256), Seen::default());
+        let directory = Directory::new(uri).with_key(issuer.0.key.public_key().clone(), None);
+        *issuer.0.directory.lock().unwrap() = directory.to_json();
+        let client = client(&issuer, &clock)
+            .build()
+            .unwrap()
+            .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+        let result = send(&client).await;
+        match asked {
+            Some(_) => assert_eq!(result.unwrap(), 200, "{uri}"),
+            None => assert!(matches!(result, Err(TokenClientError::Issuer { .. })), "{uri}"),
+        }
+        assert_eq!(issuer.asked().get(1).map(String::as_str), asked, "{uri}");
+        assert_eq!(seen.requests(), 1 + usize::from(asked.is_some()));
+    }
+}
+
+#[tokio::test]
+async fn an_issuer_on_this_computer_is_asked_by_http_and_a_configured_url_wins() {
+    let clock = manual();
+    for (name, relay, asked) in [
+        (
+            "localhost:8080",
+            None,
+            ["http://localhost:8080", "http://localhost:8080/arc"],
+        ),
+        ("127.0.0.1", None, ["http://127.0.0.1", "http://127.0.0.1/arc"]),
+        ("[::1]:99", None, ["http://[::1]:99", "http://[::1]:99/arc"]),
+        (
+            "localhost.example",
+            None,
+            ["https://localhost.example", "https://localhost.example/arc"],
+        ),
+        (
+            "issuer.example",
+            Some("https://attester.example/relay"),
+            ["https://issuer.example", "https://attester.example/relay"],
+        ),
+    ] {
+        let (issuer, seen) = (Issuer::new(Profile::P256), Seen::default());
+        let trusted = issuer.trusted(name);
+        let trusted = match relay {
+            None => trusted,
+            Some(url) => trusted.request_url(url),
+        };
+        let challenge = Challenge::new(&challenge_of(name, &["api.example"])).with_rate_limit(5);
+        let answer = move |request: &Request<()>| match request.headers().contains_key("authorization") {
+            true => Response::new(()),
+            false => challenging(401, &challenge),
+        };
+        let layer = TokenClientLayer::builder()
+            .issuer(trusted)
+            .clock(clock.clone())
+            .build()
+            .unwrap();
+        assert_eq!(send(&layer.layer(to_fake(&seen, answer))).await.unwrap(), 200, "{name}");
+        assert_eq!(
+            issuer.asked(),
+            [format!("{}{}", asked[0], Directory::PATH), asked[1].to_owned()]
+        );
+    }
+    let insecure = Issuer::new(Profile::P256)
+        .trusted("issuer.example")
+        .request_url("http://attester.example/");
+    let error = TokenClientLayer::builder().issuer(insecure).build().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        r#"token client: request URL of issuer "issuer.example": it is no https URL"#
+    );
+}
+
+/// M18: whatever an issuer answers but a valid response, there is no credential, and no request after the challenge.
+#[tokio::test]
+async fn answers_of_an_issuer_that_are_no_credential_are_errors() {
+    let credential = "application/private-credential-response";
+    let clock = manual();
+    let flipped = |issuer: &Issuer, request: &Request<Bytes>| {
+        let mut response = issuer.0.key.issue(&request.body()[3..]).unwrap();
+        response[100] ^= 1;
+        response
+    };
+    for case in 0..6 {
+        let (issuer, seen) = (Issuer::new(Profile::P256), Seen::default());
+        let own = issuer.clone();
+        issuer.answer(move |request| match (request.method() == Method::POST, case) {
+            (true, 0) => Some(respond(credential, flipped(&own, request))),
+            (true, 1) => Some(respond(credential, vec![2; 453])),
+            (true, 2) => Some(respond(credential, vec![2; 100_000])),
+            (true, 3) => Some(respond("text/html", own.0.key.issue(&request.body()[3..]).unwrap())),
+            (_, 4) => {
+                let redirect = Response::builder()
+                    .status(302)
+                    .header("location", "https://elsewhere.example/");
+                Some(redirect.body(Full::default()).unwrap())
+            }
+            (false, 5) => Some(respond(Directory::MEDIA_TYPE, vec![b' '; 1 << 20])),
+            _ => None,
+        });
+        let client = client(&issuer, &clock)
+            .build()
+            .unwrap()
+            .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+        let error = send(&client).await.unwrap_err();
+        assert!(
+            matches!(error, TokenClientError::Issuer { retry_after: None, .. }),
+            "{case}: {error}"
+        );
+        assert_eq!(seen.requests(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_after_of_the_issuer_is_obeyed() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    issuer.answer(|request| {
+        let is_rejected = request.method() == Method::POST;
+        let rejected = || {
+            Response::builder()
+                .status(429)
+                .header("retry-after", "30")
+                .body(Full::default())
+                .unwrap()
+        };
+        is_rejected.then(rejected)
+    });
+    let client = client(&issuer, &clock)
+        .build()
+        .unwrap()
+        .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+    for (passed, left) in [(0, 30), (10, 20), (19, 1)] {
+        clock.advance(Duration::from_secs(passed));
+        let error = send(&client).await.unwrap_err();
+        let TokenClientError::Issuer { retry_after, .. } = error else {
+            panic!("{error}")
+        };
+        assert_eq!(retry_after, Some(Duration::from_secs(left)));
+        assert_eq!(issuer.issued(), 1);
+    }
+    issuer.answer(|_| None);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(send(&client).await.unwrap(), 200);
+}
+
+/// Origins can make up contexts for which credentials are needed; the issuer is not to notice much of it.
+#[tokio::test]
+async fn an_origin_that_always_wants_another_credential_gets_sixty_in_an_hour() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let number = Arc::new(Mutex::new(0_u8));
+    let answer = move |request: &Request<()>| {
+        if request.headers().contains_key("authorization") {
+            return Response::new(());
+        }
+        let mut number = number.lock().unwrap();
+        *number += 1;
+        let challenge = challenge_of("issuer.example", &["api.example"]).with_credential_context([*number; 32]);
+        challenging(401, &Challenge::new(&challenge).with_rate_limit(5))
+    };
+    let client = client(&issuer, &clock).build().unwrap().layer(to_fake(&seen, answer));
+    for _ in 0..60 {
+        assert_eq!(send(&client).await.unwrap(), 200);
+    }
+    let error = send(&client).await.unwrap_err();
+    assert!(
+        matches!(error, TokenClientError::Issuer { retry_after: Some(wait), .. } if wait == MINUTE * 60),
+        "{error}"
+    );
+    assert_eq!(issuer.issued(), 60);
+    clock.advance(MINUTE * 60);
+    assert_eq!(send(&client).await.unwrap(), 200);
+}
+
+#[tokio::test]
+async fn one_challenge_is_answered_for_each_request() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"])).with_rate_limit(100);
+    let client = client(&issuer, &clock)
+        .build()
+        .unwrap()
+        .layer(to_fake(&seen, move |_| challenging(401, &challenge)));
+    for requests in [2, 4, 6] {
+        assert_eq!(send(&client).await.unwrap(), 401);
+        assert_eq!((seen.requests(), seen.tokens().len()), (requests, requests / 2));
+    }
+}
+
+#[tokio::test]
+async fn a_request_with_credentials_of_its_own_or_without_an_origin_is_left_alone() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let client = client(&issuer, &clock)
+        .build()
+        .unwrap()
+        .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+    let mut own = request();
+    own.headers_mut()
+        .insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer abc"));
+    for request in [own, Request::get("/").body(()).unwrap()] {
+        assert_eq!(client.clone().oneshot(request).await.unwrap().status(), 401);
+    }
+    assert_eq!((seen.requests(), issuer.asked().len()), (2, 0));
+    // The origin may be in the field Host, as requests of HTTP/1.1 have it.
+    let request = Request::get("/").header("host", "API.example").body(()).unwrap();
+    assert_eq!(client.oneshot(request).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn a_directory_is_kept_for_the_time_that_it_says() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let directory = issuer.0.directory.lock().unwrap().clone();
+    issuer.answer(move |request| {
+        let mut response = respond(Directory::MEDIA_TYPE, directory.clone());
+        response
+            .headers_mut()
+            .insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=100"));
+        (request.method() == Method::GET).then_some(response)
+    });
+    let client = client(&issuer, &clock)
+        .build()
+        .unwrap()
+        .layer(to_origin(origin(&issuer.0.key, 50, &clock), &seen));
+    for (passed, read) in [(0, 1), (99, 1), (1, 2), (50, 2)] {
+        clock.advance(Duration::from_secs(passed));
+        assert_eq!(send(&client).await.unwrap(), 200);
+        assert_eq!(issuer.asked().len() - issuer.issued(), read);
+    }
+}
+
+/// M41: memory has a bound, and what is forgotten is a whole credential, so that no nonce of it can come again.
+#[tokio::test]
+async fn a_credential_of_too_many_contexts_is_renewed() {
+    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let layer = client(&issuer, &clock)
+        .storage(MemoryCredentials::new(1, 2))
+        .build()
+        .unwrap();
+    let client = layer.layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+    for (window, issued) in [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)] {
+        assert_eq!(send(&client).await.unwrap(), 200, "{window}");
+        assert_eq!(issuer.issued(), issued, "{window}");
+        clock.advance(MINUTE * 2);
+    }
+    assert_eq!(seen.nonces().len(), 5);
+}
