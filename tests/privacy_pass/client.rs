@@ -566,6 +566,10 @@ async fn an_issuer_on_this_computer_is_asked_by_http_and_a_configured_url_wins()
             [format!("{}{}", asked[0], Directory::PATH), asked[1].to_owned()]
         );
     }
+}
+
+#[test]
+fn a_configured_url_of_an_issuer_is_one_of_https() {
     let insecure = Issuer::new(Profile::P256)
         .trusted("issuer.example")
         .request_url("http://attester.example/");
