@@ -719,7 +719,9 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
         let rows: Vec<_> = docs.iter().copied().filter(is_name).collect();
         rows.join("\n")
     };
-    let counted = names(&page.render());
+    let mut counted = names(&page.render());
+    // Only origins of anonymous tokens count these.
+    counted.extend(names("tower_quota_tokens_total"));
     assert_eq!(names(&rows(true)), counted);
     let alerts = names(&rows(false));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
@@ -730,6 +732,7 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
         "tower_quota_connection_failures_total",
         "tower_quota_denial_cache_hits_total",
         "tower_quota_shadow_rejections_total",
+        "tower_quota_tokens_total",
     ];
     assert_eq!(silent, expected);
 }
