@@ -1,4 +1,4 @@
-//! What a decision about token buckets costs the server: by the script for buckets, next to the one for every algorithm.
+//! The server's time for a decision about token buckets: the script for buckets, beside the one for every algorithm.
 //!
 //!     cargo bench --bench scripts
 //!

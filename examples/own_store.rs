@@ -63,7 +63,7 @@ impl OwnStore {
         Self { map, clock }
     }
 
-    /// A transaction: again until nobody else has written meanwhile.
+    /// A transaction: it repeats until no other task has written in between.
     fn change<T>(&self, partitions: &[PartitionId], step: impl Fn(&mut Ledger) -> T) -> T {
         loop {
             let (mut ledger, mut read) = (Ledger::at(self.clock.now()), HashMap::new());

@@ -1,4 +1,4 @@
-//! What the figures mean: for more users, for rejections, for an attack.
+//! Conclusions from the figures: for more users, for rejections, for an attack.
 
 use std::fmt;
 

@@ -206,7 +206,7 @@ pub fn problem(input: &[u8]) {
     assert!(written.len() > 64 * 1024 || Problem::parse(written.as_bytes()) == Some(problem));
 }
 
-/// The field `WWW-Authenticate` with challenges of an origin that nobody has to trust.
+/// A `WWW-Authenticate` field with challenges, from an untrusted origin.
 pub fn token_challenge(input: &[u8]) {
     let challenges = Challenge::from_headers(&fields(&WWW_AUTHENTICATE, input));
     assert!(challenges.len() <= Challenge::MAX_COUNT);
@@ -259,7 +259,7 @@ pub fn credential_request(input: &[u8]) {
     }
 }
 
-/// The response of an issuer that nobody has to trust. Without the private key, none is right.
+/// The response of an untrusted issuer. Without the private key, no response is valid.
 pub fn credential_response(input: &[u8]) {
     static REQUESTS: LazyLock<[CredentialRequest; 2]> = LazyLock::new(|| {
         issuer_keys()

@@ -21,7 +21,7 @@ impl Writer {
     }
 }
 
-/// Numbers that are read one after the other. Bytes of somebody else are `None`, and never a panic.
+/// Reads numbers one after the other. Foreign bytes give `None`, never a panic.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         self.any().filter(|number| *number <= EXACT)
     }
 
-    /// What is divided by.
+    /// The divisor.
     pub(crate) fn divisor(&mut self) -> Option<u64> {
         self.amount().filter(|number| *number > 0)
     }

@@ -1,6 +1,6 @@
 --- charge
     elseif drain == CONCURRENCY then
-      -- Who holds a slot, by the moment when its lease ends.
+      -- The holders of slots, ordered by the end of their leases.
       key_index = key_index + 1
       local key = KEYS[key_index]
       local held = redis.pcall('ZCOUNT', key, string.format('(%.0f', clock), '+inf')

@@ -48,7 +48,7 @@ impl Arithmetic for Concurrency {
         }
     }
 
-    /// A slot that nobody holds cannot be taken.
+    /// A slot without a lease cannot be taken.
     fn believed(&self, _held: u64, _charge: u64) -> u64 {
         0
     }
