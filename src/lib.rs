@@ -126,6 +126,7 @@ mod last_turn;
 mod layer;
 mod lease;
 pub mod ledger;
+mod mutex;
 mod partition;
 mod policy;
 #[cfg(feature = "privacy-pass")]
@@ -137,6 +138,7 @@ mod rejection;
 mod response_fields;
 mod rules;
 mod screening;
+mod sharded;
 mod store;
 #[cfg(feature = "test-util")]
 pub mod test_util;

@@ -4,7 +4,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -21,7 +21,10 @@ use super::{
     advice::{Advice, Exchange},
     pacing::{Dispatch, Pacing, Turn, Wait},
 };
-use crate::clock::{Clock, Timestamp};
+use crate::{
+    clock::{Clock, Timestamp},
+    mutex::Mutex,
+};
 
 /// One server, and what is known of it.
 pub(super) struct Origin {
@@ -76,7 +79,7 @@ impl Origin {
 
     /// A panic while the state was locked can only have come from outside of its code; the value is valid.
     pub(super) fn lock(&self) -> MutexGuard<'_, OriginState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Lets a request go, or has it wait until `deadline`. It does not overtake waiting requests.

@@ -1,6 +1,6 @@
 //! A bounded map from origins and partitions to their state.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use http::{header::HOST, request::Parts};
 
@@ -8,6 +8,7 @@ use super::{origin::Origin, pacing::Pacing};
 use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
+    mutex::Mutex,
     partition::{PartitionId, PartitionKey, Scope},
 };
 
@@ -76,7 +77,7 @@ impl Origins {
 
     /// A panic while the map was locked can only have come from outside of its code; the value is valid.
     fn with_map<T>(&self, with: impl FnOnce(&mut BoundedMap<Arc<Origin>>) -> T) -> T {
-        with(&mut self.map.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut self.map.lock())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     task::{Context, Poll, ready},
 };
 
@@ -16,6 +16,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::charge::OpenCharge;
+use crate::mutex::Mutex;
 
 /// Counts the bytes of request bodies as they are read, for policies that count
 /// [the content of requests](crate::Direction::Request).
@@ -130,7 +131,7 @@ struct Listeners {
 impl Reader {
     /// Counts the bytes for a charge, which is open until the body has ended.
     pub(super) fn count_for(&self, charge: &Arc<OpenCharge>) {
-        let mut listeners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listeners = self.0.lock();
         if !listeners.is_over {
             charge.count_request_bytes();
             listeners.charges.push(Arc::clone(charge));
@@ -138,7 +139,7 @@ impl Reader {
     }
 
     fn read(&self, bytes: usize) {
-        for charge in &self.0.lock().unwrap_or_else(PoisonError::into_inner).charges {
+        for charge in &self.0.lock().charges {
             charge.request_bytes(bytes);
         }
     }
@@ -150,7 +151,7 @@ struct Reading(Option<Reader>);
 impl Reading {
     fn end(&mut self) {
         if let Some(reader) = self.0.take() {
-            let mut listeners = reader.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut listeners = reader.0.lock();
             listeners.is_over = true;
             let charges = std::mem::take(&mut listeners.charges);
             // Dropping a charge may settle it, which has nothing to do with this lock.

@@ -1,14 +1,12 @@
 //! Callers who have more than their rules say, for some time.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
 
 use super::QuotaSet;
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
+    mutex::Mutex,
     partition::PartitionId,
 };
 
@@ -72,7 +70,7 @@ impl Grant {
         if now >= self.until {
             return None;
         }
-        let mut raised = self.raised.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut raised = self.raised.lock();
         match &*raised {
             Some([base, raised]) if Arc::ptr_eq(base, set) => Some(Arc::clone(raised)),
             _ => {

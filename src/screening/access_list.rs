@@ -1,11 +1,6 @@
 //! Networks and partition keys that are allowed or blocked, by rules that can change at any time.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
@@ -15,6 +10,7 @@ use super::{caller::Caller, networks::Networks};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
+    mutex::Mutex,
     partition::PartitionKey,
 };
 
@@ -166,7 +162,7 @@ impl AccessList {
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     pub fn replace(&self, rules: AccessRules) {
-        let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.0.changing.lock();
         self.0.rules.store(Arc::new(rules));
     }
 
@@ -196,7 +192,7 @@ impl AccessList {
     ///
     /// That of the closure.
     pub fn update<T, E>(&self, change: impl FnOnce(&mut AccessRules) -> Result<T, E>) -> Result<T, E> {
-        let _changing = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changing = self.0.changing.lock();
         let mut rules = AccessRules::clone(&self.0.rules.load());
         let result = change(&mut rules)?;
         self.0.rules.store(Arc::new(rules));

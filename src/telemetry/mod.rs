@@ -135,10 +135,7 @@ mod series;
 mod tokens;
 
 use std::{
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -152,6 +149,7 @@ use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     exchange::{Decision, Outcome},
+    mutex::Mutex,
     policy::QuotaPolicy,
 };
 
@@ -313,7 +311,7 @@ impl StoreTelemetry {
             return;
         }
         self.meters.failed_while_closed(&self.scope, outcome);
-        let mut leak = self.leak.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut leak = self.leak.lock();
         leak.record(now, waited, |undecided, seconds, waited| {
             event!(
                 WARN,

@@ -3,13 +3,11 @@
 use std::{
     fmt,
     future::Future,
-    hash::BuildHasher,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
-use foldhash::fast::RandomState;
 use tokio::{
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -21,8 +19,9 @@ use super::{
 };
 use crate::{
     clock::{Clock, Timestamp},
-    partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
+    partition::{PartitionKey, Scope, ToPartitionKey},
     rules::ResolvedTier,
+    sharded::Sharded,
     telemetry::TierTelemetry,
 };
 
@@ -93,8 +92,7 @@ pub(super) struct Settings {
 }
 
 pub(super) struct Shared {
-    shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    shards: Sharded<Shard>,
     scope: Scope,
     settings: Settings,
     places: Arc<Semaphore>,
@@ -104,12 +102,8 @@ pub(super) struct Shared {
 
 impl TierCache {
     pub(super) fn new(settings: Settings, clock: Clock) -> Self {
-        // Few shards for a small cap: each shard has its part of the cap, and keys do not fall evenly into small parts.
-        let shards = (settings.max_users / 1024).clamp(1, 64).next_power_of_two();
-        let cap = settings.max_users / shards;
         Self(Arc::new(Shared {
-            shards: (0..shards).map(|_| Mutex::new(Shard::new(cap))).collect(),
-            hasher: RandomState::default(),
+            shards: Sharded::new(settings.max_users, Shard::new),
             scope: Scope::new("tiers"),
             settings,
             places: Arc::new(Semaphore::new(settings.max_look_ups)),
@@ -125,20 +119,20 @@ impl TierCache {
     /// tier: a tier that was forgotten does not come back.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
         let user = self.0.scope.partition(&user.to_partition_key());
-        self.0.shard(user).forget(user);
+        self.0.shards.lock(user).forget(user);
     }
 
     /// Forgets what is known of all users, as [`forget`](Self::forget) does of one.
     pub fn forget_all(&self) {
-        for shard in &self.0.shards {
-            lock(shard).forget_all();
+        for mut shard in self.0.shards.lock_each() {
+            shard.forget_all();
         }
     }
 
     /// How many users something is known of at this moment, those included of whom it is only known that a look-up has
     /// failed.
     pub fn users(&self) -> usize {
-        self.0.shards.iter().map(|shard| lock(shard).len()).sum()
+        self.0.shards.lock_each().map(|shard| shard.len()).sum()
     }
 
     /// The tier of the user with this key: what is known, if it is good, or the answer to a look-up, if one is worth
@@ -146,7 +140,7 @@ impl TierCache {
     pub(super) fn find(&self, key: &PartitionKey, ask: impl FnOnce() -> Ask) -> Found {
         let shared = &self.0;
         let user = shared.scope.partition(key);
-        let mut shard = shared.shard(user);
+        let mut shard = shared.shards.lock(user);
         // Read under the lock, so that the requests of a user see time in order.
         let seen = shard.see(user, shared.clock.now(), &shared.settings.times);
         if seen.age == Age::Fresh {
@@ -186,12 +180,6 @@ impl TierCache {
 }
 
 impl Shared {
-    /// By a hash with a random key, so that nobody can choose keys that meet in one shard.
-    fn shard(&self, user: PartitionId) -> MutexGuard<'_, Shard> {
-        let hash = self.hasher.hash_one(user);
-        lock(&self.shards[(hash >> 32) as usize & (self.shards.len() - 1)])
-    }
-
     /// A place for one more look-up, and what runs it.
     fn place(&self) -> Option<(Handle, OwnedSemaphorePermit)> {
         let runtime = Handle::try_current().ok()?;
@@ -225,7 +213,7 @@ impl Shared {
     /// A look-up is over, unless it has to be repeated: then this is `false`.
     pub(super) fn end(&self, ongoing: &mut OngoingLookUp, began: Timestamp, answer: SourceAnswer) -> bool {
         let times = &self.settings.times;
-        let mut shard = self.shard(ongoing.user);
+        let mut shard = self.shards.lock(ongoing.user);
         if shard.take_outdated(ongoing.user) {
             return false;
         }
@@ -247,7 +235,7 @@ impl Shared {
 
     /// A look-up has ended without an answer, and not by itself.
     pub(super) fn abandon(&self, ongoing: &mut OngoingLookUp) {
-        let (mut shard, now) = (self.shard(ongoing.user), self.clock.now());
+        let (mut shard, now) = (self.shards.lock(ongoing.user), self.clock.now());
         shard.fail(ongoing.user, now, &self.settings.times);
         self.log.record(now, &"the look-up has panicked or was shut down");
         self.leave(shard, ongoing, None);
@@ -265,11 +253,6 @@ impl Shared {
         drop(shard);
         ongoing.look_up.publish(answer);
     }
-}
-
-/// A panic while a shard was locked can only have come from outside of its code; the value is valid.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for TierCache {

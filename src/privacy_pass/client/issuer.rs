@@ -4,7 +4,6 @@ use std::{
     collections::VecDeque,
     fmt,
     net::IpAddr,
-    sync::{Mutex, PoisonError},
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -24,6 +23,7 @@ use super::{
 use crate::{
     clock::{Clock, Timestamp},
     fields::RetryAfter,
+    mutex::Mutex,
     privacy_pass::{Directory, Profile, PublicKey},
 };
 
@@ -184,13 +184,13 @@ impl TrustedIssuer {
     }
 
     fn known_directory(&self, now: Timestamp) -> Option<Directory> {
-        let state = self.lock();
+        let state = self.state.lock();
         let (directory, until) = state.directory.as_ref()?;
         (now < *until).then(|| directory.clone())
     }
 
     fn may_read_again(&self, now: Timestamp) -> bool {
-        let read_at = self.lock().read_at;
+        let read_at = self.state.lock().read_at;
         read_at.is_none_or(|read_at| now >= read_at.saturating_add(Self::PAUSE))
     }
 
@@ -205,7 +205,7 @@ impl TrustedIssuer {
         let directory = Directory::parse(&answer.content).map_err(NoToken::issuer)?;
         let age = max_age(&answer.headers).unwrap_or(Self::USUAL_AGE).min(Self::MAX_AGE);
         let now = clock.now();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.read_at = Some(now);
         state.directory = Some((directory.clone(), now.saturating_add(age)));
         Ok(directory)
@@ -260,7 +260,7 @@ impl TrustedIssuer {
 
     async fn send(&self, request: Request<Bytes>, max_length: usize, clock: &Clock) -> Result<Answer, NoToken> {
         let now = clock.now();
-        let blocked_until = self.lock().blocked_until;
+        let blocked_until = self.state.lock().blocked_until;
         if now < blocked_until {
             let wait = Duration::from_micros(blocked_until.micros_since(now));
             return Err(NoToken::Issuer("the issuer has asked for a wait".into(), Some(wait)));
@@ -283,13 +283,13 @@ impl TrustedIssuer {
         let retry_after = RetryAfter::read(headers).ok().flatten()?;
         let wall = UNIX_EPOCH.checked_add(Duration::from_micros(now.as_micros()));
         let wait = retry_after.wait(wall.unwrap_or(UNIX_EPOCH)).min(Self::MAX_WAIT);
-        self.lock().blocked_until = now.saturating_add(wait);
+        self.state.lock().blocked_until = now.saturating_add(wait);
         Some(wait)
     }
 
     fn count_issuance(&self, now: Timestamp) -> Result<(), NoToken> {
         let hour = Duration::from_secs(3_600);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state
             .issued
             .front()
@@ -304,11 +304,6 @@ impl TrustedIssuer {
         }
         state.issued.push_back(now);
         Ok(())
-    }
-
-    /// A panic while the state was locked can only have come from outside of its code; what it holds is valid.
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

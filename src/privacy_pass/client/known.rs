@@ -1,12 +1,8 @@
 //! Challenges of origins that want a token for each request, so that not every request is sent twice.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
-use crate::{clock::Timestamp, privacy_pass::Challenge};
+use crate::{clock::Timestamp, mutex::Mutex, privacy_pass::Challenge};
 
 /// The challenges of the last 401 of each origin, until they end.
 pub(super) struct Known {
@@ -33,7 +29,7 @@ impl Known {
 
     /// The challenges that an origin has sent and that hold at this moment, and until when.
     pub(super) fn get(&self, origin: &str, now: Timestamp) -> Option<(Vec<Challenge>, Timestamp)> {
-        let origins = self.lock();
+        let origins = self.origins.lock();
         let kept = origins.get(origin).filter(|kept| now < kept.until)?;
         Some((kept.challenges.clone(), kept.until))
     }
@@ -44,7 +40,7 @@ impl Known {
         let Some(age) = ages.min().map(|age| age.min(Self::MAX_AGE)) else {
             return;
         };
-        let mut origins = self.lock();
+        let mut origins = self.origins.lock();
         let is_full = origins.len() >= self.max_origins && !origins.contains_key(origin);
         if is_full {
             let first = origins
@@ -62,11 +58,6 @@ impl Known {
 
     /// The origin has passed a request without a token, or rejected one: what was known is not true any more.
     pub(super) fn forget(&self, origin: &str) {
-        self.lock().remove(origin);
-    }
-
-    /// A panic while it was locked can only have come from outside of its code; what it holds is valid.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Kept>> {
-        self.origins.lock().unwrap_or_else(PoisonError::into_inner)
+        self.origins.lock().remove(origin);
     }
 }

@@ -6,13 +6,15 @@ use std::{
     fmt,
     future::{self, Future},
     pin::Pin,
-    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use crate::privacy_pass::{PresentationError, Profile, UsedNonces};
+use crate::{
+    mutex::Mutex,
+    privacy_pass::{PresentationError, Profile, UsedNonces},
+};
 
 /// The future of a [`CredentialStorage`].
 pub type StorageFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StorageError>> + Send + 'a>>;
@@ -221,7 +223,7 @@ impl MemoryCredentials {
         context: ContextName,
         limit: u32,
     ) -> Result<Option<Reserved>, StorageError> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.uses += 1;
         let uses = state.uses;
         let Some(kept) = state.kept.get_mut(&credential) else {
@@ -242,7 +244,7 @@ impl MemoryCredentials {
     }
 
     fn put(&self, credential: ContextName, bytes: &[u8]) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.uses += 1;
         let kept = Kept {
             bytes: Zeroizing::new(bytes.to_vec()),
@@ -259,11 +261,6 @@ impl MemoryCredentials {
                 .map(|(name, _)| *name);
             oldest.map(|oldest| state.kept.remove(&oldest));
         }
-    }
-
-    /// A panic while the state was locked can only have come from outside of its code; what it holds is valid.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -292,7 +289,7 @@ impl CredentialStorage for MemoryCredentials {
 impl fmt::Debug for MemoryCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryCredentials")
-            .field("credentials", &self.lock().kept.len())
+            .field("credentials", &self.state.lock().kept.len())
             .finish_non_exhaustive()
     }
 }

@@ -3,7 +3,6 @@
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::{Mutex, PoisonError},
 };
 
 use bytes::{Bytes, BytesMut};
@@ -12,6 +11,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::error::BoxError;
+use crate::mutex::Mutex;
 
 /// The head of a response, and its content.
 pub(super) struct Answer {
@@ -40,7 +40,7 @@ where
     B::Error: Into<BoxError>,
 {
     fn send(&self, request: Request<Bytes>, max_length: usize) -> Sending {
-        let mut service = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut service = self.0.lock().clone();
         Box::pin(async move {
             poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
             let response = service.call(request).await.map_err(Into::into)?;

@@ -3,13 +3,13 @@
 use std::{
     collections::{HashMap, VecDeque},
     mem,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Duration,
 };
 
 use foldhash::fast::RandomState;
 
-use crate::{clock::Timestamp, partition::PartitionId};
+use crate::{clock::Timestamp, mutex::Mutex, partition::PartitionId};
 
 /// The tags of the tokens that came to this process, at most so many.
 ///
@@ -67,14 +67,14 @@ impl Tags {
 
     /// Whether the tag is spent, as far as this process knows.
     pub(super) fn knows(&self, tag: PartitionId, now: Timestamp) -> bool {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.forget_expired(now);
         state.known.contains_key(&tag)
     }
 
     /// Notes a tag, of equal ones that come at the same time only the first.
     pub(super) fn enter(&self, tag: PartitionId, now: Timestamp) -> Entry {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.forget_expired(now);
         if state.known.contains_key(&tag) {
             return Entry::Spent;
@@ -89,11 +89,6 @@ impl Tags {
             now,
             keeper: Keeper::Shared,
         })
-    }
-
-    /// A panic while the state was locked can only have come from outside of its code; what it holds is valid.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -130,7 +125,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut state = self.tags.lock();
+        let mut state = self.tags.0.lock();
         let entry = (self.now.saturating_add(state.lifetime), self.tag);
         match mem::replace(&mut self.keeper, Keeper::Nobody) {
             Keeper::Nobody => drop(state.known.remove(&self.tag)),

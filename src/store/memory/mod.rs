@@ -4,11 +4,8 @@ mod shard;
 
 use std::{
     fmt,
-    hash::BuildHasher,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, MutexGuard},
 };
-
-use foldhash::fast::RandomState;
 
 use self::shard::Shard;
 use super::{AcquireFuture, Store, StoreFuture};
@@ -20,6 +17,7 @@ use crate::{
     lease::{Lease, LeaseId},
     ledger::Found,
     partition::PartitionId,
+    sharded::Sharded,
 };
 
 /// Keeps quota in this process: the embedded default, exact and without a server.
@@ -98,8 +96,7 @@ use crate::{
 pub struct MemoryStore(Arc<Shards>);
 
 struct Shards {
-    shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    shards: Sharded<Shard>,
     clock: Clock,
 }
 
@@ -125,51 +122,35 @@ impl MemoryStore {
     }
 
     fn of(max_partitions: usize, clock: Clock) -> Self {
-        // Few shards for a small cap: each shard has its part of the cap, and keys do not fall evenly into small parts.
-        let shards = (max_partitions / 1024).clamp(1, 64).next_power_of_two();
-        let shards = (0..shards)
-            .map(|_| Mutex::new(Shard::new(max_partitions / shards)))
-            .collect();
         Self(Arc::new(Shards {
-            shards,
-            hasher: RandomState::default(),
+            shards: Sharded::new(max_partitions, Shard::new),
             clock,
         }))
     }
 
-    /// How many partitions are kept at this moment, idle ones included.
+    /// The number of partitions that the store keeps at this moment, idle ones included.
     pub fn partitions(&self) -> usize {
-        self.0.shards.iter().map(|shard| lock(shard).len()).sum()
+        self.0.shards.lock_each().map(|shard| shard.len()).sum()
     }
 }
 
 impl Shards {
-    fn shard(&self, partition: PartitionId) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[self.index(partition)])
-    }
-
-    /// By a hash with a random key, so that nobody can choose keys that meet in one shard.
-    fn index(&self, partition: PartitionId) -> usize {
-        let hash = self.hasher.hash_one(partition);
-        (hash >> 32) as usize & (self.shards.len() - 1)
-    }
-
     /// The shard of a partition among those that are locked.
     fn locked<'a>(&self, shards: &'a mut [(usize, MutexGuard<'_, Shard>)], partition: PartitionId) -> &'a mut Shard {
-        let index = self.index(partition);
+        let index = self.shards.index(partition);
         let position = shards.binary_search_by_key(&index, |(locked, _)| *locked);
         &mut shards[position.expect("all of them are locked")].1
     }
 
     /// Decides for several partitions at once: all are asked, and charged if all of them fit.
     fn acquire_together(&self, plan: Plan, lease: Option<Lease>) -> Measurement {
-        let mut indexes: Vec<usize> = plan.parts().map(|part| self.index(part.partition())).collect();
+        let mut indexes: Vec<usize> = plan.parts().map(|part| self.shards.index(part.partition())).collect();
         // Whoever needs several locks takes them in this order, so that no two wait for each other.
         indexes.sort_unstable();
         indexes.dedup();
         let mut shards: Vec<(usize, MutexGuard<'_, Shard>)> = indexes
             .into_iter()
-            .map(|index| (index, lock(&self.shards[index])))
+            .map(|index| (index, self.shards.lock_at(index)))
             .collect();
         let now = self.clock.now();
         for (_, shard) in &mut shards {
@@ -191,11 +172,6 @@ impl Shards {
     }
 }
 
-/// A panic while a shard was locked can only have come from outside of its code; the value is valid.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Store for MemoryStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         // Whoever holds a slot is in this process, and gives it back.
@@ -207,7 +183,7 @@ impl Store for MemoryStore {
             return AcquireFuture::ready(Ok(self.0.acquire_together(plan, lease)));
         };
         let Found { moment, read, fits } = {
-            let mut shard = self.0.shard(part.partition());
+            let mut shard = self.0.shards.lock(part.partition());
             shard.begin_call();
             // Read under the lock, so that the decisions of a partition see time in order.
             let now = self.0.clock.now();
@@ -225,7 +201,7 @@ impl Store for MemoryStore {
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
         for part in settlement.parts().filter(|part| !part.is_empty()) {
-            let mut shard = self.0.shard(part.part.partition());
+            let mut shard = self.0.shards.lock(part.part.partition());
             shard.begin_call();
             shard.settle(self.0.clock.now(), part);
         }
@@ -234,7 +210,7 @@ impl Store for MemoryStore {
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
         for part in plan.parts() {
-            let mut shard = self.0.shard(part.partition());
+            let mut shard = self.0.shards.lock(part.partition());
             shard.reset(part);
         }
         StoreFuture::ready(Ok(()))

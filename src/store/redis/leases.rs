@@ -1,12 +1,9 @@
 //! The slots that requests of this process hold.
 
-use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::collections::HashMap;
 
 use super::keyspace::{Key, Keys};
-use crate::lease::LeaseId;
+use crate::{lease::LeaseId, mutex::Mutex};
 
 /// Who holds slots, and under which keys.
 #[derive(Default)]
@@ -16,27 +13,23 @@ impl Leases {
     /// These, too, if the lease holds others already. Who holds none, because shadows gave none, releases none either.
     pub(super) fn hold(&self, lease: LeaseId, keys: Keys) {
         if !keys.is_empty() {
-            self.lock().entry(lease).or_default().extend(keys);
+            self.0.lock().entry(lease).or_default().extend(keys);
         }
     }
 
     pub(super) fn release(&self, lease: LeaseId) {
-        self.lock().remove(&lease);
+        self.0.lock().remove(&lease);
     }
 
     /// All that are held, by key.
     pub(super) fn by_key(&self) -> HashMap<Key, Vec<LeaseId>> {
         let mut by_key: HashMap<Key, Vec<LeaseId>> = HashMap::new();
-        for (lease, keys) in self.lock().iter() {
+        for (lease, keys) in self.0.lock().iter() {
             for key in keys {
                 by_key.entry(key.clone()).or_default().push(*lease);
             }
         }
         by_key
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<LeaseId, Keys>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -50,7 +43,7 @@ mod tests {
         leases.hold(holder, Keys::from_iter([Key::from(b"slots".to_vec())]));
         assert_eq!(leases.by_key().len(), 1);
         leases.release(holder);
-        assert!(leases.lock().is_empty());
+        assert!(leases.0.lock().is_empty());
     }
 
     /// Beyond a shadow's limit, requests pass without a slot.
@@ -60,6 +53,6 @@ mod tests {
         for _ in 0..10 {
             leases.hold(LeaseId::unique(), Keys::new());
         }
-        assert!(leases.lock().is_empty());
+        assert!(leases.0.lock().is_empty());
     }
 }

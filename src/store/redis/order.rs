@@ -11,7 +11,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 use tokio::sync::oneshot;
 
 use super::{keyspace::Key, script::Call};
-use crate::{error::StoreError, exchange::Plan, partition::PartitionId};
+use crate::{error::StoreError, exchange::Plan, mutex::Mutex, partition::PartitionId};
 
 pub(super) type Settled = Result<(), StoreError>;
 
@@ -60,7 +60,7 @@ pub(super) struct Turn<'a>(#[allow(dead_code, reason = "it is held, not read")] 
 
 impl Drop for Unacknowledged {
     fn drop(&mut self) {
-        let mut partitions = self.order.lock();
+        let mut partitions = self.order.partitions.lock();
         if let Some(partition) = partitions.get_mut(&self.partition) {
             partition.sent -= 1;
         }
@@ -76,19 +76,19 @@ impl Order {
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        let partitions = self.lock();
+        let partitions = self.partitions.lock();
         plan.parts().any(|part| partitions.contains_key(&part.partition()))
     }
 
     pub(super) fn add(&self, partition: PartitionId, unsent: Unsent) {
-        let mut partitions = self.lock();
+        let mut partitions = self.partitions.lock();
         self.count.fetch_add(1, Ordering::Relaxed);
         partitions.entry(partition).or_default().unsent.push_back(unsent);
     }
 
     /// How many settlements of the partition are unsent, and whether any of them gives slots back.
     pub(super) fn unsent(&self, partition: PartitionId) -> (usize, bool) {
-        let partitions = self.lock();
+        let partitions = self.partitions.lock();
         let none = VecDeque::new();
         let unsent = partitions
             .get(&partition)
@@ -98,7 +98,7 @@ impl Order {
 
     /// The partitions of which anything is unsent, each with a key.
     pub(super) fn all_unsent(&self) -> Vec<(PartitionId, Key)> {
-        let partitions = self.lock();
+        let partitions = self.partitions.lock();
         let unsent = partitions.iter().filter_map(|(partition, settlements)| {
             let first = settlements.unsent.front()?;
             Some((*partition, first.call.key().clone()))
@@ -109,7 +109,7 @@ impl Order {
     /// The oldest settlement of the partition that is unsent. It has to be written before the [`Turn`] is dropped: then
     /// others find it sent, and may write behind it.
     pub(super) fn next(self: &Arc<Self>, partition: PartitionId) -> Option<(Unsent, Unacknowledged, Turn<'_>)> {
-        let mut partitions = self.lock();
+        let mut partitions = self.partitions.lock();
         let settlements = partitions.get_mut(&partition)?;
         let unsent = settlements.unsent.pop_front()?;
         settlements.sent += 1;
@@ -122,7 +122,7 @@ impl Order {
 
     /// The same, if it will not be sent.
     pub(super) fn give_up_next(&self, partition: PartitionId) -> Option<Unsent> {
-        let mut partitions = self.lock();
+        let mut partitions = self.partitions.lock();
         let unsent = partitions.get_mut(&partition)?.unsent.pop_front()?;
         self.removed(&mut partitions, partition);
         Some(unsent)
@@ -135,9 +135,5 @@ impl Order {
         if partitions.get(&partition).is_some_and(is_over) {
             partitions.remove(&partition);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Partitions> {
-        self.partitions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::Poll,
@@ -25,6 +25,7 @@ use super::{
 use crate::{
     breaker::jittered,
     error::{StoreError, StoreErrorKind},
+    mutex::Mutex,
     telemetry,
 };
 
@@ -104,13 +105,13 @@ impl Pool {
 
     /// The bytes of all connections that may be open.
     pub(super) fn wires(&self) -> Vec<Arc<Wire>> {
-        lock(&self.0.opened).iter().filter_map(WeakConnection::wire).collect()
+        self.0.opened.lock().iter().filter_map(WeakConnection::wire).collect()
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Some(filling) = lock(&self.0.filling).take() {
+        if let Some(filling) = self.0.filling.lock().take() {
             filling.abort();
         }
     }
@@ -137,14 +138,14 @@ impl Shared {
 
     async fn get_ordered(&self) -> Result<SharedConnection, StoreError> {
         let usable = || {
-            let ordered = lock(&self.ordered);
+            let ordered = self.ordered.lock();
             ordered.clone().filter(|connection| !connection.is_broken())
         };
         if let Some(connection) = usable() {
             return Ok(connection);
         }
         let new = self.get().await?;
-        let mut ordered = lock(&self.ordered);
+        let mut ordered = self.ordered.lock();
         // Another call may have been quicker.
         let ordered = match &*ordered {
             Some(known) if !known.is_broken() => known,
@@ -180,17 +181,18 @@ impl Shared {
 
     fn opened(&self, connection: &SharedConnection) {
         {
-            let mut opened = lock(&self.opened);
+            let mut opened = self.opened.lock();
             opened.retain(WeakConnection::is_usable);
             opened.push(connection.downgrade());
         }
         // A broken one would stay open until the next call that is sent in order.
-        let broken = lock(&self.ordered).take_if(|ordered| ordered.is_broken());
+        let broken = self.ordered.lock().take_if(|ordered| ordered.is_broken());
         drop(broken);
     }
 
     fn is_full(&self) -> bool {
-        lock(&self.opened)
+        self.opened
+            .lock()
             .iter()
             .filter(|connection| connection.is_usable())
             .count()
@@ -205,7 +207,7 @@ impl Shared {
         if !self.is_filling.swap(true, Ordering::AcqRel) {
             let filling = Filling(self.manager.shared.clone());
             let task = runtime.spawn(async move { filling.fill(after).await });
-            *lock(&self.filling) = Some(task.abort_handle());
+            *self.filling.lock() = Some(task.abort_handle());
         }
     }
 }
@@ -261,10 +263,6 @@ impl Drop for Filling {
             shared.is_filling.store(false, Ordering::Release);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Opens connections for the pool and tells it which ones to throw away.
@@ -350,7 +348,7 @@ struct ConnectionFailures {
 impl ConnectionFailures {
     fn record(&self, error: &RedisError) {
         telemetry::connection_failed(error);
-        *lock(&self.last) = Some(error.clone());
+        *self.last.lock() = Some(error.clone());
         self.count.fetch_add(1, Ordering::Relaxed);
         self.next.notify_waiters();
     }
@@ -361,7 +359,7 @@ impl ConnectionFailures {
 
     /// The last of them, as the reason why there is no connection.
     fn last(&self) -> StoreError {
-        let last = lock(&self.last).clone();
+        let last = self.last.lock().clone();
         let none = || StoreError::new(StoreErrorKind::Unreachable, "no connection could be opened in time");
         last.map_or_else(none, connection_error)
     }

@@ -1,7 +1,7 @@
 //! The scripts that decide, settle and renew, and how they are spoken to.
 
 use std::{
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -23,6 +23,7 @@ use crate::{
     error::{StoreError, StoreErrorKind},
     exchange::{Measurement, PartPlan, PartSettlement, Plan, settlement::Adjustment},
     lease::LeaseId,
+    mutex::Mutex,
     policy::Policy,
     random,
 };
@@ -99,11 +100,11 @@ pub(super) struct SentOn(Mutex<Option<SharedConnection>>);
 
 impl SentOn {
     fn set(&self, connection: &SharedConnection) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection.clone());
+        *self.0.lock() = Some(connection.clone());
     }
 
     pub(super) fn take(&self) -> Option<SharedConnection> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 

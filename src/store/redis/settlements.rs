@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -32,6 +32,7 @@ use crate::{
     exchange::{Plan, Settlement},
     last_turn,
     lease::LeaseId,
+    mutex::Mutex,
     partition::PartitionId,
     store::StoreFuture,
     telemetry::UnsettledTelemetry,
@@ -158,7 +159,7 @@ impl Settlements {
 
     /// Sees to it that the task runs: it may have ended with the runtime that it was started in.
     pub(super) fn start(&self, server: &Arc<Server>) -> Option<mpsc::Sender<Job>> {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = self.jobs.lock();
         if jobs.as_ref().is_none_or(mpsc::Sender::is_closed) {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let task = work(Arc::clone(server), receiver, Arc::clone(&self.shared));

@@ -6,7 +6,7 @@ use std::{
     io,
     pin::Pin,
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -18,7 +18,10 @@ use tokio::{
 };
 
 use super::stream::Stream;
-use crate::clock::{Clock, Timestamp};
+use crate::{
+    clock::{Clock, Timestamp},
+    mutex::Mutex,
+};
 
 type OnEnd = Box<dyn Fn() + Send + Sync>;
 
@@ -64,7 +67,7 @@ impl Wire {
         if self.has_ended() {
             return;
         }
-        let reader = self.lock_reader().take();
+        let reader = self.reader.lock().take();
         if let Some(reader) = reader {
             reader.wake();
         }
@@ -83,10 +86,6 @@ impl Wire {
 
     fn has_written(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64, Ordering::Release);
-    }
-
-    fn lock_reader(&self) -> std::sync::MutexGuard<'_, Option<Waker>> {
-        self.reader.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -153,7 +152,7 @@ impl AsyncRead for Watched {
         let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
         match &result {
             Poll::Pending => {
-                let mut reader = wire.lock_reader();
+                let mut reader = wire.reader.lock();
                 if !reader.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
                     *reader = Some(cx.waker().clone());
                 }

@@ -11,7 +11,7 @@ mod slots;
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -38,6 +38,7 @@ use crate::{
     breaker::{Breaker, jittered},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
+    mutex::Mutex,
     random, telemetry,
 };
 
@@ -215,7 +216,7 @@ impl Cluster {
     }
 
     fn look(&self) -> MutexGuard<'_, Schedule> {
-        self.look.lock().unwrap_or_else(PoisonError::into_inner)
+        self.look.lock()
     }
 
     /// The first map.

@@ -1,9 +1,6 @@
 //! One node of a cluster: its connections, and whether it is asked at all.
 
-use std::{
-    future::Future,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{future::Future, sync::Arc};
 
 use ::redis::ConnectionInfo;
 
@@ -17,6 +14,7 @@ use crate::{
     breaker::{Admission, Breaker, CircuitTelemetry},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
+    mutex::Mutex,
     telemetry::{self, LostNode},
 };
 
@@ -155,7 +153,7 @@ impl NodeTelemetry {
     }
 
     fn set(&self, lost: Option<LostNode>) {
-        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = lost;
+        *self.lost.lock() = lost;
     }
 }
 
