@@ -6,6 +6,7 @@
 //! cargo run --release --example load -- --mode outage
 //! cargo run --release --example load -- --mode hot-key
 //! cargo run --release --example load -- --rate 6000 --delay 40
+//! cargo run --release --features metrics --example load -- --rate 60000
 //! cargo run --release --example load -- --mode find
 //! cargo run --release --example load -- --mode callers --users 10000000
 //! ```
@@ -24,6 +25,8 @@
 //!
 //! The same is done with the bare service first, for a second. What that shows is the generator's own lateness; the
 //! difference of each percentile is what the layer adds. Then comes a second of warm-up that is not counted.
+//!
+//! With the feature `metrics`, the report says why requests were not decided.
 //!
 //! What this does not show: a network, and more than one machine. Client, server and generator share the processors, and
 //! all of them get slower when one gets more to do. Take the latencies to compare, on a machine that does nothing else,
@@ -46,6 +49,7 @@ mod server;
 #[path = "../../tests/support/mod.rs"]
 pub(crate) mod support;
 pub(crate) mod tally;
+mod undecided;
 pub(crate) mod users;
 
 use std::{env, error::Error, process::ExitCode, time::Duration};
@@ -57,6 +61,7 @@ use self::{
     progress::Progress,
     server::Server,
     support::Proxy,
+    undecided::Undecided,
 };
 
 pub(crate) fn main() -> ExitCode {
@@ -89,6 +94,7 @@ struct Test<'a> {
     url: String,
     runtime: &'a Runtime,
     progress: Progress,
+    undecided: Undecided,
 }
 
 /// A longer way to the server, if one is asked for.
@@ -113,6 +119,10 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         url: delayed.as_ref().map_or_else(|| server.url().to_owned(), Proxy::url),
         runtime: &runtime,
         progress: Progress::new(),
+        #[cfg(feature = "metrics")]
+        undecided: Undecided::count()?,
+        #[cfg(not(feature = "metrics"))]
+        undecided: Undecided::default(),
     };
     println!(
         "{}",

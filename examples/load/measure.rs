@@ -13,6 +13,7 @@ use super::{
     report::Report,
     server::{self, Figures},
     tally::Tally,
+    undecided::Undecided,
 };
 
 pub(crate) struct Measured {
@@ -27,6 +28,7 @@ pub(crate) struct Measured {
     pub(crate) bytes_per_key: (f64, usize),
     /// How many of these bytes the test's own key prefix takes.
     pub(crate) extra_key_bytes: usize,
+    pub(crate) undecided: Undecided,
 }
 
 impl Measured {
@@ -107,6 +109,7 @@ pub(crate) fn measure(test: &mut Test<'_>, options: &Options) -> Result<Measured
         after: test.server.figures()?,
         bytes_per_key: test.server.bytes_per_key()?,
         extra_key_bytes: test.server.extra_key_bytes(),
+        undecided: test.undecided.clone(),
     })
 }
 

@@ -114,7 +114,12 @@ impl Report<'_> {
             tally.rejected.count(),
             percent(tally.rejected.count(), tally.answered())
         )?;
-        writeln!(f, "failed open        {}\n", tally.failed_open.count())
+        writeln!(
+            f,
+            "failed open        {}  {}\n",
+            tally.failed_open.count(),
+            self.measured.undecided
+        )
     }
 
     fn redis(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use std::{
     fmt,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tokio::runtime::Runtime;
@@ -90,10 +90,6 @@ impl fmt::Display for Table {
         let took = self.began.elapsed().as_secs();
         writeln!(f, "\n{} rows in {took} s, {missed} bounds missed", self.rows.len())
     }
-}
-
-pub fn milliseconds(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1_000.0)
 }
 
 pub fn percent(part: u64, all: u64) -> f64 {
