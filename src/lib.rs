@@ -132,6 +132,7 @@ mod policy;
 #[cfg(feature = "privacy-pass")]
 pub mod privacy_pass;
 mod random;
+mod ready;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod rejection;

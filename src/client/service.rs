@@ -1,7 +1,7 @@
 //! The service: ask for a turn first, then call the service that was ready.
 
 use std::{
-    fmt, mem,
+    fmt,
     task::{Context, Poll},
 };
 
@@ -11,6 +11,7 @@ use tower_service::Service;
 use super::{
     ClientError, ClientLayer, NoRetries, ResponseFuture, Retry, future::Journey, origin::Entry, retry::clone_of,
 };
+use crate::ready::take_ready;
 
 /// The service that [`ClientLayer`] makes: sends a request with `S` when its turn has come.
 ///
@@ -105,7 +106,7 @@ where
             }
             Entry::Wait(turn) => ResponseFuture::waiting(journey, turn, self.let_go(), request),
             Entry::Throttled(error) => {
-                drop(self.take_ready());
+                drop(take_ready(&mut self.inner));
                 ResponseFuture::throttled(journey, error)
             }
         }
@@ -115,14 +116,8 @@ where
 impl<S: Clone, R> Client<S, R> {
     /// A clone of the service that was polled ready, which is dropped: it may hold a place in a queue.
     fn let_go(&mut self) -> S {
-        drop(self.take_ready());
+        drop(take_ready(&mut self.inner));
         self.inner.clone()
-    }
-
-    /// The service that was polled ready; a clone, which need not be ready, takes its place.
-    fn take_ready(&mut self) -> S {
-        let clone = self.inner.clone();
-        mem::replace(&mut self.inner, clone)
     }
 }
 

@@ -19,9 +19,8 @@ use tower_service::Service;
 use super::{
     RateLimitBody,
     admission::{Admitted, Judgement, Limits},
-    service::take_ready,
 };
-use crate::{exchange::Decision, guard::Waiting, rules::Selection};
+use crate::{exchange::Decision, guard::Waiting, ready::take_ready, rules::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).

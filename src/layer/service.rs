@@ -1,7 +1,7 @@
 //! The service: decide first, then call the service that was ready.
 
 use std::{
-    fmt, mem,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -12,7 +12,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{RateLimitBody, ResponseFuture, admission::Limits};
-use crate::guard::Deciding;
+use crate::{guard::Deciding, ready::take_ready};
 
 /// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its
 /// policies allow it.
@@ -99,12 +99,6 @@ where
             }
         }
     }
-}
-
-/// The service that was polled ready; a clone, which need not be ready, takes its place.
-pub(super) fn take_ready<S: Clone>(service: &mut S) -> S {
-    let clone = service.clone();
-    mem::replace(service, clone)
 }
 
 impl<S: fmt::Debug> fmt::Debug for RateLimit<S> {

@@ -108,6 +108,14 @@ impl TokenChallenge {
         }
     }
 
+    /// The same challenge, which has no credential context yet, for tokens of another profile.
+    pub(super) fn of_profile(&self, profile: Profile) -> Self {
+        Self {
+            token_type: profile.token_type(),
+            ..self.clone()
+        }
+    }
+
     /// Reads the structure.
     ///
     /// # Errors

@@ -28,10 +28,12 @@ mod client;
 mod directory;
 mod header;
 mod issuer;
+mod keys;
 mod message;
 mod origin;
 mod scheme;
 mod schemes;
+mod settings;
 mod token;
 mod workers;
 
@@ -45,8 +47,9 @@ pub use self::{
     header::Challenge,
     issuer::{
         IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest, Issuer, IssuerBody, IssuerBuilder,
-        IssuerFuture, KeySet,
+        IssuerFuture,
     },
+    keys::KeySet,
     message::MessageError,
     origin::{AcceptedToken, EXPOSED, OriginFuture, OriginLayer, OriginLayerBuilder, OriginService},
     scheme::{

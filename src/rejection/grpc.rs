@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-use super::{Rejection, problem::ProblemType};
+use super::{Notice, problem::ProblemType};
 
 /// The content type of a request, without parameters, if it is gRPC or gRPC-Web.
 pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
@@ -32,17 +32,27 @@ fn is_name_byte(byte: u8) -> bool {
 }
 
 /// The response, in the media type of the request. HTTP has no part in it: its status is 200.
-pub(super) fn response(rejection: &Rejection<'_>, media_type: HeaderValue) -> Response<Bytes> {
-    let status = Status::of(rejection);
+pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response<Bytes> {
+    let status = Status::of(notice);
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, media_type);
     headers.insert(STATUS, HeaderValue::from(status.code));
     headers.insert(MESSAGE, percent_encoded(&status.message));
-    if let Some(details) = details(rejection, &status) {
+    if let Some(details) = details(notice, &status) {
         headers.insert(DETAILS, details);
     }
     response
+}
+
+/// The status of a response as HTTP would say it, where gRPC says that a token or a quota is missing.
+#[cfg(feature = "privacy-pass")]
+pub(crate) fn http_status<B>(response: &Response<B>) -> http::StatusCode {
+    match response.headers().get(STATUS).map(HeaderValue::as_bytes) {
+        Some(b"8") => http::StatusCode::TOO_MANY_REQUESTS,
+        Some(b"16") => http::StatusCode::UNAUTHORIZED,
+        _ => response.status(),
+    }
 }
 
 /// A status as gRPC knows it.
@@ -52,15 +62,15 @@ struct Status {
 }
 
 impl Status {
-    fn of(rejection: &Rejection<'_>) -> Self {
-        let (code, message) = match rejection.problem_type() {
+    fn of(notice: &Notice<'_>) -> Self {
+        let (code, message) = match notice.problem {
             ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage was detected".to_owned()),
             ProblemType::Blocked => (PERMISSION_DENIED, "the client is blocked".to_owned()),
             ProblemType::Forbidden => (
                 PERMISSION_DENIED,
                 "the request cannot be attributed to a caller".to_owned(),
             ),
-            ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, quota_exceeded(rejection)),
+            ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, quota_exceeded(&notice.violated)),
             ProblemType::TemporaryReducedCapacity => (UNAVAILABLE, "capacity is temporarily reduced".to_owned()),
             ProblemType::TooManyRequests => (RESOURCE_EXHAUSTED, "too many requests".to_owned()),
             ProblemType::Unauthorized => (UNAUTHENTICATED, "a valid token is needed".to_owned()),
@@ -70,8 +80,8 @@ impl Status {
 }
 
 /// Names in quotation marks, as the `RateLimit` field has them: they may hold commas.
-fn quota_exceeded(rejection: &Rejection<'_>) -> String {
-    let names: Vec<_> = rejection.violated_names().map(|name| format!("{name:?}")).collect();
+fn quota_exceeded(violated: &[&str]) -> String {
+    let names: Vec<_> = violated.iter().map(|name| format!("{name:?}")).collect();
     match &*names {
         [] => "quota exceeded".to_owned(),
         names => format!("quota exceeded: {}", names.join(", ")),
@@ -85,12 +95,12 @@ fn percent_encoded(message: &str) -> HeaderValue {
 }
 
 #[cfg(feature = "grpc-details")]
-fn details(rejection: &Rejection<'_>, status: &Status) -> Option<HeaderValue> {
-    details::header_value(rejection, status)
+fn details(notice: &Notice<'_>, status: &Status) -> Option<HeaderValue> {
+    details::header_value(notice, status)
 }
 
 #[cfg(not(feature = "grpc-details"))]
-fn details(_: &Rejection<'_>, _: &Status) -> Option<HeaderValue> {
+fn details(_: &Notice<'_>, _: &Status) -> Option<HeaderValue> {
     None
 }
 

@@ -1,12 +1,13 @@
 //! The response to a rejected request.
 
-mod grpc;
+pub(crate) mod grpc;
 pub(crate) mod problem;
 
 use std::{fmt, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use smallvec::SmallVec;
 
 use self::problem::ProblemType;
 use crate::{
@@ -173,12 +174,6 @@ impl<'a> Rejection<'a> {
         self.wait
     }
 
-    /// The names of the policies that reject the request, of those that clients may know.
-    fn violated_names(&self) -> impl Iterator<Item = &'a str> {
-        let violated = self.decision.violated().map(|allowance| allowance.policy());
-        violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name)
-    }
-
     /// The response that the layer gives by default: a problem as in RFC 9457, or a gRPC status.
     ///
     /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
@@ -229,11 +224,42 @@ impl<'a> Rejection<'a> {
     /// # }).unwrap();
     /// ```
     pub fn to_response(&self) -> Response<Bytes> {
-        if let Some(media_type) = grpc::media_type(&self.request.headers) {
+        let violated = self.decision.violated().map(|allowance| allowance.policy());
+        let notice = Notice {
+            problem: self.problem_type(),
+            status: self.status(),
+            violated: violated
+                .filter(|policy| !policy.is_hidden())
+                .map(QuotaPolicy::name)
+                .collect(),
+            wait: self.wait,
+        };
+        notice.response(&self.request.headers)
+    }
+}
+
+/// A rejection as the client is told of it, whichever layer rejects.
+pub(crate) struct Notice<'a> {
+    pub(crate) problem: ProblemType,
+    /// The status in HTTP.
+    pub(crate) status: StatusCode,
+    /// The names of the policies that reject, of those that clients may know.
+    pub(crate) violated: SmallVec<[&'a str; 4]>,
+    #[cfg_attr(
+        not(feature = "grpc-details"),
+        allow(dead_code, reason = "only the details of a gRPC status say it")
+    )]
+    pub(crate) wait: Option<Duration>,
+}
+
+impl Notice<'_> {
+    /// The response to a request with these fields: a problem, or a gRPC status.
+    pub(crate) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
+        if let Some(media_type) = grpc::media_type(request) {
             return grpc::response(self, media_type);
         }
-        let mut response = Response::new(problem::body(self));
-        *response.status_mut() = self.status();
+        let mut response = Response::new(problem::problem(self).into());
+        *response.status_mut() = self.status;
         let content_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         response

@@ -1,10 +1,8 @@
 //! Problem types of draft-ietf-httpapi-ratelimit-headers-11, as problem details of RFC 9457.
 
-use bytes::Bytes;
-use http::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::Rejection;
+use super::Notice;
 
 /// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,29 +49,21 @@ impl ProblemType {
     }
 }
 
-pub(super) fn body(rejection: &Rejection<'_>) -> Bytes {
-    problem(rejection.problem_type(), rejection.status(), rejection.violated_names())
-}
-
 /// The content of a response: why it is a rejection, and by which policies.
-pub(crate) fn problem<'a>(
-    problem_type: ProblemType,
-    status: StatusCode,
-    violated: impl IntoIterator<Item = &'a str>,
-) -> Bytes {
+pub(super) fn problem(notice: &Notice<'_>) -> String {
     let mut problem = json!({
-        "type": problem_type.uri(),
-        "title": problem_type.title(),
-        "status": status.as_u16(),
+        "type": notice.problem.uri(),
+        "title": notice.problem.title(),
+        "status": notice.status.as_u16(),
     });
-    match problem_type {
+    match notice.problem {
         ProblemType::Blocked => problem["detail"] = "The client is blocked.".into(),
         ProblemType::Forbidden => problem["detail"] = "The request cannot be attributed to a caller.".into(),
         ProblemType::TooManyRequests => {}
         ProblemType::Unauthorized => problem["detail"] = "A valid token is needed.".into(),
         ProblemType::AbnormalUsageDetected | ProblemType::QuotaExceeded | ProblemType::TemporaryReducedCapacity => {
-            problem["violated-policies"] = violated.into_iter().collect::<Value>();
+            problem["violated-policies"] = json!(&*notice.violated);
         }
     }
-    problem.to_string().into()
+    problem.to_string()
 }

@@ -24,6 +24,8 @@ use crate::{
 
 const CIRCUIT_OPEN: &str = "tower_quota_circuit_open";
 const CONNECTION_FAILURES: &str = "tower_quota_connection_failures_total";
+#[cfg(feature = "privacy-pass")]
+const CREDENTIALS: &str = "tower_quota_credentials_total";
 const DECISIONS: &str = "tower_quota_decisions_total";
 const DENIAL_CACHE_HITS: &str = "tower_quota_denial_cache_hits_total";
 const EVICTIONS: &str = "tower_quota_evictions_total";
@@ -257,6 +259,29 @@ impl TokenMeters {
             let label = |name, value: &str| Label::new(name, value.to_owned());
             counter!(TOKENS, vec![label("policy", policy), label("outcome", outcome)])
         });
+    }
+}
+
+/// The counters of one issuer of anonymous credentials.
+#[cfg(feature = "privacy-pass")]
+#[derive(Debug, Default)]
+pub(super) struct CredentialMeters(OnceLock<Series>);
+
+#[cfg(feature = "privacy-pass")]
+impl CredentialMeters {
+    pub(super) fn answered(&self, outcome: &str) {
+        let series = self.0.get_or_init(|| {
+            describe_counter!(
+                CREDENTIALS,
+                Unit::Count,
+                "Requests for anonymous credentials by the answer"
+            );
+            Series::default()
+        });
+        series.increment(
+            ["", "", outcome],
+            |[.., outcome]| counter!(CREDENTIALS, "outcome" => outcome.to_owned()),
+        );
     }
 }
 

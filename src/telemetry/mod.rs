@@ -30,6 +30,7 @@
 //! | `tower_quota_uncounted_content_total` | counter | `scope` | requests whose content a policy should count and no layer counts |
 //! | `tower_quota_never_fits_total` | counter | `scope` | requests that cost more than a policy ever lets pass |
 //! | `tower_quota_tokens_total` | counter | `policy`, `outcome` | requests that an origin of anonymous tokens has judged: `accepted`, `invalid`, `no_token` (and one is needed), `spent`, `too_many_failures`, `unavailable` |
+//! | `tower_quota_credentials_total` | counter | `outcome` | requests that an issuer of anonymous credentials has answered: `issued`, `rejected` (by its policy), `invalid`, `unavailable` (overloaded, or its policy could not decide) |
 //! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store has dropped |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
@@ -73,6 +74,9 @@
 //! | requests wait for long | `histogram_quantile(0.99, sum by (scope, le) (rate(tower_quota_queue_wait_seconds_bucket[5m]))) > 1`, for 5 min | a leaky bucket is near the length of its queue | more comes than may leave: raise its rate, or slow the senders down |
 //! | slots are not given back | `min_over_time(tower_quota_slots_held[1d]) > 0`, for a service that has idle hours | a response body or a [`HeldSlot`](crate::HeldSlot) is kept | look for what keeps it |
 //! | the memory store is full | `rate(tower_quota_evictions_total[5m]) > 0` | evicted callers have a full quota again, those first who have used the least: a flood of new keys, or a cap that is too low | raise [`max_partitions`](crate::MemoryStoreBuilder::max_partitions), or group keys |
+//! | tokens cannot be verified or spent | `sum by (policy) (rate(tower_quota_tokens_total{outcome="unavailable"}[5m])) > 0` | holders of valid tokens get a 503 | the event says why: more tokens come than the threads verify, or the store of spent tags is unavailable or full |
+//! | tokens are forged | `sum by (policy) (rate(tower_quota_tokens_total{outcome=~"invalid\|too_many_failures"}[5m])) > 10`, for 5 min | each of them may take milliseconds of a core; after a change of keys, old credentials look the same | if clients are honest, put the key of their credentials back; else limit addresses in front |
+//! | credentials cannot be issued | `rate(tower_quota_credentials_total{outcome="unavailable"}[5m]) > 0` | new clients get a 503 | see to the store of the issuer's policy, or give it more threads |
 //! | charges go astray | `rate(tower_quota_unsettled_total[5m]) > 0`, for 5 min | refunds and late charges are lost, slots come back with their lease only | see to the store; else too much is settled for one connection |
 //!
 //! # Events
@@ -144,7 +148,7 @@ pub(crate) use self::meters::LostNode;
 pub(crate) use self::meters::{HeldSlots, Stopwatch};
 use self::meters::{LayerMeters, StoreMeters};
 #[cfg(feature = "privacy-pass")]
-pub(crate) use self::tokens::TokenTelemetry;
+pub(crate) use self::tokens::{IssuerTelemetry, TokenTelemetry};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},

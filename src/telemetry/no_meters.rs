@@ -49,6 +49,15 @@ impl TokenMeters {
     pub(super) fn judged(&self, _: &str, _: &str) {}
 }
 
+#[cfg(feature = "privacy-pass")]
+#[derive(Debug, Default)]
+pub(super) struct CredentialMeters;
+
+#[cfg(feature = "privacy-pass")]
+impl CredentialMeters {
+    pub(super) fn answered(&self, _: &str) {}
+}
+
 #[derive(Debug, Default)]
 pub(super) struct StoreMeters;
 

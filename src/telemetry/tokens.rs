@@ -1,9 +1,12 @@
-//! What an origin of anonymous tokens tells.
+//! Events and counters of origins and issuers of anonymous tokens.
 
-use super::{Once, Sparse, meters::TokenMeters};
+use super::{
+    Once, Sparse,
+    meters::{CredentialMeters, TokenMeters},
+};
 use crate::clock::Timestamp;
 
-/// What one origin tells about its tokens, and never whose they are.
+/// Events and counters of one origin. They say nothing about whose a token is.
 #[derive(Debug, Default)]
 pub(crate) struct TokenTelemetry {
     address: Once,
@@ -45,6 +48,30 @@ impl TokenTelemetry {
                 WARN,
                 suppressed = %suppressed,
                 "more tokens come than can be verified in time, and one was rejected"
+            );
+        });
+    }
+}
+
+/// Events and counters of one issuer. They say nothing about who gets a credential.
+#[derive(Debug, Default)]
+pub(crate) struct IssuerTelemetry {
+    overloaded: Sparse,
+    meters: CredentialMeters,
+}
+
+impl IssuerTelemetry {
+    /// Each request for a credential ends here once, unless it was cancelled before.
+    pub(crate) fn answered(&self, outcome: &'static str) {
+        self.meters.answered(outcome);
+    }
+
+    pub(crate) fn overloaded(&self, now: Timestamp) {
+        self.overloaded.record(now, |suppressed| {
+            event!(
+                WARN,
+                suppressed = %suppressed,
+                "more credentials are requested than can be issued in time, and one request was rejected"
             );
         });
     }

@@ -286,6 +286,31 @@ async fn a_429_with_a_challenge_is_answered_each_time() {
     assert_eq!((seen.requests(), seen.tokens().len()), (4, 2));
 }
 
+/// An origin answers a gRPC call with status 200 and says in `grpc-status` what it means.
+#[tokio::test]
+async fn challenges_in_a_grpc_status_are_answered() {
+    for (code, requests) in [("16", 3), ("8", 4), ("0", 2), ("14", 2)] {
+        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+        let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"]))
+            .with_rate_limit(5)
+            .with_max_age(MINUTE);
+        let answer = move |request: &Request<()>| {
+            let mut response = challenging(200, &challenge);
+            let status = match request.headers().contains_key("authorization") {
+                true => "0",
+                false => code,
+            };
+            response.headers_mut().insert("grpc-status", status.parse().unwrap());
+            response
+        };
+        let client = client(&issuer, &clock).build().unwrap().layer(to_fake(&seen, answer));
+        for _ in 0..2 {
+            assert_eq!(send(&client).await.unwrap(), 200);
+        }
+        assert_eq!(seen.requests(), requests, "{code}");
+    }
+}
+
 /// M22: two calls at once give two nonces, and one issuance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_at_the_same_time_share_a_credential_and_no_nonce() {

@@ -10,7 +10,7 @@ mod issuer;
 mod keys;
 mod messages;
 mod origin;
-mod processes;
+mod rotation;
 mod servers;
 mod spent;
 #[path = "../support/mod.rs"]

@@ -1,11 +1,6 @@
 //! Several processes on one Redis are one limit.
 
-use std::{
-    convert::Infallible,
-    env,
-    io::{BufRead, BufReader, Write},
-    process::{Command, Stdio},
-};
+use std::{convert::Infallible, env};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -14,6 +9,8 @@ use http_body_util::Full;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimitLayer, RedisStore, key};
+
+use crate::together;
 
 const PROCESSES: usize = 4;
 const REQUESTS: usize = 250;
@@ -37,35 +34,7 @@ pub(crate) fn run() {
 /// L11, L25
 fn four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass() {
     let server = crate::support::RedisServer::start();
-    let program = env::current_exe().unwrap();
-    let start = || {
-        let mut command = Command::new(&program);
-        command
-            .env(URL, server.url())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap()
-    };
-    let mut children: Vec<_> = (0..PROCESSES).map(|_| start()).collect();
-    let mut outputs: Vec<_> = children
-        .iter_mut()
-        .map(|child| BufReader::new(child.stdout.take().unwrap()).lines())
-        .collect();
-    // All are connected before any of them begins.
-    for output in &mut outputs {
-        assert_eq!(output.next().unwrap().unwrap(), "ready");
-    }
-    for child in &mut children {
-        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
-    }
-    let admitted: Vec<u64> = outputs
-        .iter_mut()
-        .map(|output| output.next().unwrap().unwrap().parse().unwrap())
-        .collect();
-    for child in &mut children {
-        assert!(child.wait().unwrap().success(), "an instance failed");
-    }
+    let admitted: Vec<u64> = together(PROCESSES, URL, &server.url());
     assert_eq!(admitted.iter().sum::<u64>(), LIMIT, "{admitted:?}");
     crate::passed("four_processes_with_250_parallel_requests_each_let_exactly_100_of_a_day_pass");
 }
@@ -81,8 +50,7 @@ async fn instance(url: &str) {
         .build()
         .unwrap();
     send(&layer, "warm-up").await;
-    println!("ready");
-    std::io::stdin().read_line(&mut String::new()).unwrap();
+    crate::wait_for_the_others();
     let requests = (0..REQUESTS).map(|_| {
         let layer = layer.clone();
         tokio::spawn(async move { send(&layer, "alice").await })

@@ -5,23 +5,33 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod concurrency;
+#[path = "../privacy_pass/holder.rs"]
+#[allow(dead_code, reason = "only some of what a holder can do is needed here")]
+mod holder;
 mod instances;
 mod load;
+#[path = "../privacy_pass/instances.rs"]
+mod origins;
 mod tls;
+mod tokens;
 
 use std::{
     env,
-    process::ExitCode,
+    fmt::Debug,
+    io::{BufRead, BufReader, Write},
+    process::{Command, ExitCode, Stdio},
+    str::FromStr,
     sync::atomic::{AtomicU32, Ordering},
 };
 
 use load::support;
 
-const PARTS: [(&str, fn()); 4] = [
+const PARTS: [(&str, fn()); 5] = [
     ("concurrency", concurrency::run),
     ("instances", instances::run),
     ("load", load::run),
     ("tls", tls::run),
+    ("tokens", tokens::run),
 ];
 
 static PASSED: AtomicU32 = AtomicU32::new(0);
@@ -31,11 +41,43 @@ fn passed(test: &str) {
     PASSED.fetch_add(1, Ordering::Relaxed);
 }
 
+/// What processes of this program print that know by this variable what to do, and begin when all of them are ready.
+fn together<N: FromStr<Err: Debug>>(processes: usize, variable: &str, told: &str) -> Vec<N> {
+    let start = || {
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.env(variable, told).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let mut children: Vec<_> = (0..processes).map(|_| start()).collect();
+    let mut outputs: Vec<_> = children
+        .iter_mut()
+        .map(|child| BufReader::new(child.stdout.take().unwrap()).lines())
+        .collect();
+    for output in &mut outputs {
+        assert_eq!(output.next().unwrap().unwrap(), "ready");
+    }
+    for child in &mut children {
+        child.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    }
+    let printed = outputs.iter_mut().map(|output| output.next().unwrap().unwrap());
+    let printed = printed.map(|line| line.parse().unwrap()).collect();
+    for child in &mut children {
+        assert!(child.wait().unwrap().success(), "an instance failed");
+    }
+    printed
+}
+
+/// One of these processes is ready, and begins with the others.
+fn wait_for_the_others() {
+    println!("ready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
 fn main() -> ExitCode {
     if let Some(code) = load::child() {
         return code;
     }
-    if concurrency::child() || instances::child() || tls::child() {
+    if concurrency::child() || instances::child() || tls::child() || tokens::child() {
         return ExitCode::SUCCESS;
     }
     let filter = env::args().skip(1).find(|argument| !argument.starts_with('-'));

@@ -9,6 +9,8 @@ mod bodies;
 mod disconnects;
 mod grpc;
 mod handlers;
+#[path = "../privacy_pass/holder.rs"]
+mod holder;
 mod hostile;
 mod hyper_server;
 #[path = "../support/later_store.rs"]
@@ -22,6 +24,7 @@ mod routers;
 mod stacks;
 #[path = "../support/mod.rs"]
 mod support;
+mod tokens;
 
 use std::{convert::Infallible, future::IntoFuture, net::SocketAddr, time::Duration};
 

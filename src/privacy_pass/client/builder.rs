@@ -5,8 +5,11 @@ use std::{fmt, ops::RangeInclusive, sync::Arc};
 use super::{CredentialStorage, MemoryCredentials, Settings, TokenClientLayer, TrustedIssuer, known::Known};
 use crate::{
     clock::Clock,
-    error::{ConfigError, ConfigErrorKind},
-    privacy_pass::{Profile, TokenChallenge},
+    error::ConfigError,
+    privacy_pass::{
+        Profile, TokenChallenge,
+        settings::{self, check},
+    },
 };
 
 /// Settings of a [`TokenClientLayer`]. An issuer is needed; all else has a default.
@@ -81,45 +84,39 @@ impl TokenClientLayerBuilder {
     ///
     /// The first mistake found. The message names the setting, the value and the bound.
     pub fn build(self) -> Result<TokenClientLayer, ConfigError> {
-        check("max_rate_limit", &self.max_rate_limit, &Self::RATE_LIMITS)?;
-        check("max_origins", &self.max_origins, &Self::ORIGINS)?;
+        let settings = self.checked();
+        Ok(TokenClientLayer(Arc::new(
+            settings.map_err(|message| settings::error("token client", message))?,
+        )))
+    }
+
+    fn checked(self) -> Result<Settings, String> {
+        check("max_rate_limit", self.max_rate_limit, &Self::RATE_LIMITS)?;
+        check("max_origins", self.max_origins, &Self::ORIGINS)?;
         if self.issuers.is_empty() {
-            return Err(error("there is no issuer"));
+            return Err("there is no issuer".to_owned());
         }
         for (index, issuer) in self.issuers.iter().enumerate() {
             let name = &issuer.name;
             if TokenChallenge::new(Profile::P256, name).is_err() || issuer.url("/").is_err() {
-                return Err(error(format!("issuer {name:?} is no host with a port")));
+                return Err(format!("issuer {name:?} is no host with a port"));
             }
-            if self.issuers[..index]
-                .iter()
-                .any(|other| other.name.eq_ignore_ascii_case(name))
-            {
-                return Err(error(format!("issuer {name:?} is there twice")));
+            let is_same = |other: &TrustedIssuer| other.name.eq_ignore_ascii_case(name);
+            if self.issuers[..index].iter().any(is_same) {
+                return Err(format!("issuer {name:?} is there twice"));
             }
             if let Some(Err(cause)) = issuer.configured_url() {
-                return Err(error(format!("request URL of issuer {name:?}: {cause}")));
+                return Err(format!("request URL of issuer {name:?}: {cause}"));
             }
         }
-        Ok(TokenClientLayer(Arc::new(Settings {
+        Ok(Settings {
             issuers: self.issuers.into_iter().map(Arc::new).collect(),
             storage: self.storage.unwrap_or_else(|| Arc::new(MemoryCredentials::default())),
             max_rate_limit: self.max_rate_limit,
             known: Known::new(self.max_origins),
             clock: self.clock,
-        })))
+        })
     }
-}
-
-fn check<T: PartialOrd + fmt::Debug>(name: &str, value: &T, bounds: &RangeInclusive<T>) -> Result<(), ConfigError> {
-    match bounds.contains(value) {
-        true => Ok(()),
-        false => Err(error(format!("{name} {value:?} is outside {bounds:?}"))),
-    }
-}
-
-fn error(message: impl fmt::Display) -> ConfigError {
-    ConfigError::new(ConfigErrorKind::PrivacyPass, format!("token client: {message}"))
 }
 
 impl fmt::Debug for TokenClientLayerBuilder {

@@ -24,7 +24,7 @@ use crate::{
     clock::{Clock, Timestamp},
     fields::RetryAfter,
     mutex::Mutex,
-    privacy_pass::{Directory, Profile, PublicKey},
+    privacy_pass::{Directory, Issuer, Profile, PublicKey},
 };
 
 /// An issuer whose credentials a [`TokenClientLayer`](super::TokenClientLayer) uses.
@@ -89,9 +89,6 @@ impl TrustedIssuer {
     const DEADLINE: Duration = Duration::from_secs(10);
     /// How many credentials are fetched in an hour: origins can ask for as many as they like, too.
     const PER_HOUR: usize = 60;
-
-    const REQUEST: &str = "application/private-credential-request";
-    const RESPONSE: &str = "application/private-credential-response";
 
     /// The issuer of this name: a host, with a port where it is not the usual one.
     ///
@@ -231,11 +228,13 @@ impl TrustedIssuer {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = url;
         let headers = request.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(Self::REQUEST));
-        headers.insert(ACCEPT, HeaderValue::from_static(Self::RESPONSE));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(Issuer::REQUEST_TYPE));
+        headers.insert(ACCEPT, HeaderValue::from_static(Issuer::RESPONSE_TYPE));
         let answer = self.send(request, key.profile().response_len(), clock).await?;
         let content_type = answer.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-        match content_type.is_some_and(|content_type| content_type.eq_ignore_ascii_case(Self::RESPONSE.as_bytes())) {
+        match content_type
+            .is_some_and(|content_type| content_type.eq_ignore_ascii_case(Issuer::RESPONSE_TYPE.as_bytes()))
+        {
             true => Ok(answer.content),
             false => Err(NoToken::issuer("the response is no credential response")),
         }

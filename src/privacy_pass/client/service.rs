@@ -3,7 +3,6 @@
 use std::{
     fmt,
     future::{Future, poll_fn},
-    mem,
     pin::Pin,
     task::{Context, Poll},
     time::Duration,
@@ -16,6 +15,8 @@ use super::{TokenClientError, TokenClientLayer, answer::origin_of};
 use crate::{
     clock::Timestamp,
     privacy_pass::{Challenge, Token},
+    ready::take_ready,
+    rejection::grpc::http_status,
 };
 
 /// The service that [`TokenClientLayer`] makes: sends requests with `S`, and those that are challenged once more with a
@@ -66,9 +67,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // The clone that takes its place need not be ready.
-        let clone = self.inner.clone();
-        let service = mem::replace(&mut self.inner, clone);
+        let service = take_ready(&mut self.inner);
         TokenClientFuture(Box::pin(send(service, self.layer.clone(), request)))
     }
 }
@@ -118,8 +117,9 @@ where
     }
     let next = service.clone();
     let response = service.call(first).await.map_err(TokenClientError::Inner)?;
-    let is_needed = response.status() == StatusCode::UNAUTHORIZED;
-    if !is_needed && response.status() != StatusCode::TOO_MANY_REQUESTS {
+    let status = http_status(&response);
+    let is_needed = status == StatusCode::UNAUTHORIZED;
+    if !is_needed && status != StatusCode::TOO_MANY_REQUESTS {
         return Ok(response);
     }
     let challenges = Challenge::from_headers(response.headers());

@@ -5,11 +5,16 @@ use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 use http::Uri;
 
-use super::{IssuancePolicy, Issuer, Issuing, KeySet, keys::error};
+use super::{IssuancePolicy, Issuer, Issuing};
 use crate::{
     clock::Clock,
     error::ConfigError,
-    privacy_pass::{Directory, workers::Workers},
+    privacy_pass::{
+        Directory, KeySet,
+        settings::{self, check, check_seconds},
+        workers::Workers,
+    },
+    telemetry::IssuerTelemetry,
 };
 
 /// Settings of an [`Issuer`]. Keys are needed; all else has a default.
@@ -110,48 +115,39 @@ impl IssuerBuilder {
     ///
     /// The first mistake found. The message names the setting, the value and the bound.
     pub fn build(self) -> Result<Issuer, ConfigError> {
-        let lifetime = self.cache_lifetime;
-        if lifetime.subsec_nanos() > 0 || !Self::CACHE_LIFETIMES.contains(&lifetime) {
-            let bounds = Self::CACHE_LIFETIMES;
-            return Err(error(format!(
-                "cache_lifetime {lifetime:?} is no whole number of seconds in {bounds:?}"
-            )));
-        }
+        let issuing = self.checked();
+        Ok(Issuer(Arc::new(
+            issuing.map_err(|message| settings::error("issuer", message))?,
+        )))
+    }
+
+    fn checked(self) -> Result<Issuing, String> {
+        check_seconds("cache_lifetime", self.cache_lifetime, &Self::CACHE_LIFETIMES)?;
         check("threads", self.threads, &Self::THREADS)?;
         let max_queued = self.max_queued.unwrap_or(64 * self.threads);
         check("max_queued", max_queued, &Self::QUEUED)?;
-        self.keys.check(lifetime)?;
-        Ok(Issuer(Arc::new(Issuing {
+        self.keys.check(("cache_lifetime", self.cache_lifetime))?;
+        Ok(Issuing {
             request_path: path(&self.request_uri)?,
             policy: self.policy,
             keys: ArcSwap::from_pointee(self.keys),
             request_uri: self.request_uri,
-            cache_lifetime: lifetime,
+            cache_lifetime: self.cache_lifetime,
             workers: Workers::new(self.threads, max_queued),
             clock: self.clock,
-        })))
-    }
-}
-
-fn check(setting: &str, value: usize, bounds: &RangeInclusive<usize>) -> Result<(), ConfigError> {
-    match bounds.contains(&value) {
-        true => Ok(()),
-        false => Err(error(format!("{setting} {value} is outside {bounds:?}"))),
+            log: IssuerTelemetry::default(),
+        })
     }
 }
 
 /// The path of a URL, which must not be that of the directory.
-fn path(request_uri: &str) -> Result<String, ConfigError> {
+fn path(request_uri: &str) -> Result<String, String> {
     let uri: Option<Uri> = request_uri.parse().ok();
     let path = uri.filter(|uri| uri.path().starts_with('/') && uri.query().is_none());
     let path = path
         .map(|uri| uri.path().to_owned())
         .filter(|path| path != Directory::PATH);
-    path.ok_or_else(|| {
-        error(format!(
-            "request_uri {request_uri:?} is no path or URL that can be used"
-        ))
-    })
+    path.ok_or_else(|| format!("request_uri {request_uri:?} is no path or URL that can be used"))
 }
 
 impl fmt::Debug for IssuerBuilder {

@@ -18,21 +18,30 @@ impl Issuing {
 
     /// Answers a request; its content is missing if it was too long or broke off.
     pub(super) async fn issue(&self, head: Parts, content: Option<Vec<u8>>) -> Response<Bytes> {
+        let (outcome, response) = self.answer(head, content).await;
+        self.log.answered(outcome);
+        response
+    }
+
+    /// The response, and its name for operators.
+    async fn answer(&self, head: Parts, content: Option<Vec<u8>>) -> (&'static str, Response<Bytes>) {
         let Some((key, request)) = content.and_then(|content| self.read(&content)) else {
             return invalid();
         };
         // A request that has a place is served: so nothing is charged for one that is not.
         let Ok(place) = self.workers.place() else {
+            self.log.overloaded(self.clock.now());
             return overloaded();
         };
         let asked = IssuanceRequest::new(head, key.profile(), key.key_id());
         let grant = match self.policy.decide(asked).await.0 {
             Verdict::Issue(grant) => grant,
-            Verdict::Respond(response) => return response,
+            Verdict::Respond(response) if response.status().is_server_error() => return (UNAVAILABLE, response),
+            Verdict::Respond(response) => return ("rejected", response),
         };
         let issued = place.run(move || key.issue(&request)).await;
-        let mut response = match issued {
-            Ok(Ok(response)) => typed(Issuer::RESPONSE_TYPE, response),
+        let (outcome, mut response) = match issued {
+            Ok(Ok(response)) => ("issued", typed(Issuer::RESPONSE_TYPE, response)),
             Ok(Err(IssuanceError::Invalid)) => invalid(),
             Ok(Err(IssuanceError::Randomness(_))) | Err(_) => overloaded(),
         };
@@ -40,7 +49,7 @@ impl Issuing {
             response.headers_mut().append(name, value.clone());
         }
         drop(grant.held);
-        response
+        (outcome, response)
     }
 
     /// The key that is asked for, and the request for it, if both have their form.
@@ -56,16 +65,16 @@ impl Issuing {
     }
 }
 
-fn invalid() -> Response<Bytes> {
+const UNAVAILABLE: &str = "unavailable";
+
+fn invalid() -> (&'static str, Response<Bytes>) {
     let detail = "The content is no valid request for a credential of a key of this issuer.";
-    problem(StatusCode::UNPROCESSABLE_ENTITY, detail)
+    ("invalid", problem(StatusCode::UNPROCESSABLE_ENTITY, detail))
 }
 
-fn overloaded() -> Response<Bytes> {
-    let mut response = problem(
-        StatusCode::SERVICE_UNAVAILABLE,
-        "The issuer makes as many credentials as it can.",
-    );
+fn overloaded() -> (&'static str, Response<Bytes>) {
+    let detail = "The issuer makes as many credentials as it can.";
+    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, detail);
     retry_after(&mut response, Duration::from_secs(1));
-    response
+    (UNAVAILABLE, response)
 }

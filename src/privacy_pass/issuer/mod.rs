@@ -3,7 +3,6 @@
 mod body;
 mod builder;
 mod issuance;
-mod keys;
 mod policy;
 mod response;
 mod service;
@@ -15,12 +14,11 @@ use arc_swap::ArcSwap;
 pub use self::{
     body::IssuerBody,
     builder::IssuerBuilder,
-    keys::KeySet,
     policy::{IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest},
     service::IssuerFuture,
 };
-use super::workers::Workers;
-use crate::{clock::Clock, error::ConfigError};
+use super::{KeySet, settings, workers::Workers};
+use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
 
 /// The issuer of anonymous credentials: a Tower service with the issuer's directory and the URL to which requests for
 /// credentials go (RFC 9578, section 4; draft-yun-privacypass-arc-00, "Issuance").
@@ -115,6 +113,7 @@ struct Issuing {
     cache_lifetime: Duration,
     workers: Workers,
     clock: Clock,
+    log: IssuerTelemetry,
 }
 
 impl Issuer {
@@ -148,7 +147,8 @@ impl Issuer {
     ///
     /// The first mistake found, as [`build`](IssuerBuilder::build) finds it. The issuer then keeps its keys.
     pub fn replace_keys(&self, keys: KeySet) -> Result<(), ConfigError> {
-        keys.check(self.0.cache_lifetime)?;
+        let checked = keys.check(("cache_lifetime", self.0.cache_lifetime));
+        checked.map_err(|message| settings::error("issuer", message))?;
         self.0.keys.store(Arc::new(keys));
         Ok(())
     }

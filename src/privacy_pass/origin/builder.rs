@@ -2,10 +2,12 @@
 
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
+use arc_swap::ArcSwap;
+
 use super::{Origin, OriginLayer, forgeries::Forgeries, spending::Spending, tags::Tags, windows::Windows};
 use crate::{
     clock::Clock,
-    error::{ConfigError, ConfigErrorKind},
+    error::ConfigError,
     fields::{
         OwnFields,
         draft11::{PolicyItem, RateLimitPolicy},
@@ -13,7 +15,11 @@ use crate::{
     guard::{FailureMode, Terms},
     key::{self, KeyExtractor},
     policy::{PolicySet, QuotaPolicy},
-    privacy_pass::{IssuerKey, Profile, TokenChallenge, workers::Workers},
+    privacy_pass::{
+        IssuerKey, KeySet, Profile, TokenChallenge,
+        settings::{self, check, check_seconds},
+        workers::Workers,
+    },
     store::Store,
     telemetry::TokenTelemetry,
 };
@@ -51,7 +57,7 @@ pub struct OriginLayerBuilder {
     issuer: String,
     secret: [u8; 32],
     origins: Vec<String>,
-    keys: Vec<IssuerKey>,
+    keys: KeySet,
     policy: Option<(String, u32, Duration)>,
     is_optional: bool,
     store: Option<Arc<dyn Store>>,
@@ -75,14 +81,13 @@ impl OriginLayerBuilder {
     const TAGS: RangeInclusive<usize> = 1..=1 << 28;
     const THREADS: RangeInclusive<usize> = 1..=1_024;
     const QUEUED: RangeInclusive<usize> = 0..=1 << 16;
-    const KEYS: RangeInclusive<usize> = 1..=16;
 
     pub(super) fn new(issuer: String, secret: [u8; 32]) -> Self {
         Self {
             issuer,
             secret,
             origins: Vec::new(),
-            keys: Vec::new(),
+            keys: KeySet::new(),
             policy: None,
             is_optional: false,
             store: None,
@@ -114,16 +119,23 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// A key of the issuer; one call for each. Needed.
-    ///
-    /// Tokens of all keys are accepted. Challenges show the first one of each profile, so put the current key first, and
-    /// behind it the last one and the next one, for as long as there are credentials of it or instances that show it. A
-    /// new key is a fresh allowance in the same window, so change keys when a window ends.
-    ///
-    /// The ids of two keys of one profile must not end with the same byte, since a request for a credential names no
-    /// more of them.
+    /// A key of the issuer that has no end; one call for each. Of a profile, challenges show the first one.
     pub fn key(mut self, key: IssuerKey) -> Self {
-        self.keys.push(key);
+        self.keys.insert(key, ..);
+        self
+    }
+
+    /// Keys of the issuer, each with its time. These or a [`key`](Self::key) are needed.
+    ///
+    /// Tokens of all keys are accepted at all times. In each window, challenges show one key of each profile: of those whose
+    /// time is not over, the one whose time had begun last when the window began. So keys change where a window does, on all
+    /// instances with the same set, also while they [run](OriginLayer::replace_keys).
+    ///
+    /// A key that ends must overlap with the next one for longer than a window: clients fetch credentials of the key that a
+    /// challenge shows. The ids of two keys of one profile must not end with the same byte, since a request for a credential
+    /// names no more of them.
+    pub fn keys(mut self, keys: KeySet) -> Self {
+        self.keys.append(keys);
         self
     }
 
@@ -268,21 +280,15 @@ impl OriginLayerBuilder {
     ///
     /// The first mistake found. The message names the policy, the value and the bound.
     pub fn build(mut self) -> Result<OriginLayer, ConfigError> {
-        let (policy, limit, window) = self.policy.take().ok_or_else(|| error("tokens: there is no policy"))?;
-        let says = |message: String| error(format!("tokens {policy:?}: {message}"));
-        check(&says, "limit", &limit, &Self::LIMITS)?;
-        if window.subsec_nanos() > 0 || !Self::WINDOWS.contains(&window) {
-            let bounds = Self::WINDOWS;
-            return Err(says(format!(
-                "window {window:?} is no whole number of seconds in {bounds:?}"
-            )));
-        }
+        let (policy, limit, window) = self
+            .policy
+            .take()
+            .ok_or_else(|| settings::error("tokens", "there is no policy"))?;
+        let error = |message: String| settings::error(&format!("tokens {policy:?}"), message);
+        let windows = self.windows(&policy, limit, window).map_err(error)?;
         PolicySet::new([QuotaPolicy::new(policy.clone(), limit.into(), window)])?;
-        self.check_keys(&says)?;
-        check(&says, "max_tags", &self.max_tags, &Self::TAGS)?;
         self.terms.check()?;
-        let windows = self.windows(&says, &policy, window)?;
-        let (threads, queued) = self.workers(&says)?;
+        let (threads, queued) = self.workers().map_err(error)?;
         let lifetime = Windows::tag_lifetime(window);
         let spending = Spending::new(
             Tags::new(self.max_tags, lifetime),
@@ -296,11 +302,11 @@ impl OriginLayerBuilder {
             usual.with_burst_capacity((60 + threads + queued) as u64)
         });
         Ok(OriginLayer::new(Origin {
-            policy_field: policy_field(&policy, limit, window)?,
+            policy_field: policy_field(&policy, limit, window).map_err(error)?,
             policy: policy.into(),
             issuer: self.issuer.into(),
             limit,
-            keys: self.keys,
+            keys: ArcSwap::from_pointee(self.keys),
             windows,
             workers: Workers::new(threads, queued),
             forgeries: Forgeries::new(failed_proofs, self.address, &self.clock)?,
@@ -313,45 +319,32 @@ impl OriginLayerBuilder {
         }))
     }
 
-    /// A request for a credential names a key by its profile and the last byte of its id.
-    fn check_keys(&self, says: &impl Fn(String) -> ConfigError) -> Result<(), ConfigError> {
-        check(says, "number of keys", &self.keys.len(), &Self::KEYS)?;
-        let name = |key: &IssuerKey| (key.profile(), key.key_id().truncated());
-        let names: Vec<_> = self.keys.iter().map(name).collect();
-        let twice = names
-            .iter()
-            .enumerate()
-            .find(|(index, name)| names[..*index].contains(name));
-        match twice {
-            None => Ok(()),
-            Some((_, (profile, byte))) => Err(says(format!("the ids of two keys of {profile} end with {byte:02x}"))),
-        }
-    }
-
-    fn windows(
-        &self,
-        says: &impl Fn(String) -> ConfigError,
-        policy: &str,
-        window: Duration,
-    ) -> Result<Windows, ConfigError> {
+    /// The windows of this policy, if they and the keys fit together.
+    fn windows(&self, policy: &str, limit: u32, window: Duration) -> Result<Windows, String> {
+        check("limit", limit, &Self::LIMITS)?;
+        check_seconds("window", window, &Self::WINDOWS)?;
+        self.keys.check(("window", window))?;
+        check("max_tags", self.max_tags, &Self::TAGS)?;
         let grace = self.grace.unwrap_or((window / 4).min(Duration::from_secs(60)));
         let skew = self.skew.unwrap_or((window / 8).min(Duration::from_secs(5)));
         if grace.saturating_add(skew.saturating_mul(2)) > window {
-            let message = format!("grace {grace:?} and twice the skew {skew:?} are longer than the window {window:?}");
-            return Err(says(message));
+            return Err(format!(
+                "grace {grace:?} and twice the skew {skew:?} are longer than the window {window:?}"
+            ));
         }
         let lifetime = self.credential_lifetime;
         let is_multiple =
             |lifetime: Duration| lifetime >= window && lifetime.as_nanos().is_multiple_of(window.as_nanos());
         if let Some(lifetime) = lifetime.filter(|lifetime| !is_multiple(*lifetime)) {
-            let message = format!("credential lifetime {lifetime:?} is no multiple of the window {window:?}");
-            return Err(says(message));
+            return Err(format!(
+                "credential lifetime {lifetime:?} is no multiple of the window {window:?}"
+            ));
         }
         let credential_windows = lifetime.map(|lifetime| lifetime.as_secs() / window.as_secs());
-        let templates = self.templates(says)?;
         let times = (grace, skew);
+        let template = self.template()?;
         Ok(Windows::new(
-            templates,
+            template,
             &self.secret,
             policy,
             window,
@@ -360,58 +353,32 @@ impl OriginLayerBuilder {
         ))
     }
 
-    /// A challenge for each profile that there is a key of, in the order of the keys.
-    fn templates(&self, says: &impl Fn(String) -> ConfigError) -> Result<Vec<TokenChallenge>, ConfigError> {
+    /// The challenge without contexts. Its profile is that of the token that it is for.
+    fn template(&self) -> Result<TokenChallenge, String> {
         if self.origins.is_empty() {
-            return Err(says("there is no name of the origin".to_owned()));
+            return Err("there is no name of the origin".to_owned());
         }
-        let mut profiles: Vec<Profile> = Vec::new();
-        for key in &self.keys {
-            if !profiles.contains(&key.profile()) {
-                profiles.push(key.profile());
-            }
-        }
-        let is_no_host = |what: &str, name: &dyn fmt::Debug| says(format!("{what} {name:?} is no host with a port"));
-        let template = |profile| {
-            let challenge = TokenChallenge::new(profile, &self.issuer);
-            let challenge = challenge.map_err(|_| is_no_host("issuer", &self.issuer))?;
-            let challenge = challenge.with_origins(&self.origins);
-            challenge.map_err(|_| is_no_host("one of the origins", &self.origins))
-        };
-        profiles.into_iter().map(template).collect()
+        let challenge = TokenChallenge::new(Profile::P256, &self.issuer);
+        let challenge = challenge.map_err(|_| format!("issuer {:?} is no host with a port", self.issuer))?;
+        let challenge = challenge.with_origins(&self.origins);
+        challenge.map_err(|_| format!("one of the origins {:?} is no host with a port", self.origins))
     }
 
-    fn workers(&self, says: &impl Fn(String) -> ConfigError) -> Result<(usize, usize), ConfigError> {
+    fn workers(&self) -> Result<(usize, usize), String> {
         let usual = Workers::usual_threads().min(*Self::THREADS.end());
         let threads = self.verifier_threads.unwrap_or(usual);
-        check(says, "verifier_threads", &threads, &Self::THREADS)?;
+        check("verifier_threads", threads, &Self::THREADS)?;
         let queued = self.max_queued.unwrap_or(64 * threads);
-        check(says, "max_queued", &queued, &Self::QUEUED)?;
+        check("max_queued", queued, &Self::QUEUED)?;
         Ok((threads, queued))
     }
 }
 
-fn check<T: PartialOrd + fmt::Debug>(
-    says: &impl Fn(String) -> ConfigError,
-    name: &str,
-    value: &T,
-    bounds: &RangeInclusive<T>,
-) -> Result<(), ConfigError> {
-    match bounds.contains(value) {
-        true => Ok(()),
-        false => Err(says(format!("{name} {value:?} is outside {bounds:?}"))),
-    }
-}
-
-fn error(message: impl Into<String>) -> ConfigError {
-    ConfigError::new(ConfigErrorKind::PrivacyPass, message)
-}
-
 /// The limit and the window. What is left is known to the client alone, so there is no `RateLimit`.
-fn policy_field(name: &str, limit: u32, window: Duration) -> Result<OwnFields, ConfigError> {
+fn policy_field(name: &str, limit: u32, window: Duration) -> Result<OwnFields, String> {
     let item = PolicyItem::new(name, limit.into()).and_then(|item| item.with_window(window));
     let field = item.and_then(|item| RateLimitPolicy::new([item]));
-    let field = field.map_err(|cause| error(format!("tokens {name:?}: {cause}")))?;
+    let field = field.map_err(|cause| cause.to_string())?;
     Ok(OwnFields::new().with_rate_limit_policy(&field))
 }
 

@@ -105,7 +105,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     fn judged(judgement: Judgement, mut service: S, mut request: Request<B>, origin: &Origin) -> Self {
         if judgement != Judgement::Accepted {
             return Self::Rejected {
-                response: Some(origin.reject(judgement)),
+                response: Some(origin.reject(judgement, request.headers())),
             };
         }
         origin.log.judged(&origin.policy, judgement.name());

@@ -81,7 +81,8 @@ impl Origin {
     }
 
     fn claim(&self, token: Token, request: &Parts) -> Result<Claim, Judgement> {
-        let known = self.keys.iter().find(|key| key.key_id() == *token.key());
+        let keys = self.keys.load();
+        let known = keys.get(*token.key());
         let key = known.filter(|key| key.profile() == token.profile() && token.nonce() < self.limit);
         let key = key.ok_or(Judgement::Invalid)?.clone();
         let contexts = self.contexts(&token);
@@ -108,7 +109,7 @@ impl Origin {
     fn contexts(&self, token: &Token) -> Vec<Contexts> {
         let (window, neighbour) = self.windows.accepted(self.clock.now());
         let windows = [Some(window), neighbour].into_iter().flatten();
-        let challenges = windows.filter_map(|window| self.windows.challenge(token.profile(), window));
+        let challenges = windows.map(|window| self.windows.challenge(token.profile(), window));
         let is_meant = |digest: &[u8; 32]| token.challenge_digest().is_none_or(|meant| meant == digest);
         let answered = challenges.filter(|challenge| is_meant(&challenge.digest()));
         let contexts = answered.map(|challenge| {

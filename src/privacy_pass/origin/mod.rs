@@ -13,6 +13,7 @@ mod windows;
 
 use std::{fmt, sync::Arc};
 
+use arc_swap::ArcSwap;
 use http::{
     HeaderName,
     header::{RETRY_AFTER, WWW_AUTHENTICATE},
@@ -21,9 +22,10 @@ use tower_layer::Layer;
 
 pub use self::{accepted::AcceptedToken, builder::OriginLayerBuilder, future::OriginFuture, service::OriginService};
 use self::{forgeries::Forgeries, spending::Spending, windows::Windows};
-use super::{IssuerKey, workers::Workers};
+use super::{KeySet, settings, workers::Workers};
 use crate::{
     clock::Clock,
+    error::ConfigError,
     fields::{OwnFields, draft06, draft11, legacy},
     telemetry::TokenTelemetry,
 };
@@ -161,7 +163,7 @@ struct Origin {
     issuer: Arc<str>,
     policy: Arc<str>,
     limit: u32,
-    keys: Vec<IssuerKey>,
+    keys: ArcSwap<KeySet>,
     windows: Windows,
     workers: Workers,
     forgeries: Forgeries,
@@ -186,6 +188,48 @@ impl OriginLayer {
 
     fn new(origin: Origin) -> Self {
         Self(Arc::new(origin))
+    }
+
+    /// The keys of the issuer whose tokens are accepted now.
+    pub fn keys(&self) -> Arc<KeySet> {
+        self.0.keys.load_full()
+    }
+
+    /// Accepts tokens of these keys from now on, and of no others, in all clones and all services of this layer. Tokens
+    /// whose proof is being verified keep the key that they have.
+    ///
+    /// Give all instances the next key before its time begins and before the issuer lists it. Challenges show it from the
+    /// first window that begins in its time. Leave the last key in the set for as long as its credentials are good.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use tower_quota::{clock::Timestamp, privacy_pass::{KeySet, OriginLayer, Profile}};
+    /// # let minute = Duration::from_secs(60);
+    /// # let tomorrow = Timestamp::from_micros(1_800_057_600_000_000);
+    /// let mut keys = KeySet::new();
+    /// keys.insert(keys.generate(Profile::P256)?, ..tomorrow.saturating_add(2 * minute));
+    /// let origin = OriginLayer::builder("issuer.example", &[7; 32])
+    ///     .origin("api.example")
+    ///     .keys(keys.clone())
+    ///     .policy("anonymous", 100, minute)
+    ///     .build()?;
+    ///
+    /// // Later, from a secret store: two minutes in which the issuer issues with both.
+    /// keys.insert(keys.generate(Profile::P256)?, tomorrow..);
+    /// origin.replace_keys(keys)?;
+    /// assert_eq!(origin.keys().iter().len(), 2);
+    /// assert!(origin.replace_keys(KeySet::new()).is_err());
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The first mistake found, as [`build`](OriginLayerBuilder::build) finds it. The origin then keeps its keys.
+    pub fn replace_keys(&self, keys: KeySet) -> Result<(), ConfigError> {
+        let checked = keys.check(("window", self.0.windows.length()));
+        checked.map_err(|message| settings::error(&format!("tokens {:?}", self.0.policy), message))?;
+        self.0.keys.store(Arc::new(keys));
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The service: look at the token first, then call the service that was ready.
 
 use std::{
-    fmt, mem,
+    fmt,
     sync::Arc,
     task::{Context, Poll},
 };
@@ -12,7 +12,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{Origin, future::OriginFuture, judgement::Glance};
-use crate::layer::RateLimitBody;
+use crate::{layer::RateLimitBody, ready::take_ready};
 
 /// The service that [`OriginLayer`](super::OriginLayer) makes: passes a request on to `S` if its token is valid and
 /// unspent, and, where tokens are optional, if it has none.
@@ -90,23 +90,16 @@ where
             }
             Glance::Proof(claim) => {
                 let judging = Arc::clone(&origin).judge(*claim);
-                OriginFuture::judging(origin, judging, self.take_ready(), Request::from_parts(parts, body))
+                let service = take_ready(&mut self.inner);
+                OriginFuture::judging(origin, judging, service, Request::from_parts(parts, body))
             }
             Glance::Rejected(judgement) => {
                 // A service that is ready may hold a place in a queue.
-                drop(self.take_ready());
-                let response = origin.reject(judgement);
+                drop(take_ready(&mut self.inner));
+                let response = origin.reject(judgement, &parts.headers);
                 OriginFuture::rejected(origin, response)
             }
         }
-    }
-}
-
-impl<S: Clone> OriginService<S> {
-    /// The service that was polled ready; a clone, which need not be ready, takes its place.
-    fn take_ready(&mut self) -> S {
-        let clone = self.inner.clone();
-        mem::replace(&mut self.inner, clone)
     }
 }
 

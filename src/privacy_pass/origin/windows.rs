@@ -9,8 +9,8 @@ use crate::{
 
 /// The windows of one policy, each with a challenge of its own. Windows begin at multiples of their length since 1970.
 pub(super) struct Windows {
-    /// The challenges without contexts, by their profile.
-    templates: Vec<TokenChallenge>,
+    /// The challenge without contexts.
+    template: TokenChallenge,
     /// Keys for the contexts, derived from the secret of the origin.
     redemption_key: [u8; 32],
     credential_key: [u8; 32],
@@ -28,7 +28,7 @@ pub(super) struct Window(u64);
 
 impl Windows {
     pub(super) fn new(
-        templates: Vec<TokenChallenge>,
+        template: TokenChallenge,
         secret: &[u8; 32],
         policy: &str,
         length: Duration,
@@ -39,7 +39,7 @@ impl Windows {
         let mut field = Vec::new();
         put_field16(&mut field, policy.as_bytes());
         Self {
-            templates,
+            template,
             redemption_key: derive("tower-quota 2026-11-22 redemption context of a window"),
             credential_key: derive("tower-quota 2026-11-22 credential context of an epoch"),
             policy: field,
@@ -68,7 +68,7 @@ impl Windows {
         Window(now.as_micros() / micros(self.length))
     }
 
-    fn start(&self, window: Window) -> Timestamp {
+    pub(super) fn start(&self, window: Window) -> Timestamp {
         Timestamp::from_micros(window.0.saturating_mul(micros(self.length)))
     }
 
@@ -94,24 +94,17 @@ impl Windows {
     }
 
     /// The challenge of a window for tokens of this profile.
-    pub(super) fn challenge(&self, profile: Profile, window: Window) -> Option<TokenChallenge> {
-        let is_of_profile = |challenge: &&TokenChallenge| challenge.profile() == Some(profile);
-        let template = self.templates.iter().find(is_of_profile)?.clone();
+    pub(super) fn challenge(&self, profile: Profile, window: Window) -> TokenChallenge {
         let length = self.length.as_secs();
         let context = self.context(&self.redemption_key, length, window.0);
-        let challenge = template.with_redemption_context(context);
-        Some(match self.credential_windows {
+        let challenge = self.template.of_profile(profile).with_redemption_context(context);
+        match self.credential_windows {
             None => challenge,
             Some(windows) => {
                 let epoch = window.0 / windows;
                 challenge.with_credential_context(self.context(&self.credential_key, length * windows, epoch))
             }
-        })
-    }
-
-    /// The profiles of which there are challenges.
-    pub(super) fn profiles(&self) -> impl Iterator<Item = Profile> {
-        self.templates.iter().filter_map(TokenChallenge::profile)
+        }
     }
 
     fn context(&self, key: &[u8; 32], seconds: u64, number: u64) -> [u8; 32] {

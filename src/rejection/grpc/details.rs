@@ -5,16 +5,16 @@ use http::HeaderValue;
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::Status;
-use crate::rejection::Rejection;
+use crate::rejection::Notice;
 
 /// The text of a `grpc-status-details-bin`, if there is anything to say.
-pub(super) fn header_value(rejection: &Rejection<'_>, status: &Status) -> Option<HeaderValue> {
+pub(super) fn header_value(notice: &Notice<'_>, status: &Status) -> Option<HeaderValue> {
     let mut details = ErrorDetails::new();
-    if let Some(wait) = rejection.retry_after() {
+    if let Some(wait) = notice.wait {
         details.set_retry_info(Some(wait));
     }
-    for name in rejection.violated_names() {
-        details.add_quota_failure_violation(name, "the quota of this policy is exceeded");
+    for name in &notice.violated {
+        details.add_quota_failure_violation(*name, "the quota of this policy is exceeded");
     }
     if details.retry_info().is_none() && !details.has_quota_failure_violations() {
         return None;

@@ -1,4 +1,4 @@
-//! The keys of an issuer: which there are, and from when to when each is used.
+//! The keys of an issuer and of its origins, each with its time.
 
 use std::{
     cmp::Reverse,
@@ -6,17 +6,19 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    clock::Timestamp,
-    error::{ConfigError, ConfigErrorKind},
-    privacy_pass::{Directory, IssuerKey, KeyError, Profile},
-};
+use super::{Directory, IssuerKey, KeyError, KeyId, Profile};
+use crate::clock::Timestamp;
 
-/// The keys of an issuer, each with the time in which credentials are issued with it.
+/// The keys of an issuer, each with the time in which credentials are issued with it. Issuer and origins take the same set.
 ///
-/// You want more than one key of a profile while keys change: the next one is listed before it is used, and the last one is
-/// used until no client has an old [`Directory`] any more. A credential lives as long as origins accept its key. **A new key
-/// is a fresh allowance in the same window**, so let keys begin where a window of the origin does.
+/// You want more than one key of a profile while keys change: the issuer lists the next one before its time begins, and
+/// issues with the last one until no client has an old [`Directory`] any more. Origins show the key whose time has begun
+/// last, and change it where one of their windows begins: **a new key is a fresh allowance**, and in the middle of a window
+/// it would add to the one of the old key. A credential lives until the origins get a set without its key.
+///
+/// To change keys without a restart, give the origins a set with the next key
+/// ([`OriginLayer::replace_keys`](super::OriginLayer::replace_keys)), then the issuer
+/// ([`Issuer::replace_keys`](super::Issuer::replace_keys)).
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;
@@ -74,7 +76,8 @@ impl KeySet {
 
     /// Adds a key, with the time in which credentials are issued with it: `..` means always.
     ///
-    /// The directory lists it from now on up to the end of that time, with its beginning as `not-before`.
+    /// The directory lists it from now on up to the end of that time, with its beginning as `not-before`. Origins accept its
+    /// tokens for as long as it is in their set.
     pub fn insert(&mut self, key: IssuerKey, times: impl RangeBounds<Timestamp>) {
         let next = |moment: Timestamp| moment.saturating_add(Duration::from_micros(1));
         self.0.push(Scheduled {
@@ -112,6 +115,11 @@ impl KeySet {
         self.0.iter().map(|scheduled| &scheduled.key)
     }
 
+    /// Adds the keys of another set, each with its time.
+    pub(super) fn append(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// What the issuer shows at this moment: all keys that are not over, the latest first, since clients take the first
     /// one that may be used.
     pub fn directory(&self, request_uri: &str, now: Timestamp) -> Directory {
@@ -122,6 +130,25 @@ impl KeySet {
             .fold(Directory::new(request_uri), |directory, scheduled| {
                 directory.with_key(scheduled.key.public_key().clone(), scheduled.not_before)
             })
+    }
+
+    /// The keys that an origin shows in a window that begins at this moment, at most one of each profile. Of those that are
+    /// not over it is the one that has begun last, and before the first one begins it is that one.
+    pub(super) fn shown(&self, start: Timestamp) -> impl Iterator<Item = &IssuerKey> {
+        let rank = move |scheduled: &&Scheduled| {
+            let begins = scheduled.not_before.unwrap_or_default();
+            let distance = begins.as_micros().abs_diff(start.as_micros());
+            (scheduled.is_over(start), begins > start, distance)
+        };
+        Profile::ALL.into_iter().filter_map(move |profile| {
+            let keys = self.0.iter().filter(|scheduled| scheduled.key.profile() == profile);
+            keys.min_by_key(rank).map(|scheduled| &scheduled.key)
+        })
+    }
+
+    /// The key with this id, at any time.
+    pub(super) fn get(&self, id: KeyId) -> Option<&IssuerKey> {
+        self.iter().find(|key| key.key_id() == id)
     }
 
     /// The key that a request names, if credentials are issued with it at this moment.
@@ -138,46 +165,42 @@ impl KeySet {
         named.find(|scheduled| (scheduled.key.profile(), scheduled.key.key_id().truncated()) == (profile, truncated))
     }
 
-    /// The first mistake, for a directory that caches keep for so long.
-    pub(super) fn check(&self, cache_lifetime: Duration) -> Result<(), ConfigError> {
+    /// The first mistake, for a reader that goes by an old set for up to this time.
+    pub(super) fn check(&self, (reader, age): (&str, Duration)) -> Result<(), String> {
         if !(1..=Directory::MAX_KEYS).contains(&self.0.len()) {
             let (keys, most) = (self.0.len(), Directory::MAX_KEYS);
-            return Err(error(format!("number of keys {keys} is outside 1..={most}")));
+            return Err(format!("number of keys {keys} is outside 1..={most}"));
         }
         for (index, scheduled) in self.0.iter().enumerate() {
             let (profile, id) = (scheduled.key.profile(), scheduled.key.key_id());
             let found = self.find(profile, id.truncated());
             if found.is_some_and(|found| !std::ptr::eq(found, scheduled)) {
                 let byte = id.truncated();
-                return Err(error(format!("the ids of two keys of {profile} end with {byte:02x}")));
+                return Err(format!("the ids of two keys of {profile} end with {byte:02x}"));
             }
             if scheduled.until.is_some_and(|until| scheduled.not_before >= Some(until)) {
-                return Err(error(format!("key {id} ends before it begins")));
+                return Err(format!("key {id} ends before it begins"));
             }
-            self.check_overlap(index, cache_lifetime)?;
+            if self.ends_too_early(index, age) {
+                return Err(format!(
+                    "key {id} and the next one overlap for no longer than {reader} {age:?}"
+                ));
+            }
         }
         Ok(())
     }
 
-    /// A client with an old directory must find a key in it that works: when a key ends, the next one has been there for
-    /// longer than caches keep a directory.
-    fn check_overlap(&self, index: usize, cache_lifetime: Duration) -> Result<(), ConfigError> {
+    /// A key that has been shown must work until all readers have the next one: when a key ends, the time of the next one has
+    /// begun longer ago than a reader's set is old.
+    fn ends_too_early(&self, index: usize, age: Duration) -> bool {
         let ending = &self.0[index];
-        let Some(until) = ending.until else { return Ok(()) };
         let successors = self.0.iter().filter(|next| next.key.profile() == ending.key.profile());
         let begins = successors
             .filter(|next| next.outlasts(ending))
             .map(|next| next.not_before.unwrap_or_default());
-        match begins.min() {
-            Some(begin) if begin.saturating_add(cache_lifetime) >= until => Err(error(format!(
-                "key {} and the next one overlap for no longer than cache_lifetime {cache_lifetime:?}",
-                ending.key.key_id()
-            ))),
-            _ => Ok(()),
-        }
+        let begin = begins.min();
+        begin
+            .zip(ending.until)
+            .is_some_and(|(begin, until)| begin.saturating_add(age) >= until)
     }
-}
-
-pub(super) fn error(message: String) -> ConfigError {
-    ConfigError::new(ConfigErrorKind::PrivacyPass, format!("issuer: {message}"))
 }
