@@ -5,14 +5,14 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use ::redis::{ConnectionAddr, ConnectionInfo, RedisError, aio::MultiplexedConnection};
 
 use super::{
-    Inner, RedisStore, Server,
-    client::{Connect, Opener, connection_info, error},
-    cluster::{self, Cluster},
-    connections::Connections,
+    RedisStore, Server,
+    acquire::Engine,
     keyspace::{self, Keyspace},
     leases::Leases,
-    pool::{Pool, Target},
-    sentinel::Sentinels,
+    net::{
+        Cluster, ClusterSettings, Connect, Endpoint, Opener, Pool, Sentinels, Topology, config_error as error,
+        connection_info,
+    },
     settlements::Settlements,
     shared_calls::SharedCalls,
 };
@@ -45,7 +45,7 @@ use crate::{clock::Clock, error::ConfigError};
 /// ```
 #[derive(Clone)]
 pub struct RedisStoreBuilder {
-    place: Place,
+    urls: Urls,
     primary_url: Option<String>,
     connect: Option<Connect>,
     connections: u32,
@@ -59,7 +59,7 @@ pub struct RedisStoreBuilder {
 
 /// Where quota is kept.
 #[derive(Clone)]
-enum Place {
+enum Urls {
     Server(String),
     Cluster(Vec<String>),
     Sentinel { urls: Vec<String>, service: String },
@@ -71,21 +71,21 @@ fn owned(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
 
 impl RedisStoreBuilder {
     pub(super) fn server(url: &str) -> Self {
-        Self::at(Place::Server(url.to_owned()))
+        Self::at(Urls::Server(url.to_owned()))
     }
 
     pub(super) fn cluster(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        Self::at(Place::Cluster(owned(urls)))
+        Self::at(Urls::Cluster(owned(urls)))
     }
 
     pub(super) fn sentinel(urls: impl IntoIterator<Item = impl AsRef<str>>, service: String) -> Self {
         let urls = owned(urls);
-        Self::at(Place::Sentinel { urls, service })
+        Self::at(Urls::Sentinel { urls, service })
     }
 
-    fn at(place: Place) -> Self {
+    fn at(urls: Urls) -> Self {
         Self {
-            place,
+            urls,
             primary_url: None,
             connect: None,
             connections: 2,
@@ -316,15 +316,15 @@ impl RedisStoreBuilder {
     /// this program has not set up.
     pub fn build(self) -> Result<RedisStore, ConfigError> {
         self.check()?;
-        let connections = self.connect_to_place()?;
-        let decisions_per_call = if connections.may_share_calls() {
+        let topology = self.topology()?;
+        let decisions_per_call = if topology.may_share_calls() {
             self.decisions_per_call
         } else {
             1
         };
-        Ok(RedisStore(Arc::new(Inner {
+        Ok(RedisStore(Arc::new(Engine {
             server: Arc::new(Server {
-                connections,
+                topology,
                 keyspace: Keyspace {
                     prefix: self.key_prefix,
                 },
@@ -362,40 +362,31 @@ impl RedisStoreBuilder {
                 self.lease_time
             )));
         }
-        if self.primary_url.is_some() && !matches!(self.place, Place::Sentinel { .. }) {
+        if self.primary_url.is_some() && !matches!(self.urls, Urls::Sentinel { .. }) {
             return Err(error("a primary_url is for a store with sentinels"));
         }
         Ok(())
     }
 
-    fn connect_to_place(&self) -> Result<Connections, ConfigError> {
-        let one_slot_per_call = self.one_slot_per_call;
+    fn topology(&self) -> Result<Topology, ConfigError> {
         let opener = Opener {
             timeout: self.connection_timeout,
             connect: self.connect.clone(),
         };
-        Ok(match &self.place {
-            Place::Server(url) => {
-                let target = Target::Server(Box::new(connection_info(url)?));
-                let pool = Pool::new(target, opener, self.connections);
-                Connections::Server {
-                    pool,
-                    one_slot_per_call,
-                }
+        let endpoint = match &self.urls {
+            Urls::Server(url) => Endpoint::Address(Box::new(connection_info(url)?)),
+            Urls::Sentinel { urls, service } => Endpoint::Primary(Arc::new(self.sentinels(urls, service)?)),
+            Urls::Cluster(urls) => {
+                return Ok(Topology::Cluster(Cluster::new(ClusterSettings {
+                    seeds: self.seeds(urls)?,
+                    opener,
+                    connections: self.connections,
+                })));
             }
-            Place::Sentinel { urls, service } => {
-                let target = Target::Primary(Arc::new(self.sentinels(urls, service)?));
-                let pool = Pool::new(target, opener, self.connections);
-                Connections::Primary {
-                    pool,
-                    one_slot_per_call,
-                }
-            }
-            Place::Cluster(urls) => Connections::Cluster(Cluster::new(cluster::Settings {
-                seeds: self.seeds(urls)?,
-                opener,
-                connections: self.connections,
-            })),
+        };
+        Ok(Topology::Single {
+            pool: Pool::new(endpoint, opener, self.connections),
+            one_slot_per_call: self.one_slot_per_call,
         })
     }
 

@@ -1,30 +1,20 @@
 //! Quota kept in Redis, shared by all instances of a service.
 
+mod acquire;
 mod builder;
-mod client;
-mod cluster;
-mod connection;
-mod connections;
-mod decide;
 mod keyspace;
 mod leases;
-mod loading;
+mod net;
 mod order;
-mod pool;
 mod script;
 mod scripts;
-mod sentinel;
 mod settlements;
 mod shared_calls;
-mod stream;
-mod wire;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::builder::RedisStoreBuilder;
-use self::{
-    connections::Connections, keyspace::Keyspace, leases::Leases, settlements::Settlements, shared_calls::SharedCalls,
-};
+use self::{acquire::Engine, keyspace::Keyspace, leases::Leases, net::Topology};
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     clock::{Clock, Timestamp},
@@ -136,17 +126,11 @@ use crate::{
 /// Something that looks like one Redis and keeps its keys on several (Envoy, Twemproxy, the proxies of hosted services)
 /// needs [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call).
 #[derive(Clone)]
-pub struct RedisStore(Arc<Inner>);
+pub struct RedisStore(Arc<Engine>);
 
-struct Inner {
-    server: Arc<Server>,
-    settlements: Settlements,
-    shared_calls: SharedCalls,
-}
-
-/// What is needed to speak with the server.
+/// The servers, and the state that all calls to them share.
 struct Server {
-    connections: Connections,
+    topology: Topology,
     keyspace: Keyspace,
     clock: Option<Clock>,
     lease_time: Duration,
@@ -154,7 +138,7 @@ struct Server {
 }
 
 impl Server {
-    /// The time of a test; otherwise the server knows it.
+    /// Returns the time of a test; otherwise the server's own clock counts.
     fn now(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(Clock::now)
     }
@@ -283,33 +267,27 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let inner = Arc::clone(&self.0);
-        AcquireFuture::boxed(async move { inner.acquire(plan).await })
+        let engine = Arc::clone(&self.0);
+        AcquireFuture::boxed(async move { engine.acquire(plan).await })
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        let Inner {
-            server, settlements, ..
-        } = &*self.0;
-        if let Some(lease) = settlement.released() {
-            server.leases.release(lease);
-        }
-        settlements.settle(server, &settlement)
+        self.0.settle(&settlement)
     }
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        let inner = Arc::clone(&self.0);
-        StoreFuture::boxed(async move { inner.reset(plan).await })
+        let engine = Arc::clone(&self.0);
+        StoreFuture::boxed(async move { engine.reset(plan).await })
     }
 
     fn has_own_breakers(&self) -> bool {
-        self.0.server.connections.has_own_breakers()
+        self.0.server.topology.has_own_breakers()
     }
 
     fn catch_up(&self) -> StoreFuture<()> {
         let server = Arc::clone(&self.0.server);
         StoreFuture::boxed(async move {
-            server.connections.catch_up().await;
+            server.topology.catch_up().await;
             Ok(())
         })
     }

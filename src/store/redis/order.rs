@@ -1,6 +1,6 @@
-//! Settlements that the server has not acknowledged, and what makes later decisions come behind them.
+//! Settlements that the server has not acknowledged, and the order of later decisions behind them.
 //!
-//! A client may send its next request as soon as it has its response, and what that has given back must be there. So
+//! A client may send its next request as soon as it has its response, and must find the units that were given back. So
 //! settlements, and the decisions about partitions that have some under way, are sent on one connection to a server, on
 //! which what is sent later is carried out later. Nothing waits for an acknowledgement: a decision that finds settlements
 //! unsent sends them itself, before it.
@@ -25,17 +25,17 @@ use crate::{error::StoreError, exchange::Plan, mutex::Mutex, partition::Partitio
 pub(super) type Settled = Result<(), StoreError>;
 
 /// A settlement of one partition that was not sent yet.
-pub(super) struct Unsent {
+pub(super) struct UnsentSettlement {
     pub(super) call: Call,
-    /// Whether it gives slots back.
+    /// True if it gives slots back.
     pub(super) releases: bool,
     pub(super) done: oneshot::Sender<Settled>,
 }
 
-/// What is not acknowledged.
+/// The settlements that are not acknowledged.
 #[derive(Default)]
 pub(super) struct Order {
-    /// How many settlements there are, in all partitions.
+    /// The number of settlements in all partitions.
     count: AtomicUsize,
     partitions: Mutex<Partitions>,
 }
@@ -44,7 +44,7 @@ type Partitions = HashMap<PartitionId, Partition, RandomState>;
 
 #[derive(Default)]
 struct Partition {
-    unsent: VecDeque<Unsent>,
+    unsent: VecDeque<UnsentSettlement>,
     sent: usize,
 }
 
@@ -54,9 +54,9 @@ pub(super) struct Unacknowledged {
     partition: PartitionId,
 }
 
-/// Nothing else is sent in order until this is dropped.
+/// Keeps others from sending in order, until it is dropped.
 #[must_use = "others may write when this is dropped"]
-pub(super) struct Turn<'a>(#[allow(dead_code, reason = "it is held, not read")] MutexGuard<'a, Partitions>);
+pub(super) struct WriteLock<'a>(#[allow(dead_code, reason = "it is held, not read")] MutexGuard<'a, Partitions>);
 
 impl Drop for Unacknowledged {
     fn drop(&mut self) {
@@ -69,10 +69,10 @@ impl Drop for Unacknowledged {
 }
 
 impl Order {
-    /// Whether a decision about the plan has to come behind a settlement.
+    /// Returns `true` if a decision about the plan has to come behind a settlement.
     #[inline]
     pub(super) fn is_before(&self, plan: &Plan) -> bool {
-        // Whoever has been told what has become of a settlement's request knows of this count, too.
+        // A client that has its response comes after this count: the settlement was counted before.
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -80,13 +80,13 @@ impl Order {
         plan.parts().any(|part| partitions.contains_key(&part.partition()))
     }
 
-    pub(super) fn add(&self, partition: PartitionId, unsent: Unsent) {
+    pub(super) fn add(&self, partition: PartitionId, unsent: UnsentSettlement) {
         let mut partitions = self.partitions.lock();
         self.count.fetch_add(1, Ordering::Relaxed);
         partitions.entry(partition).or_default().unsent.push_back(unsent);
     }
 
-    /// How many settlements of the partition are unsent, and whether any of them gives slots back.
+    /// Returns the number of unsent settlements of the partition, and `true` if any of them gives slots back.
     pub(super) fn unsent(&self, partition: PartitionId) -> (usize, bool) {
         let partitions = self.partitions.lock();
         let none = VecDeque::new();
@@ -106,9 +106,12 @@ impl Order {
         unsent.collect()
     }
 
-    /// The oldest settlement of the partition that is unsent. It has to be written before the [`Turn`] is dropped: then
+    /// The oldest settlement of the partition that is unsent. It has to be written before the [`WriteLock`] is dropped: then
     /// others find it sent, and may write behind it.
-    pub(super) fn next(self: &Arc<Self>, partition: PartitionId) -> Option<(Unsent, Unacknowledged, Turn<'_>)> {
+    pub(super) fn next(
+        self: &Arc<Self>,
+        partition: PartitionId,
+    ) -> Option<(UnsentSettlement, Unacknowledged, WriteLock<'_>)> {
         let mut partitions = self.partitions.lock();
         let settlements = partitions.get_mut(&partition)?;
         let unsent = settlements.unsent.pop_front()?;
@@ -117,11 +120,11 @@ impl Order {
             order: Arc::clone(self),
             partition,
         };
-        Some((unsent, unacknowledged, Turn(partitions)))
+        Some((unsent, unacknowledged, WriteLock(partitions)))
     }
 
-    /// The same, if it will not be sent.
-    pub(super) fn give_up_next(&self, partition: PartitionId) -> Option<Unsent> {
+    /// Takes the same settlement out of the order: it will not be sent.
+    pub(super) fn cancel_next(&self, partition: PartitionId) -> Option<UnsentSettlement> {
         let mut partitions = self.partitions.lock();
         let unsent = partitions.get_mut(&partition)?.unsent.pop_front()?;
         self.removed(&mut partitions, partition);

@@ -1,4 +1,4 @@
-//! What is done after the decision: one task per store settles charges and renews leases.
+//! The task of a store that settles charges and renews leases, after the decision.
 
 use std::{
     future::{Future, poll_fn},
@@ -21,9 +21,9 @@ use tokio::{
 
 use super::{
     Server,
-    connection::{SharedConnection, store_error},
     keyspace::{Key, Keys},
-    order::{Order, Settled, Unsent},
+    net::{Lane, SharedConnection, store_error},
+    order::{Order, Settled, UnsentSettlement},
     script::Call,
 };
 use crate::{
@@ -38,22 +38,22 @@ use crate::{
     telemetry::UnsettledTelemetry,
 };
 
-/// How many settlements may wait; more are given up.
+/// The number of settlements that may wait; further ones are dropped.
 const QUEUE: usize = 8_192;
 
-/// How many calls are under way at the same time.
+/// The number of calls that run at the same time.
 const BATCH: usize = 256;
 
-/// How many leases are renewed by one call.
+/// The number of leases that one call renews.
 const RENEWED_TOGETHER: usize = 512;
 
-/// How long a call may take. Nobody waits for it, but those behind it do.
+/// The time that a call may take. No request waits for it, but the calls behind it do.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Something to do that no request waits for.
 pub(super) enum Job {
-    /// Releases slots by the name of a lease: nobody knows whether they were taken. On the connection of the call that was
-    /// to take them, so that it arrives behind that.
+    /// Releases slots that may have been taken, by the name of their lease. It is sent on the connection of the call that
+    /// was to take them, so that it arrives behind that call.
     Abandon {
         lease: LeaseId,
         keys: Keys,
@@ -67,14 +67,14 @@ pub(super) enum Job {
 #[derive(Default)]
 pub(super) struct Settlements {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
-    shared: Arc<Shared>,
+    outbox: Arc<Outbox>,
 }
 
-/// What the task has in common with those who settle and decide.
+/// The state that the task shares with settlements and decisions.
 #[derive(Default)]
-struct Shared {
+struct Outbox {
     order: Arc<Order>,
-    /// Whether leases are being renewed.
+    /// True while leases are renewed.
     renewing: watch::Sender<bool>,
     log: UnsettledTelemetry,
 }
@@ -85,7 +85,7 @@ impl Settlements {
         let mut all: SmallVec<[oneshot::Receiver<Settled>; 1]> = SmallVec::new();
         for part in settlement.parts().filter(|part| !part.is_empty()) {
             let (done, settled) = oneshot::channel();
-            let unsent = Unsent {
+            let unsent = UnsentSettlement {
                 call: Call::settle(&server.keyspace, part, server.now()),
                 releases: part.releases(),
                 done,
@@ -106,47 +106,47 @@ impl Settlements {
         })
     }
 
-    fn add(&self, server: &Arc<Server>, partition: PartitionId, unsent: Unsent) {
-        let order = &self.shared.order;
+    fn add(&self, server: &Arc<Server>, partition: PartitionId, unsent: UnsentSettlement) {
+        let order = &self.outbox.order;
         let key = unsent.call.key().clone();
         order.add(partition, unsent);
         if let Err(error) = self.try_send(server, Job::Settle { partition, key })
-            && let Some(unsent) = order.give_up_next(partition)
+            && let Some(unsent) = order.cancel_next(partition)
         {
-            let _ = unsent.done.send(report(Err(error), &self.shared.log));
+            let _ = unsent.done.send(report(Err(error), &self.outbox.log));
         }
     }
 
-    /// Whether a decision about the plan has to come behind a settlement.
+    /// Returns `true` if a decision about the plan has to come behind a settlement.
     #[inline]
     pub(super) fn are_before(&self, plan: &Plan) -> bool {
-        self.shared.order.is_before(plan)
+        self.outbox.order.is_before(plan)
     }
 
     /// Sends what is unsent of the plan's partitions, which are on the server that has the key. A call that is sent on its
-    /// [ordered](super::connections::Connections::get_ordered) connection afterwards comes behind them.
+    /// [ordered](Lane::Ordered) connection afterwards comes behind them.
     pub(super) async fn send_before(&self, server: &Arc<Server>, plan: &Plan, key: &Key) {
         for part in plan.parts() {
             let partition = part.partition();
-            let (unsent, releases) = self.shared.order.unsent(partition);
+            let (unsent, releases) = self.outbox.order.unsent(partition);
             if releases {
                 // A renewal that is on its way would take the slots once more. One that begins later leaves them alone.
                 let _ = self
-                    .shared
+                    .outbox
                     .renewing
                     .subscribe()
                     .wait_for(|is_renewing| !is_renewing)
                     .await;
             }
             for _ in 0..unsent {
-                self.shared.write_next(server, partition, key).await;
+                self.outbox.write_next(server, partition, key).await;
             }
         }
     }
 
-    /// Hands a job to the task, without waiting; a job that finds no place is given up.
+    /// Hands a job to the task, without waiting; a job that finds no place is dropped.
     pub(super) fn send(&self, server: &Arc<Server>, job: Job) {
-        let _ = report(self.try_send(server, job), &self.shared.log);
+        let _ = report(self.try_send(server, job), &self.outbox.log);
     }
 
     fn try_send(&self, server: &Arc<Server>, job: Job) -> Settled {
@@ -157,15 +157,15 @@ impl Settlements {
         }
     }
 
-    /// Sees to it that the task runs: it may have ended with the runtime that it was started in.
+    /// Starts the task if it does not run: it may have ended with the runtime that it was started in.
     pub(super) fn start(&self, server: &Arc<Server>) -> Option<mpsc::Sender<Job>> {
         let mut jobs = self.jobs.lock();
         if jobs.as_ref().is_none_or(mpsc::Sender::is_closed) {
             let (sender, receiver) = mpsc::channel(QUEUE);
-            let task = work(Arc::clone(server), receiver, Arc::clone(&self.shared));
+            let task = work(Arc::clone(server), receiver, Arc::clone(&self.outbox));
             Handle::try_current().ok()?.spawn(task);
-            // What the task before this one has left.
-            for (partition, key) in self.shared.order.all_unsent() {
+            // The jobs that the task before this one has left.
+            for (partition, key) in self.outbox.order.all_unsent() {
                 let _ = sender.try_send(Job::Settle { partition, key });
             }
             *jobs = Some(sender);
@@ -174,7 +174,7 @@ impl Settlements {
     }
 }
 
-impl Shared {
+impl Outbox {
     /// Sends the oldest settlement of the partition that is unsent, if there is one, and says when it is written. An error
     /// says that there is no connection, and that it is still unsent.
     async fn send_next(
@@ -184,8 +184,8 @@ impl Shared {
         key: Key,
         is_written: Arc<AtomicBool>,
     ) -> Settled {
-        let connection = server.connections.get_ordered(&key).await?;
-        let Some((unsent, unacknowledged, turn)) = self.order.next(partition) else {
+        let connection = server.topology.route(&key, Lane::Ordered).await?;
+        let Some((unsent, unacknowledged, write_lock)) = self.order.next(partition) else {
             return Ok(());
         };
         // A connection takes what it is to write with the first poll.
@@ -193,14 +193,14 @@ impl Shared {
             connection.send(&unsent.call).await.map(drop)
         })));
         let written = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        drop(turn);
+        drop(write_lock);
         is_written.store(true, Ordering::Relaxed);
         let settled = match written {
             Poll::Ready(settled) => settled,
             Poll::Pending => sending.await,
         };
         drop(unacknowledged);
-        // Most often nobody waits for it.
+        // Most often no request waits for it.
         let _ = unsent.done.send(report(settled, &self.log));
         Ok(())
     }
@@ -208,8 +208,8 @@ impl Shared {
     /// The same for a decision, which waits until it is written only.
     async fn write_next(self: &Arc<Self>, server: &Arc<Server>, partition: PartitionId, key: &Key) {
         let is_written = Arc::new(AtomicBool::new(false));
-        let (shared, server, key) = (Arc::clone(self), Arc::clone(server), key.clone());
-        let mut sending = Box::pin(shared.send_next(server, partition, key, Arc::clone(&is_written)));
+        let (outbox, server, key) = (Arc::clone(self), Arc::clone(server), key.clone());
+        let mut sending = Box::pin(outbox.send_next(server, partition, key, Arc::clone(&is_written)));
         let is_over = poll_fn(|cx| match sending.as_mut().poll(cx) {
             Poll::Pending if is_written.load(Ordering::Relaxed) => Poll::Ready(false),
             // Where there is no connection, the decision is about to find that out, too.
@@ -224,7 +224,7 @@ impl Shared {
     async fn carry_out(self: Arc<Self>, server: Arc<Server>, partition: PartitionId, key: Key) {
         let sending = Arc::clone(&self).send_next(server, partition, key, Arc::default());
         if let Err(error) = sending.await
-            && let Some(unsent) = self.order.give_up_next(partition)
+            && let Some(unsent) = self.order.cancel_next(partition)
         {
             let _ = unsent.done.send(report(Err(error), &self.log));
         }
@@ -240,7 +240,7 @@ impl Shared {
 }
 
 /// Leases are being renewed, until this is dropped.
-struct Renewing<'a>(&'a Shared);
+struct Renewing<'a>(&'a Outbox);
 
 impl Drop for Renewing<'_> {
     fn drop(&mut self) {
@@ -256,13 +256,13 @@ fn unsettled(reason: &'static str) -> StoreError {
 ///
 /// A job does not wait for those before it: one of them may be about a server that hangs. Only a renewal is waited for,
 /// so that nothing is released behind its back.
-async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, shared: Arc<Shared>) {
+async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, outbox: Arc<Outbox>) {
     let period = server.lease_time / 3;
     let mut renewal = Instant::now() + period;
     let (mut batch, mut calls) = (Vec::new(), JoinSet::new());
     loop {
         if Instant::now() >= renewal {
-            shared.renew(&server).await;
+            outbox.renew(&server).await;
             renewal = Instant::now() + period;
         }
         while calls.try_join_next().is_some() {}
@@ -274,7 +274,7 @@ async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, shared: Arc<Sh
             Ok(0) => break,
             Ok(_) => {
                 for job in batch.drain(..) {
-                    calls.spawn(carry_out(Arc::clone(&server), job, Arc::clone(&shared)));
+                    calls.spawn(carry_out(Arc::clone(&server), job, Arc::clone(&outbox)));
                 }
             }
             Err(_) => {}
@@ -283,7 +283,7 @@ async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, shared: Arc<Sh
     calls.join_all().await;
 }
 
-async fn carry_out(server: Arc<Server>, job: Job, shared: Arc<Shared>) {
+async fn carry_out(server: Arc<Server>, job: Job, outbox: Arc<Outbox>) {
     match job {
         Job::Abandon {
             lease,
@@ -300,22 +300,22 @@ async fn carry_out(server: Arc<Server>, job: Job, shared: Arc<Shared>) {
                 if released.is_err() {
                     released = within_deadline(&server, send(&server, &call)).await;
                 }
-                let _ = report(released, &shared.log);
+                let _ = report(released, &outbox.log);
             }
         }
-        Job::Settle { partition, key } => shared.carry_out(server, partition, key).await,
+        Job::Settle { partition, key } => outbox.carry_out(server, partition, key).await,
     }
 }
 
-async fn renew(server: &Arc<Server>, shared: &Arc<Shared>) {
+async fn renew(server: &Arc<Server>, outbox: &Arc<Outbox>) {
     let mut calls = JoinSet::new();
     for (key, leases) in server.leases.by_key() {
         for leases in leases.chunks(RENEWED_TOGETHER) {
             let call = Call::renew(key.clone(), leases, server.lease_time, server.now());
-            let (server, shared) = (Arc::clone(server), Arc::clone(shared));
+            let (server, outbox) = (Arc::clone(server), Arc::clone(outbox));
             calls.spawn(async move {
                 let renewed = within_deadline(&server, send(&server, &call)).await;
-                let _ = report(renewed, &shared.log);
+                let _ = report(renewed, &outbox.log);
             });
             if calls.len() >= BATCH {
                 calls.join_next().await;
@@ -326,13 +326,12 @@ async fn renew(server: &Arc<Server>, shared: &Arc<Shared>) {
 }
 
 async fn send(server: &Server, call: &Call) -> Settled {
-    let connection = server.connections.get(call).await?;
-    connection.send(call).await.map(drop)
+    server.topology.send(call).await.map(drop)
 }
 
 async fn within_deadline(server: &Server, call: impl Future<Output = Settled>) -> Settled {
     let too_late = || Err(StoreError::new(StoreErrorKind::TimedOut, "no answer to a settlement"));
-    let settled = last_turn::within(Instant::now() + DEADLINE, call, || Some(server.connections.catch_up())).await;
+    let settled = last_turn::within(Instant::now() + DEADLINE, call, || Some(server.topology.catch_up())).await;
     settled.unwrap_or_else(too_late)
 }
 

@@ -64,7 +64,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// fails alone.
 const APART: Duration = Duration::from_secs(1);
 
-type Answer = Result<Measurement, StoreError>;
+type Acquired = Result<Measurement, StoreError>;
 
 /// Lets decisions that are under way at the same time share calls.
 ///
@@ -73,7 +73,7 @@ pub(super) struct SharedCalls {
     bounds: Bounds,
     under_way: Arc<AtomicUsize>,
     apart_until: Arc<AtomicU64>,
-    queue: ArcSwapOption<mpsc::Sender<Waiting>>,
+    queue: ArcSwapOption<mpsc::Sender<QueuedPlan>>,
 }
 
 /// The bounds of the calls of one store.
@@ -98,14 +98,14 @@ impl Bounds {
 }
 
 /// A decision that waits for a call.
-struct Waiting {
+struct QueuedPlan {
     plan: Plan,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<Acquired>,
     since: Instant,
 }
 
 /// A decision that finds no place in the queue.
-enum Unsent {
+enum NotQueued {
     /// There are too many before it.
     Overloaded,
     /// There is no runtime for the task.
@@ -113,9 +113,9 @@ enum Unsent {
 }
 
 /// Counts a decision that is under way.
-pub(super) struct UnderWay(Arc<AtomicUsize>);
+pub(super) struct RunningDecision(Arc<AtomicUsize>);
 
-impl Drop for UnderWay {
+impl Drop for RunningDecision {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -124,9 +124,9 @@ impl Drop for UnderWay {
 /// The way in which a decision is made.
 pub(super) enum Way {
     /// By a call of its own.
-    Alone(Plan, UnderWay),
+    Alone(Plan, RunningDecision),
     /// By one that others share.
-    Together(oneshot::Receiver<Answer>, UnderWay),
+    Together(oneshot::Receiver<Acquired>, RunningDecision),
     /// Not at all: more decisions wait than the server makes.
     Overloaded,
 }
@@ -144,21 +144,21 @@ impl SharedCalls {
 
     pub(super) fn way(&self, server: &Arc<Server>, plan: Plan) -> Way {
         let others = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let under_way = UnderWay(Arc::clone(&self.under_way));
+        let under_way = RunningDecision(Arc::clone(&self.under_way));
         let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
         if !is_busy || !is_simple(&plan) || self.is_apart() {
             return Way::Alone(plan, under_way);
         }
         let (answer, answered) = oneshot::channel();
-        let waiting = Waiting {
+        let waiting = QueuedPlan {
             plan,
             answer,
             since: Instant::now(),
         };
         match self.send(server, waiting) {
             Ok(()) => Way::Together(answered, under_way),
-            Err(Unsent::NoTask(plan)) => Way::Alone(plan, under_way),
-            Err(Unsent::Overloaded) => Way::Overloaded,
+            Err(NotQueued::NoTask(plan)) => Way::Alone(plan, under_way),
+            Err(NotQueued::Overloaded) => Way::Overloaded,
         }
     }
 
@@ -167,11 +167,11 @@ impl SharedCalls {
         until != 0 && Clock::system().now().as_micros() < until
     }
 
-    fn send(&self, server: &Arc<Server>, waiting: Waiting) -> Result<(), Unsent> {
+    fn send(&self, server: &Arc<Server>, waiting: QueuedPlan) -> Result<(), NotQueued> {
         let waiting = match &*self.queue.load() {
             Some(queue) => match queue.try_send(waiting) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Full(_)) => return Err(Unsent::Overloaded),
+                Err(TrySendError::Full(_)) => return Err(NotQueued::Overloaded),
                 Err(TrySendError::Closed(waiting)) => waiting,
             },
             None => waiting,
@@ -179,7 +179,7 @@ impl SharedCalls {
         // There is no task, or it is about to end, or its runtime has ended. Should another thread do the same now, the
         // task that is forgotten ends when it has done its work.
         let Ok(runtime) = Handle::try_current() else {
-            return Err(Unsent::NoTask(waiting.plan));
+            return Err(NotQueued::NoTask(waiting.plan));
         };
         let (sender, receiver) = mpsc::channel(QUEUE);
         let caller = Caller {
@@ -187,7 +187,7 @@ impl SharedCalls {
             apart_until: Arc::clone(&self.apart_until),
         };
         runtime.spawn(work(move |waiting| caller.clone().call(waiting), receiver, self.bounds));
-        let sent = sender.try_send(waiting).map_err(|_| Unsent::Overloaded);
+        let sent = sender.try_send(waiting).map_err(|_| NotQueued::Overloaded);
         self.queue.store(Some(Arc::new(sender)));
         sent
     }
@@ -199,7 +199,7 @@ fn is_simple(plan: &Plan) -> bool {
 }
 
 /// The answer of a call that others share.
-pub(super) async fn together(answered: oneshot::Receiver<Answer>) -> Answer {
+pub(super) async fn together(answered: oneshot::Receiver<Acquired>) -> Acquired {
     let lost = |_| {
         Err(StoreError::new(
             StoreErrorKind::Unavailable,
@@ -217,7 +217,7 @@ pub(super) fn overloaded() -> StoreError {
 }
 
 /// Ends when the store is gone or nothing has come for a while, and all is decided.
-async fn work<C>(call: impl Fn(Vec<Waiting>) -> C, mut queue: mpsc::Receiver<Waiting>, bounds: Bounds)
+async fn work<C>(call: impl Fn(Vec<QueuedPlan>) -> C, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds)
 where
     C: Future<Output = ()> + Send + 'static,
 {
@@ -304,7 +304,12 @@ impl Calls {
 }
 
 /// Takes what a call has room for out of the queue. Those for whom it is too late are told.
-async fn fill(waiting: &mut Vec<Waiting>, queue: &mut mpsc::Receiver<Waiting>, most: usize, round_trips: &RoundTrips) {
+async fn fill(
+    waiting: &mut Vec<QueuedPlan>,
+    queue: &mut mpsc::Receiver<QueuedPlan>,
+    most: usize,
+    round_trips: &RoundTrips,
+) {
     loop {
         if waiting.len() < most && !queue.is_empty() {
             queue.recv_many(waiting, most - waiting.len()).await;
@@ -353,7 +358,7 @@ impl RoundTrips {
     }
 
     /// Whether a decision has waited so long that no answer can be there before its deadline.
-    fn are_too_long_for(&self, waiting: &Waiting, now: Instant) -> bool {
+    fn are_too_long_for(&self, waiting: &QueuedPlan, now: Instant) -> bool {
         let waited = now.saturating_duration_since(waiting.since);
         if waited <= Self::USUAL_WAIT {
             return false;
@@ -374,7 +379,7 @@ struct Caller {
 
 impl Caller {
     /// Makes one call and answers all its decisions; ends as soon as no task waits for it any more.
-    async fn call(self, waiting: Vec<Waiting>) {
+    async fn call(self, waiting: Vec<QueuedPlan>) {
         let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
         let Some(result) = unless_all_have_gone(self.decide(&plans), &mut answers).await else {
             return;
@@ -400,11 +405,14 @@ impl Caller {
     async fn decide(&self, plans: &[Plan]) -> Result<Reply, StoreError> {
         let server = &*self.server;
         let call = Call::acquire_each(&server.keyspace, plans, server.now());
-        server.connections.get(&call).await?.send(&call).await
+        server.topology.send(&call).await
     }
 }
 
-async fn unless_all_have_gone<T>(call: impl Future<Output = T>, answers: &mut [oneshot::Sender<Answer>]) -> Option<T> {
+async fn unless_all_have_gone<T>(
+    call: impl Future<Output = T>,
+    answers: &mut [oneshot::Sender<Acquired>],
+) -> Option<T> {
     let mut all_gone = pin!(async {
         for answer in answers {
             answer.closed().await;
@@ -457,7 +465,7 @@ mod tests {
             }))
         }
 
-        async fn call(self, waiting: Vec<Waiting>) {
+        async fn call(self, waiting: Vec<QueuedPlan>) {
             let inner = &*self.0;
             let in_flight = inner.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
             let number = {
@@ -475,7 +483,7 @@ mod tests {
         }
 
         /// A queue to it.
-        fn queue(&self) -> mpsc::Sender<Waiting> {
+        fn queue(&self) -> mpsc::Sender<QueuedPlan> {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let server = self.clone();
             let call = move |waiting| server.clone().call(waiting);
@@ -500,10 +508,10 @@ mod tests {
     }
 
     /// The answer and when it was there; none within the deadline.
-    async fn ask(queue: mpsc::Sender<Waiting>, plan: Plan, deadline: Duration) -> (Option<Answer>, Duration) {
+    async fn ask(queue: mpsc::Sender<QueuedPlan>, plan: Plan, deadline: Duration) -> (Option<Acquired>, Duration) {
         let (answer, answered) = oneshot::channel();
         let since = Instant::now();
-        let waiting = Waiting {
+        let waiting = QueuedPlan {
             plan: plan.within(deadline),
             answer,
             since,
@@ -514,7 +522,7 @@ mod tests {
     }
 
     /// So many decisions a millisecond, for so many milliseconds.
-    async fn load(server: &Server, per_milli: impl Fn(u64) -> usize, millis: u64) -> Vec<(Option<Answer>, Duration)> {
+    async fn load(server: &Server, per_milli: impl Fn(u64) -> usize, millis: u64) -> Vec<(Option<Acquired>, Duration)> {
         let (queue, plan) = (server.queue(), plan());
         let mut asked = Vec::new();
         for milli in 0..millis {
@@ -583,7 +591,7 @@ mod tests {
             .filter(|(answer, _)| matches!(answer, Some(Ok(_))))
             .count();
         assert!(made >= 32 * 300 * 98 / 100, "{made} of {}", answers.len());
-        let is_overloaded = |answer: &Answer| {
+        let is_overloaded = |answer: &Acquired| {
             let error = answer.as_ref().err();
             error.is_none_or(|error| error.kind() == StoreErrorKind::Overloaded)
         };
@@ -627,7 +635,7 @@ mod tests {
         let queue = server.queue();
         let asked = (0..2_000).map(|_| {
             let (answer, answered) = oneshot::channel();
-            let waiting = Waiting {
+            let waiting = QueuedPlan {
                 plan: plan(),
                 answer,
                 since: Instant::now(),

@@ -1,58 +1,60 @@
-//! A server that is new, restarted or flushed does not know a script, and all calls that are under way find that out at
-//! the same time. One of them sends the script in full; the others wait for that, and then call it by its hash again.
+//! One upload of a script that the server does not know.
+//!
+//! After a restart or a flush, all calls that are under way learn at the same time that the server does not know their
+//! script. One of them sends it in full; the others wait for that, and then call it by its hash again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, MutexGuard};
 
-/// What has become of one script on one connection.
+/// The state of one script on one connection.
 #[derive(Default)]
-pub(super) struct Loading {
-    /// How often it was sent in full.
+pub(crate) struct Loading {
+    /// The number of times that it was sent in full.
     count: AtomicU64,
     turn: Mutex<()>,
-    /// Whether the server knows it, or will when it comes to what is sent from now on.
+    /// True if the server knows it before it reads what is sent from now on.
     is_known: AtomicBool,
 }
 
 /// The permission to send a script in full. The next one is given when this is dropped.
-pub(super) struct LoadTurn<'a> {
+pub(crate) struct LoadPermit<'a> {
     loading: &'a Loading,
-    _turn: MutexGuard<'a, ()>,
+    _held: MutexGuard<'a, ()>,
 }
 
-impl LoadTurn<'_> {
+impl LoadPermit<'_> {
     /// The server has answered, and so knows the script.
-    pub(super) fn loaded(self) {
+    pub(crate) fn loaded(self) {
         self.loading.count.fetch_add(1, Ordering::Release);
     }
 }
 
 impl Loading {
     /// The server has run it.
-    pub(super) fn known(&self) {
+    pub(crate) fn known(&self) {
         if !self.is_known.load(Ordering::Relaxed) {
             self.is_known.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether a call that must not be repeated later has to send the script in full. The first one is told so.
-    pub(super) fn is_to_be_sent(&self) -> bool {
+    /// Returns `true` to the first ordered call, which has to send the script in full: it must not be repeated later.
+    pub(crate) fn is_to_be_sent(&self) -> bool {
         !self.is_known.swap(true, Ordering::Relaxed)
     }
 
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }
 
-    /// A turn, unless the script was sent in full since `seen`, or is being sent: then this waits for it.
-    pub(super) async fn begin(&self, seen: u64) -> Option<LoadTurn<'_>> {
+    /// Returns a permit, unless the script was sent in full since `seen`, or is being sent: then this waits for it.
+    pub(crate) async fn begin(&self, seen: u64) -> Option<LoadPermit<'_>> {
         match self.turn.try_lock() {
             Ok(turn) => (self.count() == seen).then(|| {
                 self.known();
-                LoadTurn {
+                LoadPermit {
                     loading: self,
-                    _turn: turn,
+                    _held: turn,
                 }
             }),
             Err(_) => {
@@ -62,11 +64,11 @@ impl Loading {
         }
     }
 
-    /// A turn, however often others have had one: behind a proxy, one connection may lead to several servers.
-    pub(super) async fn begin_anyway(&self) -> LoadTurn<'_> {
-        LoadTurn {
+    /// Waits for a permit, however often others have had one: behind a proxy, one connection may lead to several servers.
+    pub(crate) async fn begin_anyway(&self) -> LoadPermit<'_> {
+        LoadPermit {
             loading: self,
-            _turn: self.turn.lock().await,
+            _held: self.turn.lock().await,
         }
     }
 }

@@ -1,38 +1,25 @@
-//! Redis Cluster: which node has which slot, and few connections to each.
-//!
-//! The `redis` crate has a client for clusters, too. One task of it speaks with all nodes, and while it looks for a slot's
-//! new place it holds a lock that every request needs, until a node that hangs has used up its time; what its caller gave
-//! up stays in its queue; and it asks any node where a slot's own is away. Here a lost node costs only those whose slots
-//! it has, and a call that is given up is gone.
-
-mod node;
-mod redirection;
-mod slots;
+//! The map of a cluster's slots: asked of the nodes, and asked again when a call finds that it is wrong.
 
 use std::{
     sync::{
-        Arc, MutexGuard,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use ::redis::{ConnectionAddr, ConnectionInfo, RedisError, Value};
-use arc_swap::ArcSwapOption;
+use ::redis::{ConnectionAddr, ConnectionInfo, Value};
+use arc_swap::{ArcSwapOption, Guard};
 use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::timeout};
 
-pub(super) use self::{node::Ready, slots::slot};
-use self::{
-    node::{Attempt, Node, NodeTelemetry},
-    redirection::{Redirection, Redirections},
-    slots::{Range, SlotMap},
-};
 use super::{
-    client::Opener,
-    connection::{code, store_error},
-    pool::connection_error,
-    script::{Call, Reply},
-    wire::Wire,
+    super::{
+        connection::store_error,
+        opener::Opener,
+        pool::{Lane, connection_error},
+    },
+    node::{Node, NodeAttempt, NodeTelemetry},
+    slots::{self, Range, SlotMap},
 };
 use crate::{
     breaker::{Breaker, jittered},
@@ -42,30 +29,31 @@ use crate::{
     random, telemetry,
 };
 
-/// How many nodes are asked at the same time who has which slot; the first answer counts.
+/// The number of nodes that are asked for the map at the same time; the first answer counts.
 const ASKED: usize = 3;
 
 /// Settings of a cluster's connections.
-pub(super) struct Settings {
-    /// Addresses of any of its nodes, with how to speak to all of them.
-    pub(super) seeds: Vec<ConnectionInfo>,
-    pub(super) opener: Opener,
+pub(crate) struct Settings {
+    /// Addresses of any nodes, with user, password and TLS of all nodes.
+    pub(crate) seeds: Vec<ConnectionInfo>,
+    pub(crate) opener: Opener,
     /// To each node.
-    pub(super) connections: u32,
+    pub(crate) connections: u32,
 }
 
-pub(super) struct Cluster {
+/// The map of slots, and what is needed to ask for it.
+pub(super) struct Directory {
     settings: Settings,
     map: ArcSwapOption<SlotMap>,
-    /// Who waits for the first map stops waiting after a while.
-    discovery: Breaker,
-    look: Mutex<Schedule>,
+    /// Bounds the time for which requests wait for the first map.
+    first_map: Breaker,
+    schedule: Mutex<Schedule>,
     is_looking: AtomicBool,
     /// Tells when a look for the map has ended.
     looked: watch::Sender<()>,
 }
 
-/// When the nodes may be asked again.
+/// The time at which the nodes may be asked again.
 #[derive(Default)]
 struct Schedule {
     next: Timestamp,
@@ -78,115 +66,40 @@ impl Schedule {
     const LONGEST_PAUSE: Duration = Duration::from_millis(800);
 }
 
-impl Cluster {
+impl Directory {
     pub(super) fn new(settings: Settings) -> Arc<Self> {
-        let cluster = Arc::new(Self {
+        let directory = Arc::new(Self {
             settings,
             map: ArcSwapOption::empty(),
-            discovery: Breaker::new(Clock::system(), Arc::new(NodeTelemetry::new("any"))),
-            look: Mutex::default(),
+            first_map: Breaker::new(Clock::system(), Arc::new(NodeTelemetry::new("any"))),
+            schedule: Mutex::default(),
             is_looking: AtomicBool::new(false),
             looked: watch::Sender::new(()),
         });
-        cluster.look_again();
-        cluster
+        directory.look_again();
+        directory
     }
 
-    /// A connection to the node that has the slot.
-    pub(super) async fn get(self: &Arc<Self>, slot: u16) -> Result<Ready, StoreError> {
-        let node = self.owner(slot).await?;
-        self.connect(&node).await
+    /// Returns the map, without waiting for the first one.
+    pub(super) fn known_map(&self) -> Guard<Option<Arc<SlotMap>>> {
+        self.map.load()
     }
 
-    /// The same, always the same one to that node.
-    pub(super) async fn get_ordered(self: &Arc<Self>, slot: u16) -> Result<Ready, StoreError> {
-        let node = self.owner(slot).await?;
-        node.connect_ordered().await.inspect_err(|_| self.look_again())
-    }
-
-    async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<Node>, StoreError> {
-        let map = match self.map.load_full() {
-            Some(map) => map,
-            None => self.discovered().await?,
-        };
-        let Some(node) = map.owner(slot) else {
-            self.look_again();
-            let message = format!("no node of the cluster has slot {slot}");
-            return Err(StoreError::new(StoreErrorKind::Unavailable, message));
-        };
-        Ok(Arc::clone(node))
-    }
-
-    /// Sends a call; again where the reply says who has the slot by now, or where that is known meanwhile. What was
-    /// answered like that was not carried out.
-    pub(super) async fn send(self: &Arc<Self>, ready: Ready, call: &Call) -> Result<Reply, StoreError> {
-        let slot = slot(call.key());
-        let (mut ready, mut redirections) = (ready, Redirections::default());
-        loop {
-            let asked = Arc::clone(&ready.node);
-            let error = match finish(ready, call).await {
-                Ok(reply) => return Ok(reply),
-                Err(error) => error,
-            };
-            let redirection = self.redirection(&asked, slot, &error);
-            let error = store_error(error);
-            // A slot that is being moved belongs to whom it has belonged.
-            let is_moving = matches!(redirection, Some(Redirection::Asking(_) | Redirection::Later));
-            if error.opens_circuit() && !is_moving {
-                self.look_again();
-            }
-            ready = match redirections.follow(redirection).await {
-                Some(Redirection::Owner(node)) => self.connect(&node).await?,
-                Some(Redirection::Asking(node)) => self.connect(&node).await?.asking(),
-                Some(Redirection::Later) => self.get(slot).await?,
-                None => return Err(error),
-            };
+    /// Returns the map, and waits for the first one.
+    pub(super) async fn map(self: &Arc<Self>) -> Result<Arc<SlotMap>, StoreError> {
+        match self.map.load_full() {
+            Some(map) => Ok(map),
+            None => self.discovered().await,
         }
     }
 
-    /// The bytes of all connections to all nodes.
-    pub(super) fn wires(&self) -> Vec<Arc<Wire>> {
-        let map = self.map.load();
-        let nodes = map.as_ref().map_or(&[][..], |map| map.nodes());
-        nodes.iter().flat_map(|node| node.pool.wires()).collect()
-    }
-
-    async fn connect(self: &Arc<Self>, node: &Arc<Node>) -> Result<Ready, StoreError> {
-        // A node that does not answer may have lost its slots to another one.
-        node.connect().await.inspect_err(|_| self.look_again())
-    }
-
-    /// Where a call goes next, if the node that was asked has proved that it did nothing because it is not the one.
-    fn redirection(&self, asked: &Arc<Node>, slot: u16, error: &RedisError) -> Option<Redirection> {
-        let address = || {
-            let (redirect, _) = error.redirect_node()?;
-            slots::address(redirect, &asked.host)
-        };
-        match code(error)? {
-            "MOVED" => {
-                let (host, port) = address()?;
-                Some(Redirection::Owner(self.moved(slot, host, port)))
-            }
-            "ASK" => {
-                let (host, port) = address()?;
-                Some(Redirection::Asking(self.importing(host, port)))
-            }
-            "TRYAGAIN" => Some(Redirection::Later),
-            "LOADING" | "READONLY" => {
-                let map = self.map.load();
-                let owner = map.as_ref()?.owner(slot)?;
-                (!Arc::ptr_eq(owner, asked)).then(|| Redirection::Owner(Arc::clone(owner)))
-            }
-            _ => None,
-        }
-    }
-
-    fn moved(&self, slot: u16, host: String, port: u16) -> Arc<Node> {
+    /// Notes that a slot has moved to the node of this address.
+    pub(super) fn moved(&self, slot: u16, host: String, port: u16) -> Arc<Node> {
         self.with_node(host, port, |map, node| map.assign(slot, slot, node))
     }
 
-    /// The node of this address. A node that gets its first slots just now is not on the map yet.
-    fn importing(&self, host: String, port: u16) -> Arc<Node> {
+    /// Returns the node of this address. A node that gets its first slots just now is not on the map yet.
+    pub(super) fn importing(&self, host: String, port: u16) -> Arc<Node> {
         let known = self.map.load().as_ref().and_then(|map| map.node(&host, port).cloned());
         known.unwrap_or_else(|| {
             self.with_node(host, port, |map, node| {
@@ -195,9 +108,9 @@ impl Cluster {
         })
     }
 
-    /// Changes the map in something that is about the node of this address.
+    /// Changes what the map says of the node of this address.
     fn with_node(&self, host: String, port: u16, change: impl FnOnce(&mut SlotMap, &Arc<Node>)) -> Arc<Node> {
-        let _look = self.look();
+        let _changing = self.schedule.lock();
         let mut map = self.map.load_full().map_or_else(SlotMap::new, |map| (*map).clone());
         let known = map.node(&host, port).cloned();
         let node = known.unwrap_or_else(|| self.node(host, port));
@@ -215,18 +128,14 @@ impl Cluster {
         Arc::new(Node::new(&seeds[0], host, port, opener, *connections))
     }
 
-    fn look(&self) -> MutexGuard<'_, Schedule> {
-        self.look.lock()
-    }
-
-    /// The first map.
+    /// Waits for the first map.
     async fn discovered(self: &Arc<Self>) -> Result<Arc<SlotMap>, StoreError> {
-        let Some(attempt) = Attempt::start(&self.discovery) else {
+        let Some(attempt) = NodeAttempt::start(&self.first_map) else {
             let message = "no node of the cluster was asked";
             return Err(StoreError::new(StoreErrorKind::CircuitOpen, message));
         };
         if attempt.is_trial() {
-            self.look().next = Timestamp::default();
+            self.schedule.lock().next = Timestamp::default();
         }
         let mut looked = self.looked.subscribe();
         loop {
@@ -239,7 +148,7 @@ impl Cluster {
             }
             if !is_looking {
                 let none = || StoreError::new(StoreErrorKind::Unreachable, "no node of the cluster was reached");
-                let error = self.look().last_error.clone().unwrap_or_else(none);
+                let error = self.schedule.lock().last_error.clone().unwrap_or_else(none);
                 attempt.end(Some(&error));
                 return Err(error);
             }
@@ -247,12 +156,12 @@ impl Cluster {
         }
     }
 
-    /// Has the nodes asked who has which slot, in the background, unless that was done just now.
-    fn look_again(self: &Arc<Self>) {
+    /// Asks the nodes for the map, in the background, unless that was done just now.
+    pub(super) fn look_again(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        let mut schedule = self.look();
+        let mut schedule = self.schedule.lock();
         let now = Clock::system().now();
         if now < schedule.next || self.is_looking.swap(true, Ordering::AcqRel) {
             return;
@@ -264,7 +173,7 @@ impl Cluster {
     }
 
     fn found(&self, found: Result<Vec<Range>, StoreError>) {
-        let mut schedule = self.look();
+        let mut schedule = self.schedule.lock();
         match found {
             Ok(ranges) => {
                 let known = self.map.load_full();
@@ -286,7 +195,7 @@ impl Cluster {
         }
     }
 
-    /// Nodes that answer are asked over connections that they have; only without any, new ones are opened.
+    /// Asks nodes that answer over open connections, and opens new ones only if there is none.
     async fn ask(self: &Arc<Self>) -> Result<Vec<Range>, StoreError> {
         let believed = self.map.load_full().map_or_else(Vec::new, |map| {
             let believed = map.nodes().iter().filter(|node| node.is_believed());
@@ -294,23 +203,23 @@ impl Cluster {
         });
         let mut asked = JoinSet::new();
         for node in from_any(&believed) {
-            let (cluster, node) = (Arc::clone(self), Arc::clone(node));
-            asked.spawn(async move { cluster.ask_node(&node).await });
+            let (directory, node) = (Arc::clone(self), Arc::clone(node));
+            asked.spawn(async move { directory.ask_node(&node).await });
         }
         if let Ok(ranges) = first(asked).await {
             return Ok(ranges);
         }
         let mut asked = JoinSet::new();
         for seed in from_any(&self.settings.seeds) {
-            let (cluster, seed) = (Arc::clone(self), seed.clone());
-            asked.spawn(async move { cluster.ask_seed(seed).await });
+            let (directory, seed) = (Arc::clone(self), seed.clone());
+            asked.spawn(async move { directory.ask_seed(seed).await });
         }
         first(asked).await
     }
 
     async fn ask_node(&self, node: &Node) -> Result<Vec<Range>, StoreError> {
         let asking = async {
-            let mut connection = node.pool.get().await?;
+            let mut connection = node.pool.get(Lane::Any).await?;
             let reply = connection.send(&cluster_slots()).await;
             reply.map_err(|unanswered| store_error(unanswered.into()))
         };
@@ -338,7 +247,7 @@ impl Cluster {
 }
 
 /// Ends a look also where the runtime ends before it.
-struct Looking(Arc<Cluster>);
+struct Looking(Arc<Directory>);
 
 impl Looking {
     async fn look(self) {
@@ -354,22 +263,8 @@ impl Drop for Looking {
     }
 }
 
-/// Sends a call and tells the node's breaker what came of it. What is about a slot says nothing against the node.
-async fn finish(ready: Ready, call: &Call) -> Result<Reply, RedisError> {
-    let Ready {
-        node,
-        connection,
-        attempt,
-    } = ready;
-    let reply = node.pool.send(connection, call).await;
-    let is_about_slot = |error: &RedisError| matches!(code(error), Some("ASK" | "CLUSTERDOWN" | "MOVED" | "TRYAGAIN"));
-    let failure = reply.as_ref().err().filter(|error| !is_about_slot(error));
-    attempt.end(failure.cloned().map(store_error).as_ref());
-    reply
-}
-
-/// The first that is a map, or the reason why none is. Others may go on: to end them would look like a call without an
-/// answer.
+/// Returns the first answer that is a map, or the reason why none is. Other attempts go on: to end them would look like a
+/// call without an answer.
 async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec<Range>, StoreError> {
     let mut last = no_answer();
     while let Some(answer) = asked.join_next().await {
@@ -386,7 +281,7 @@ async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec
     Err(last)
 }
 
-/// A few of them, not always the same ones.
+/// Returns a few of them, not always the same ones.
 fn from_any<T>(all: &[T]) -> impl Iterator<Item = &T> {
     let start = random::number() as usize % all.len().max(1);
     all.iter().cycle().skip(start).take(ASKED.min(all.len()))

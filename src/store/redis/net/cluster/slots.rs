@@ -1,4 +1,4 @@
-//! Which node has which slot.
+//! Slots of keys, and the map of the nodes that have them.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use super::node::Node;
 
 pub(super) const SLOTS: usize = 16_384;
 
-/// The slot of a key, as a server computes it: of what stands between the first braces, so that keys can be kept together.
-pub(in super::super) fn slot(key: &[u8]) -> u16 {
+/// Returns the slot of a key, as a server computes it: of the bytes between the first braces, so that keys can be kept
+/// together.
+pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
         let length = rest.iter().position(|byte| *byte == b'}')?;
@@ -40,7 +41,7 @@ pub(super) struct Range {
     pub(super) port: u16,
 }
 
-/// What `CLUSTER SLOTS` says; `host` is whom it was asked of, where a node does not know its own name.
+/// Reads the reply to `CLUSTER SLOTS`. A node that does not know its own name has that of `host`, which was asked.
 pub(super) fn read(reply: &Value, host: &str) -> Vec<Range> {
     let Value::Array(ranges) = reply else {
         return Vec::new();
@@ -79,7 +80,7 @@ fn read_range(range: &Value, asked: &str) -> Option<Range> {
     })
 }
 
-/// Where a slot has moved to, in the words of a redirection.
+/// Reads the address in a redirection.
 pub(super) fn address(redirect: &str, asked: &str) -> Option<(String, u16)> {
     let (host, port) = redirect.rsplit_once(':')?;
     let host = if host.is_empty() { asked } else { host };

@@ -1,39 +1,39 @@
-//! Who is the primary, according to the sentinels.
+//! The primary that sentinels name.
 //!
-//! The `redis` crate has a client for sentinels, too. It finds out the role of a server on a connection that it then throws
-//! away, opened by its own rules, and asks under a lock. What is needed is less.
+//! The `redis` crate has a client for sentinels, too. This crate does not use it (November 2026, redis 1.8.1): it asks for
+//! the role of a server on a connection of its own settings, which it then drops, and asks one sentinel after the other.
 
 use std::sync::Arc;
 
-use ::redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value, from_redis_value};
+use ::redis::{ConnectionInfo, ErrorKind, RedisError, Value, from_redis_value};
 use tokio::{task::JoinSet, time::timeout};
 
 use super::{
-    client::{Opened, Opener},
     connection::code,
+    opener::{OpenConnection, Opener, at},
 };
 
 /// The sentinels of one service.
-pub(super) struct Sentinels {
-    pub(super) sentinels: Vec<ConnectionInfo>,
-    /// What the sentinels call the primary and its replicas.
-    pub(super) service: String,
-    /// How to speak to the primary; its address is the one that a sentinel names.
-    pub(super) primary: ConnectionInfo,
+pub(crate) struct Sentinels {
+    pub(crate) sentinels: Vec<ConnectionInfo>,
+    /// The name that the sentinels have for the primary and its replicas.
+    pub(crate) service: String,
+    /// The user, password and TLS of the primary; a sentinel names its address.
+    pub(crate) primary: ConnectionInfo,
 }
 
-/// What has come of one of the attempts that are under way together.
+/// The result of one of the attempts that run at the same time.
 enum Step {
     /// A sentinel has named an address.
     Named(Result<(String, u16), RedisError>),
     /// The server there was asked whether it is the primary.
-    Connected(Result<Opened, RedisError>),
+    Connected(Result<OpenConnection, RedisError>),
 }
 
 impl Sentinels {
     /// A connection to the primary. All sentinels are asked at the same time, and each address that one of them names is
     /// tried once: one that is down, slow or does not know of a fail-over yet keeps nobody waiting.
-    pub(super) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<Opened, RedisError> {
+    pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<OpenConnection, RedisError> {
         let connecting = self.ask_and_connect(opener);
         let too_late = |_| {
             let message = "no connection to a primary could be opened in time";
@@ -42,7 +42,7 @@ impl Sentinels {
         timeout(opener.timeout, connecting).await.unwrap_or_else(too_late)
     }
 
-    async fn ask_and_connect(self: &Arc<Self>, opener: &Opener) -> Result<Opened, RedisError> {
+    async fn ask_and_connect(self: &Arc<Self>, opener: &Opener) -> Result<OpenConnection, RedisError> {
         let mut steps = JoinSet::new();
         for sentinel in 0..self.sentinels.len() {
             let (this, opener) = (Arc::clone(self), opener.clone());
@@ -80,7 +80,7 @@ impl Sentinels {
     }
 
     /// A sentinel may not have heard of a fail-over yet, so the server itself has to say what it is.
-    async fn connect_to(&self, (host, port): (String, u16), opener: &Opener) -> Result<Opened, RedisError> {
+    async fn connect_to(&self, (host, port): (String, u16), opener: &Opener) -> Result<OpenConnection, RedisError> {
         let primary = self.primary.clone();
         let address = at(primary.addr(), host, port);
         let mut connection = opener.open(primary.set_addr(address)).await?;
@@ -100,17 +100,4 @@ fn is_primary(role: &[Value]) -> bool {
         Some(Value::SimpleString(role)) => role == "master",
         _ => false,
     }
-}
-
-/// The same kind of address, of another server.
-pub(super) fn at(template: &ConnectionAddr, to_host: String, to_port: u16) -> ConnectionAddr {
-    let mut address = template.clone();
-    match &mut address {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            *host = to_host;
-            *port = to_port;
-        }
-        _ => address = ConnectionAddr::Tcp(to_host, to_port),
-    }
-    address
 }

@@ -1,4 +1,4 @@
-//! Opens the byte stream under a connection. The `redis` crate does so, too, and lets nobody look at it.
+//! Opens the byte stream under a connection. The `redis` crate does so, too, but gives no access to it.
 
 use std::{io, mem::MaybeUninit, net::SocketAddr};
 
@@ -12,8 +12,8 @@ use tokio::{
     task::JoinSet,
 };
 
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Whether the other side has closed it, by the word of the kernel: the runtime may not have had the time to hear of it.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Returns `true` if the kernel says that the other side has closed it. The runtime may not have seen that yet.
     fn is_closed(&self) -> bool;
 }
 
@@ -40,8 +40,8 @@ impl Stream for tokio::net::UnixStream {
     }
 }
 
-/// Opens it as the address says. None for what only the `redis` crate knows how to open.
-pub(super) async fn open(to: &ConnectionInfo) -> Result<Option<Box<dyn Stream>>, RedisError> {
+/// Opens it as the address says. Returns `None` for an address that only the `redis` crate can open.
+pub(crate) async fn open(to: &ConnectionInfo) -> Result<Option<Box<dyn Stream>>, RedisError> {
     Ok(match to.addr() {
         ConnectionAddr::Tcp(host, port) => Some(Box::new(tcp(host, *port, to.tcp_settings()).await?)),
         #[cfg(feature = "redis-rustls")]
@@ -105,7 +105,7 @@ mod tls {
         }
     }
 
-    /// By the provider that the program has installed and the certificates that the system trusts.
+    /// Uses the provider that the program has installed and the certificates that the system trusts.
     pub(super) async fn handshake(host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>, RedisError> {
         let mut trusted = rustls_native_certs::load_native_certs();
         if let Some(error) = trusted.errors.pop() {

@@ -1,10 +1,10 @@
-//! From a URL to an open connection.
+//! Opens connections: from a URL to a connection whose byte stream is watched.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError, Value,
-    aio::MultiplexedConnection, io::tcp::TcpSettings,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
+    Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
 use tokio::{
     task::{AbortHandle, JoinSet},
@@ -20,27 +20,27 @@ use crate::{
     exchange::Plan,
 };
 
-/// How many requests may wait for the writer of one connection; beyond it they wait for a place, inside their deadline.
+/// The number of requests that may wait for the writer of one connection; further ones wait for a place, inside their
+/// deadline.
 const WRITE_QUEUE: usize = 4096;
 
 type Opening = Pin<Box<dyn Future<Output = Result<MultiplexedConnection, RedisError>> + Send>>;
 
-/// What a program has said about how connections are opened.
-pub(super) type Connect = Arc<dyn Fn(ConnectionInfo) -> Opening + Send + Sync>;
+/// The program's own way to open connections.
+pub(crate) type Connect = Arc<dyn Fn(ConnectionInfo) -> Opening + Send + Sync>;
 
-/// For so long data may stay unacknowledged before the kernel ends a connection, whose other side has silently gone. A
-/// server that hangs acknowledges nothing either once its buffers are full, and may go on within a layer's deadline, of
-/// which this is the longest one and something more.
+/// The time after which the kernel ends a connection whose other side acknowledges nothing. It is longer than any layer's
+/// deadline: a server that hangs with full buffers acknowledges nothing either, and may go on within the deadline.
 const UNACKNOWLEDGED: Duration = Plan::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
 
 /// An open connection.
 #[derive(Clone)]
-pub(super) struct Opened {
+pub(crate) struct OpenConnection {
     connection: MultiplexedConnection,
     watch: Option<Arc<Watch>>,
 }
 
-/// What is known of a connection that this crate has opened itself. It ends when nobody has it any more.
+/// The stream and the task of a connection that this crate has opened itself. Both end with the last clone.
 struct Watch {
     wire: Arc<Wire>,
     /// The task that reads and writes.
@@ -53,8 +53,8 @@ impl Drop for Watch {
     }
 }
 
-impl Opened {
-    pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+impl OpenConnection {
+    pub(crate) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         self.connection
             .send_packed_command(command)
             .await
@@ -62,7 +62,7 @@ impl Opened {
     }
 
     /// `ASKING` is about the next command only, so that both are written at once: no other call may come in between.
-    pub(super) async fn send_after_asking(&mut self, command: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn send_after_asking(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let mut both = ::redis::pipe();
         both.cmd("ASKING").add_command(command.clone());
         let mut replies = self.connection.send_packed_commands(&both, 0, 2).await?;
@@ -71,12 +71,12 @@ impl Opened {
     }
 
     /// None where the program has opened the connection.
-    pub(super) fn wire(&self) -> Option<&Arc<Wire>> {
+    pub(crate) fn wire(&self) -> Option<&Arc<Wire>> {
         Some(&self.watch.as_ref()?.wire)
     }
 
-    /// Ends it: whoever waits for a reply is told at once.
-    pub(super) fn end(&self) {
+    /// Ends it: calls that wait for a reply fail at once.
+    pub(crate) fn end(&self) {
         if let Some(watch) = &self.watch {
             watch.wire.end();
             watch.task.abort();
@@ -86,15 +86,15 @@ impl Opened {
 
 /// Opens connections.
 #[derive(Clone)]
-pub(super) struct Opener {
-    pub(super) timeout: Duration,
-    pub(super) connect: Option<Connect>,
+pub(crate) struct Opener {
+    pub(crate) timeout: Duration,
+    pub(crate) connect: Option<Connect>,
 }
 
 impl Opener {
-    pub(super) async fn open(&self, to: ConnectionInfo) -> Result<Opened, RedisError> {
+    pub(crate) async fn open(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         match &self.connect {
-            Some(connect) => Ok(Opened {
+            Some(connect) => Ok(OpenConnection {
                 connection: self.by_program(Arc::clone(connect), to).await?,
                 watch: None,
             }),
@@ -102,8 +102,8 @@ impl Opener {
         }
     }
 
-    /// Whatever the program does about other connections.
-    pub(super) async fn by_itself(&self, to: ConnectionInfo) -> Result<Opened, RedisError> {
+    /// Opens a connection as the crate does it, also where the program has a way of its own.
+    pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let too_late = |_| Err((ErrorKind::Io, "no connection could be opened in time").into());
         timeout(self.timeout, watched(to)).await.unwrap_or_else(too_late)
     }
@@ -120,7 +120,7 @@ impl Opener {
     }
 }
 
-async fn watched(to: ConnectionInfo) -> Result<Opened, RedisError> {
+async fn watched(to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
         // The guard's deadline covers the whole decision; a second timer for each call would only cost.
         .set_response_timeout(None)
@@ -129,7 +129,7 @@ async fn watched(to: ConnectionInfo) -> Result<Opened, RedisError> {
         let connection = Client::open(to)?
             .get_multiplexed_async_connection_with_config(&config)
             .await?;
-        return Ok(Opened {
+        return Ok(OpenConnection {
             connection,
             watch: None,
         });
@@ -137,27 +137,27 @@ async fn watched(to: ConnectionInfo) -> Result<Opened, RedisError> {
     let (stream, wire) = Watched::new(stream);
     let (connection, driver) = MultiplexedConnection::new_with_config(to.redis_settings(), stream, config).await?;
     let task = tokio::spawn(driver).abort_handle();
-    Ok(Opened {
+    Ok(OpenConnection {
         connection,
         watch: Some(Arc::new(Watch { wire, task })),
     })
 }
 
-pub(super) fn error(message: impl AsRef<str>) -> ConfigError {
+pub(crate) fn config_error(message: impl AsRef<str>) -> ConfigError {
     ConfigError::new(ConfigErrorKind::Store, format!("redis store: {}", message.as_ref()))
 }
 
-/// What a URL says, checked as far as that is possible without a server.
-pub(super) fn connection_info(url: &str) -> Result<ConnectionInfo, ConfigError> {
+/// Reads a URL and checks it as far as that is possible without a server.
+pub(crate) fn connection_info(url: &str) -> Result<ConnectionInfo, ConfigError> {
     let info = url
         .into_connection_info()
-        .map_err(|cause| error(format!("the URL is not understood: {cause}")))?;
+        .map_err(|cause| config_error(format!("the URL is not understood: {cause}")))?;
     check_tls(&info)?;
     let tcp = TcpSettings::default().set_nodelay(true);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
     let info = info.set_tcp_settings(tcp);
-    Client::open(info.clone()).map_err(|cause| error(cause.to_string()))?;
+    Client::open(info.clone()).map_err(|cause| config_error(cause.to_string()))?;
     Ok(info)
 }
 
@@ -169,14 +169,27 @@ fn check_tls(_: &ConnectionInfo) -> Result<(), ConfigError> {
 /// rustls panics at the first connection if it has no provider or cannot choose between two.
 #[cfg(feature = "redis-rustls")]
 fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
-    let is_tls = matches!(info.addr(), ::redis::ConnectionAddr::TcpTls { .. });
+    let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
     if is_tls && rustls::crypto::CryptoProvider::get_default().is_none() {
-        return Err(error(
+        return Err(config_error(
             "TLS needs a rustls crypto provider; install one first, for example with \
              rustls::crypto::ring::default_provider().install_default()",
         ));
     }
     Ok(())
+}
+
+/// Returns the same kind of address, of another server.
+pub(crate) fn at(template: &ConnectionAddr, to_host: String, to_port: u16) -> ConnectionAddr {
+    let mut address = template.clone();
+    match &mut address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            *host = to_host;
+            *port = to_port;
+        }
+        _ => address = ConnectionAddr::Tcp(to_host, to_port),
+    }
+    address
 }
 
 #[cfg(test)]

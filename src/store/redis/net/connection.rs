@@ -1,4 +1,4 @@
-//! A connection that all requests share, and what they have seen of it.
+//! A connection that all requests share, and the health that they have seen of it.
 
 use std::sync::{
     Arc, OnceLock, Weak,
@@ -7,7 +7,7 @@ use std::sync::{
 
 use ::redis::{Cmd, ErrorKind, RedisError, Value};
 
-use super::{client::Opened, loading::Loading, script::Script, wire::Wire};
+use super::{super::script::Script, loading::Loading, opener::OpenConnection, wire::Wire};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
@@ -15,22 +15,22 @@ use crate::{
 
 /// A connection that many requests use at the same time, each waiting for its own reply.
 #[derive(Clone)]
-pub(super) struct SharedConnection {
-    connection: Opened,
-    /// Whether each command is preceded by `ASKING`.
+pub(crate) struct SharedConnection {
+    connection: OpenConnection,
+    /// True if `ASKING` precedes each command.
     is_asking: bool,
     health: Arc<Health>,
 }
 
-/// Connections that are given up together: behind the same name there may be another server by now, and no connection
-/// to the old one is to be believed.
+/// Connections that are dropped together: behind the same name there may be another server by now, and connections to the
+/// old one are not to be used.
 #[derive(Clone, Default)]
-pub(super) struct Generation(Arc<AtomicU64>);
+pub(crate) struct Generation(Arc<AtomicU64>);
 
-/// Told when a connection is not to be used any more, perhaps more than once.
-pub(super) type OnLoss = Box<dyn Fn() + Send + Sync>;
+/// Called when a connection is not to be used any more, perhaps more than once.
+pub(crate) type OnLoss = Box<dyn Fn() + Send + Sync>;
 
-/// What the users of one connection have seen of it.
+/// The health of one connection, as its users have seen it.
 #[derive(Default)]
 struct Health {
     is_broken: AtomicBool,
@@ -38,7 +38,7 @@ struct Health {
     /// Differs from what it was if a call was answered meanwhile.
     answers: AtomicU32,
     opened: Timestamp,
-    /// Those that it is given up with, and how many generations there were before.
+    /// The generation that it is dropped with, and the number of generations before that.
     generation: Option<(Generation, u64)>,
     /// None where the program has opened the connection.
     wire: Option<Arc<Wire>>,
@@ -48,18 +48,18 @@ struct Health {
 }
 
 impl Generation {
-    /// The one that a connection belongs to whose opening begins now.
-    pub(super) fn current(&self) -> (Self, u64) {
+    /// Returns the one of a connection whose opening begins now.
+    pub(crate) fn current(&self) -> (Self, u64) {
         (self.clone(), self.0.load(Ordering::Relaxed))
     }
 }
 
 impl Health {
-    /// This many calls in a row without a reply, and a connection is not believed in any more: bytes may vanish on the
-    /// way without the connection being closed.
+    /// After so many calls in a row without a reply, a connection counts as broken: bytes may vanish on the way without the
+    /// connection being closed.
     const MISSES: u32 = 3;
 
-    /// A connection that is younger leads to where a new one would lead, unless somebody is asked for the way each time.
+    /// A younger connection leads to the same server as a new one, unless sentinels are asked for the address each time.
     const YOUNG_MICROS: u64 = 500_000;
 
     fn is_worth_keeping(&self) -> bool {
@@ -100,25 +100,25 @@ impl Health {
     }
 }
 
-/// A connection that others may have open.
-pub(super) struct WeakConnection(Weak<Health>);
+/// A reference that does not keep a connection open.
+pub(crate) struct WeakConnection(Weak<Health>);
 
 impl WeakConnection {
-    /// Whether it is open and may be used.
-    pub(super) fn is_usable(&self) -> bool {
+    /// Returns `true` if it is open and may be used.
+    pub(crate) fn is_usable(&self) -> bool {
         self.0.upgrade().is_some_and(|health| !health.is_broken())
     }
 
-    pub(super) fn wire(&self) -> Option<Arc<Wire>> {
+    pub(crate) fn wire(&self) -> Option<Arc<Wire>> {
         self.0.upgrade()?.wire.clone()
     }
 }
 
-/// Whoever gives a call up after less than this was in a hurry, which says nothing about the server.
-pub(super) const IMPATIENT_MICROS: u64 = 1_000;
+/// A caller that cancels a call sooner was in a hurry, which says nothing about the server.
+pub(crate) const IMPATIENT_MICROS: u64 = 1_000;
 
-/// Why a call has no reply.
-pub(super) enum Unanswered {
+/// The reason why a call has no reply.
+pub(crate) enum Unanswered {
     /// The connection had ended before any of its bytes were written.
     Unsent(RedisError),
     Failed(RedisError),
@@ -132,16 +132,16 @@ impl From<Unanswered> for RedisError {
     }
 }
 
-/// Counts a call that its caller gave up.
-struct InFlight<'a> {
+/// A call that was sent. It counts as missed if its caller cancels it.
+struct PendingReply<'a> {
     health: &'a Health,
-    /// How many were answered when the call was sent.
+    /// The number of answered calls when this one was sent.
     answers: u32,
     since: Timestamp,
     is_answered: bool,
 }
 
-impl<'a> InFlight<'a> {
+impl<'a> PendingReply<'a> {
     fn new(health: &'a Health, since: Timestamp) -> Self {
         Self {
             health,
@@ -157,7 +157,7 @@ impl<'a> InFlight<'a> {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
         // A connection that has answered others meanwhile is alive, and the call or this process was slow.
         let has_answered_others = self.health.answers.load(Ordering::Relaxed) != self.answers;
@@ -171,7 +171,7 @@ impl Drop for InFlight<'_> {
 }
 
 impl SharedConnection {
-    pub(super) fn new(connection: Opened, generation: Option<(Generation, u64)>) -> Self {
+    pub(crate) fn new(connection: OpenConnection, generation: Option<(Generation, u64)>) -> Self {
         let health = Health {
             opened: Clock::system().now(),
             generation,
@@ -185,33 +185,33 @@ impl SharedConnection {
         }
     }
 
-    pub(super) fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.health.is_broken()
     }
 
-    pub(super) fn loading(&self, script: Script) -> &Loading {
+    pub(crate) fn loading(&self, script: Script) -> &Loading {
         &self.health.loading[script as usize]
     }
 
-    /// The same connection for calls about a slot that is being moved to this node, which has sent nobody for it yet: it
-    /// decides about what has arrived already, and about what is new.
-    pub(super) fn asking(self) -> Self {
+    /// The same connection for calls about a slot that is being moved to this node: the node decides about keys that have
+    /// arrived already, and about new ones.
+    pub(crate) fn asking(self) -> Self {
         Self {
             is_asking: true,
             ..self
         }
     }
 
-    /// Another one for the same calls.
-    pub(super) fn replaced_by(self, other: Self) -> Self {
+    /// Returns another connection for the same calls.
+    pub(crate) fn replaced_by(self, other: Self) -> Self {
         Self {
             is_asking: self.is_asking,
             ..other
         }
     }
 
-    /// Has this called when the connection is not to be used any more.
-    pub(super) fn when_it_is_lost(&self, on_loss: OnLoss) {
+    /// Registers a function to call when the connection is not to be used any more.
+    pub(crate) fn when_it_is_lost(&self, on_loss: OnLoss) {
         let _ = self.health.on_loss.set(on_loss);
         if let Some(wire) = &self.health.wire {
             let health = Arc::downgrade(&self.health);
@@ -223,21 +223,20 @@ impl SharedConnection {
         }
     }
 
-    /// What does not keep it open.
-    pub(super) fn downgrade(&self) -> WeakConnection {
+    pub(crate) fn downgrade(&self) -> WeakConnection {
         WeakConnection(Arc::downgrade(&self.health))
     }
 
-    /// Gives the connection up because a reply on it was not that of its call: bytes were lost, and all further replies may
-    /// be others', too.
-    pub(super) fn mismatched(&self) -> RedisError {
+    /// Ends the connection because a reply on it was not that of its call: bytes were lost, and further replies may belong to
+    /// other calls, too.
+    pub(crate) fn mismatched(&self) -> RedisError {
         self.health.broken();
         self.connection.end();
         (ErrorKind::Parse, "a reply was not that of its call").into()
     }
 
     /// Sends a command and waits for its reply; marks the connection if that shows it to be broken.
-    pub(super) async fn send(&mut self, command: &Cmd) -> Result<Value, Unanswered> {
+    pub(crate) async fn send(&mut self, command: &Cmd) -> Result<Value, Unanswered> {
         let Self {
             connection,
             is_asking,
@@ -245,7 +244,7 @@ impl SharedConnection {
         } = self;
         let wire = health.wire.as_deref();
         let written = wire.map(Wire::written);
-        let in_flight = InFlight::new(health, Clock::system().now());
+        let in_flight = PendingReply::new(health, Clock::system().now());
         let reply = if *is_asking {
             connection.send_after_asking(command).await
         } else {
@@ -270,8 +269,8 @@ impl SharedConnection {
     }
 }
 
-/// What an error of the `redis` crate means for the next call.
-pub(super) fn store_error(error: RedisError) -> StoreError {
+/// Classifies an error of the `redis` crate by its meaning for the next call.
+pub(crate) fn store_error(error: RedisError) -> StoreError {
     let kind = match (error.kind(), code(&error)) {
         (ErrorKind::Io | ErrorKind::AuthenticationFailed, _) => StoreErrorKind::Unreachable,
         (
@@ -287,9 +286,9 @@ pub(super) fn store_error(error: RedisError) -> StoreError {
     StoreError::new(kind, error.to_string()).with_source(error)
 }
 
-/// The code of a server's error. Before Redis 7, what a command inside a script was answered comes wrapped:
+/// Returns the code of a server's error. Before Redis 7, the error of a command inside a script comes wrapped:
 /// `ERR Error running script (…): @user_script:106: @user_script: 106: -OOM command not allowed …`.
-pub(super) fn code(error: &RedisError) -> Option<&str> {
+pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let inside_script = error
         .detail()
         .filter(|detail| detail.contains("@user_script"))
@@ -309,7 +308,7 @@ mod tests {
     #[test]
     fn calls_without_a_reply_say_nothing_against_a_connection_that_has_answered_others_meanwhile() {
         let health = Health::default();
-        let sent = || InFlight::new(&health, Timestamp::default());
+        let sent = || PendingReply::new(&health, Timestamp::default());
         for _ in 0..100 {
             let given_up = [sent(), sent(), sent()];
             sent().answered();

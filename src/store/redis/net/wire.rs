@@ -1,5 +1,4 @@
-//! The bytes of one connection: that it has ended, that nothing was written to it, and that everything that has arrived
-//! was read.
+//! The byte stream of one connection, watched: its end, the bytes written to it, and whether all that has arrived was read.
 
 use std::{
     future::{Future, poll_fn},
@@ -25,33 +24,34 @@ use crate::{
 
 type OnEnd = Box<dyn Fn() + Send + Sync>;
 
-/// What is known of the bytes of one connection.
+/// The state of the byte stream of one connection.
 #[derive(Default)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     has_ended: AtomicBool,
-    /// How many bytes may have been written.
+    /// The number of bytes that may have been written.
     written: AtomicU64,
     on_end: OnceLock<OnEnd>,
-    /// Wakes whoever reads.
+    /// Wakes the task that reads.
     reader: Mutex<Option<Waker>>,
-    /// Whether somebody waits for the next time that nothing more is there to be read.
+    /// True if a task waits for the next moment at which nothing more is there to be read.
     is_awaited: AtomicBool,
     caught_up: Notify,
 }
 
 impl Wire {
-    /// Whether the other side has closed it, it has failed, or nobody reads it any more. Nothing is written from then on.
-    pub(super) fn has_ended(&self) -> bool {
+    /// Returns `true` if the other side has closed it, it has failed, or no task reads it any more. Nothing is written from
+    /// then on.
+    pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
     /// While this stays the same, nothing was written.
-    pub(super) fn written(&self) -> u64 {
+    pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Has this called when the connection ends, or now if it has ended; perhaps twice.
-    pub(super) fn when_it_ends(&self, on_end: OnEnd) {
+    /// Calls this when the connection ends, or now if it has ended; perhaps twice.
+    pub(crate) fn when_it_ends(&self, on_end: OnEnd) {
         let _ = self.on_end.set(on_end);
         if self.has_ended()
             && let Some(on_end) = self.on_end.get()
@@ -61,7 +61,7 @@ impl Wire {
     }
 
     /// Waits until all that has arrived by now is read, or the connection has ended.
-    pub(super) async fn catch_up(&self) {
+    pub(crate) async fn catch_up(&self) {
         let caught_up = self.caught_up.notified();
         self.is_awaited.store(true, Ordering::SeqCst);
         if self.has_ended() {
@@ -75,7 +75,7 @@ impl Wire {
     }
 
     /// Nothing is written from now on.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         if !self.has_ended.swap(true, Ordering::SeqCst) {
             self.caught_up.notify_waiters();
             if let Some(on_end) = self.on_end.get() {
@@ -90,7 +90,7 @@ impl Wire {
 }
 
 /// Waits until all that has arrived by now is read.
-pub(super) async fn catch_up(wires: Vec<Arc<Wire>>) {
+pub(crate) async fn catch_up(wires: Vec<Arc<Wire>>) {
     let mut reading: Vec<_> = wires.iter().map(|wire| Box::pin(wire.catch_up())).collect();
     poll_fn(|cx| {
         reading.retain_mut(|reading| reading.as_mut().poll(cx).is_pending());
@@ -103,19 +103,18 @@ pub(super) async fn catch_up(wires: Vec<Arc<Wire>>) {
     .await;
 }
 
-/// A byte stream whose wire is watched. It is dropped when nobody reads it any more, which ends the connection.
-pub(super) struct Watched {
+/// A byte stream whose wire is watched. It is dropped when no task reads it any more, which ends the connection.
+pub(crate) struct Watched {
     stream: Box<dyn Stream>,
     wire: Arc<Wire>,
     last_used: Timestamp,
 }
 
 impl Watched {
-    /// Of a connection that nobody has used for so long, the kernel is asked whether it has ended before anything is
-    /// written to it.
+    /// After so long without use, the kernel is asked whether the connection has ended before anything is written to it.
     const IDLE_MICROS: u64 = 1_000;
 
-    pub(super) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Wire>) {
+    pub(crate) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Wire>) {
         let wire = Arc::new(Wire::default());
         let watched = Self {
             stream,
@@ -125,7 +124,7 @@ impl Watched {
         (watched, wire)
     }
 
-    /// Whether it has ended while nobody used it.
+    /// Returns `true` if it has ended while it was not used.
     fn has_ended(&mut self) -> bool {
         let (now, before) = (Clock::system().now(), self.last_used);
         self.last_used = now;

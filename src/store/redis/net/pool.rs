@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, OnceLock, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -13,111 +13,122 @@ use std::{
 
 use ::redis::{ConnectionInfo, ErrorKind, RedisError};
 use bb8_redis::bb8::{self, ManageConnection, QueueStrategy, RunError};
-use tokio::{runtime::Handle, sync::Notify, task::AbortHandle};
+use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{
-    client::Opener,
+    super::script::{Call, Reply},
     connection::{Generation, SharedConnection, Unanswered, WeakConnection, store_error},
-    script::{Call, Reply},
+    opener::Opener,
+    refill::{ConnectionFailures, Refill},
     sentinel::Sentinels,
     wire::Wire,
 };
 use crate::{
-    breaker::jittered,
     error::{StoreError, StoreErrorKind},
     mutex::Mutex,
-    telemetry,
 };
 
 /// Connections to one server, or to whichever server is the primary.
-pub(super) struct Pool(Arc<Shared>);
+pub(crate) struct Pool(Arc<PoolState>);
 
-/// What those who open connections have in common with those who use them.
-struct Shared {
-    manager: Manager,
-    count: u32,
+/// The state of a pool, which the tasks that open connections share with those that use them.
+pub(super) struct PoolState {
+    pub(super) manager: Manager,
+    pub(super) count: u32,
     /// Opening connections takes a runtime, which need not be there when a store is made.
     pool: OnceLock<bb8::Pool<Manager>>,
     /// All that may be open.
     opened: Mutex<Vec<WeakConnection>>,
-    is_filling: AtomicBool,
-    filling: Mutex<Option<AbortHandle>>,
+    pub(super) is_refilling: AtomicBool,
+    refill: Mutex<Option<AbortHandle>>,
     /// The connection for what has to be carried out in the order in which it is sent.
     ordered: Mutex<Option<SharedConnection>>,
 }
 
-/// Where connections lead.
+/// The server that the connections of a pool lead to.
 #[derive(Clone)]
-pub(super) enum Target {
-    Server(Box<ConnectionInfo>),
-    /// The sentinels are asked for it each time.
+pub(crate) enum Endpoint {
+    Address(Box<ConnectionInfo>),
+    /// The primary. The sentinels are asked for its address each time.
     Primary(Arc<Sentinels>),
 }
 
+/// The choice of a connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Lane {
+    /// The connections in turn.
+    Any,
+    /// The same connection each time, until it is broken: the server carries out calls in the order in which they are sent.
+    Ordered,
+}
+
 impl Pool {
-    pub(super) fn new(target: Target, opener: Opener, count: u32) -> Self {
-        let generation = matches!(target, Target::Primary(_)).then(Generation::default);
-        let shared = Arc::new_cyclic(|shared| Shared {
+    pub(crate) fn new(endpoint: Endpoint, opener: Opener, count: u32) -> Self {
+        let generation = matches!(endpoint, Endpoint::Primary(_)).then(Generation::default);
+        let state = Arc::new_cyclic(|state| PoolState {
             manager: Manager {
-                target,
+                endpoint,
                 opener,
                 generation,
                 failures: Arc::default(),
-                shared: shared.clone(),
+                state: state.clone(),
             },
             count,
             pool: OnceLock::new(),
             opened: Mutex::default(),
-            is_filling: AtomicBool::new(false),
-            filling: Mutex::default(),
+            is_refilling: AtomicBool::new(false),
+            refill: Mutex::default(),
             ordered: Mutex::default(),
         });
         if Handle::try_current().is_ok() {
-            shared.pool();
+            state.pool();
         }
-        Self(shared)
+        Self(state)
     }
 
-    /// A connection to share: it goes back to the pool at once.
-    pub(super) async fn get(&self) -> Result<SharedConnection, StoreError> {
-        self.0.get().await
+    /// Returns a connection to share: it goes back to the pool at once.
+    pub(crate) async fn get(&self, lane: Lane) -> Result<SharedConnection, StoreError> {
+        match lane {
+            Lane::Any => self.0.get().await,
+            Lane::Ordered => self.0.get_ordered().await,
+        }
     }
 
-    /// The same connection each time, as long as it is not broken: what is sent on it later is carried out later.
-    pub(super) async fn get_ordered(&self) -> Result<SharedConnection, StoreError> {
-        self.0.get_ordered().await
+    /// Returns `true` if its server may change.
+    pub(crate) fn follows_primary(&self) -> bool {
+        matches!(self.0.manager.endpoint, Endpoint::Primary(_))
     }
 
     /// Sends a call, on another connection where the first one had ended before any of the call's bytes were written.
-    pub(super) async fn send(&self, mut connection: SharedConnection, call: &Call) -> Result<Reply, RedisError> {
+    pub(crate) async fn send(&self, mut connection: SharedConnection, call: &Call) -> Result<Reply, RedisError> {
         // All of them may have ended at the same moment.
         let mut others = self.0.count;
         loop {
             match call.send(&mut connection).await {
                 Err(Unanswered::Unsent(error)) if others > 0 => {
                     others -= 1;
-                    connection = connection.replaced_by(self.get().await.map_err(|_| error)?);
+                    connection = connection.replaced_by(self.0.get().await.map_err(|_| error)?);
                 }
                 reply => return reply.map_err(RedisError::from),
             }
         }
     }
 
-    /// The bytes of all connections that may be open.
-    pub(super) fn wires(&self) -> Vec<Arc<Wire>> {
+    /// Returns the byte streams of all connections that may be open.
+    pub(crate) fn wires(&self) -> Vec<Arc<Wire>> {
         self.0.opened.lock().iter().filter_map(WeakConnection::wire).collect()
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Some(filling) = self.0.filling.lock().take() {
-            filling.abort();
+        if let Some(refill) = self.0.refill.lock().take() {
+            refill.abort();
         }
     }
 }
 
-impl Shared {
+impl PoolState {
     fn pool(&self) -> &bb8::Pool<Manager> {
         self.pool.get_or_init(|| {
             bb8::Pool::builder()
@@ -154,7 +165,7 @@ impl Shared {
         Ok(ordered.clone())
     }
 
-    async fn get(&self) -> Result<SharedConnection, StoreError> {
+    pub(super) async fn get(&self) -> Result<SharedConnection, StoreError> {
         let (pool, failures) = (self.pool(), &self.manager.failures);
         let mut failed = pin!(failures.next.notified());
         let mut connection = pin!(pool.get());
@@ -190,7 +201,7 @@ impl Shared {
         drop(broken);
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.opened
             .lock()
             .iter()
@@ -199,95 +210,42 @@ impl Shared {
             >= self.count as usize
     }
 
-    /// Sees to it that connections are replaced, in a task of its own, which ends when all are open.
-    fn fill(&self, after: Duration) {
+    /// Replaces connections in a task, which ends when all are open.
+    pub(super) fn refill(&self, after: Duration) {
         let Ok(runtime) = Handle::try_current() else {
             return;
         };
-        if !self.is_filling.swap(true, Ordering::AcqRel) {
-            let filling = Filling(self.manager.shared.clone());
-            let task = runtime.spawn(async move { filling.fill(after).await });
-            *self.filling.lock() = Some(task.abort_handle());
+        if !self.is_refilling.swap(true, Ordering::AcqRel) {
+            let refill = Refill(self.manager.state.clone());
+            let task = runtime.spawn(async move { refill.run(after).await });
+            *self.refill.lock() = Some(task.abort_handle());
         }
     }
 }
 
-/// Opens connections until there are as many as there should be.
-struct Filling(Weak<Shared>);
-
-impl Filling {
-    const FIRST_PAUSE: Duration = Duration::from_millis(100);
-    const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "a server that cannot be reached is not asked again at once"
-    )]
-    async fn fill(self, after: Duration) {
-        let mut pause = Self::FIRST_PAUSE;
-        if !after.is_zero() {
-            tokio::time::sleep(after).await;
-        }
-        let mut known = None;
-        while let Some(shared) = self.0.upgrade() {
-            let failures = shared.manager.failures.count();
-            // A connection that has just been opened may be closed again, so it is looked at after a pause.
-            if known.is_some() && shared.is_full() {
-                drop(self);
-                // What has ended since then has found that this is under way.
-                if !shared.is_full() {
-                    shared.fill(Self::FIRST_PAUSE);
-                }
-                return;
-            }
-            // Where requests have tried meanwhile, this need not.
-            if known.is_none_or(|known| known == failures) {
-                // Those that have ended are found on the way.
-                for _ in 0..shared.count {
-                    if shared.get().await.is_err() {
-                        break;
-                    }
-                }
-            }
-            known = Some(shared.manager.failures.count());
-            drop(shared);
-            tokio::time::sleep(jittered(pause)).await;
-            pause = (pause * 2).min(Self::LONGEST_PAUSE);
-        }
-    }
-}
-
-impl Drop for Filling {
-    fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade() {
-            shared.is_filling.store(false, Ordering::Release);
-        }
-    }
-}
-
-/// Opens connections for the pool and tells it which ones to throw away.
+/// Opens connections for the pool and tells it which ones to drop.
 #[derive(Clone)]
-struct Manager {
-    target: Target,
+pub(super) struct Manager {
+    endpoint: Endpoint,
     opener: Opener,
     generation: Option<Generation>,
-    failures: Arc<ConnectionFailures>,
-    shared: Weak<Shared>,
+    pub(super) failures: Arc<ConnectionFailures>,
+    state: Weak<PoolState>,
 }
 
 impl Manager {
     async fn open(&self) -> Result<SharedConnection, RedisError> {
         let generation = self.generation.as_ref().map(Generation::current);
-        let connection = match &self.target {
-            Target::Server(info) => self.opener.open((**info).clone()).await,
-            Target::Primary(sentinels) => sentinels.connect(&self.opener).await,
+        let connection = match &self.endpoint {
+            Endpoint::Address(info) => self.opener.open((**info).clone()).await,
+            Endpoint::Primary(sentinels) => sentinels.connect(&self.opener).await,
         };
         connection.map(|connection| SharedConnection::new(connection, generation))
     }
 
-    fn fill(&self, after: Duration) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.fill(after);
+    fn refill(&self, after: Duration) {
+        if let Some(state) = self.state.upgrade() {
+            state.refill(after);
         }
     }
 }
@@ -299,16 +257,16 @@ impl ManageConnection for Manager {
     async fn connect(&self) -> Result<SharedConnection, RedisError> {
         match self.open().await {
             Ok(connection) => {
-                if let Some(shared) = self.shared.upgrade() {
-                    shared.opened(&connection);
+                if let Some(state) = self.state.upgrade() {
+                    state.opened(&connection);
                 }
                 let manager = self.clone();
-                connection.when_it_is_lost(Box::new(move || manager.fill(Duration::ZERO)));
+                connection.when_it_is_lost(Box::new(move || manager.refill(Duration::ZERO)));
                 Ok(connection)
             }
             Err(error) => {
                 self.failures.record(&error);
-                self.fill(Filling::FIRST_PAUSE);
+                self.refill(Refill::FIRST_PAUSE);
                 Err(error)
             }
         }
@@ -327,7 +285,7 @@ impl ManageConnection for Manager {
     }
 }
 
-/// Whatever a server says instead of letting a connection be opened, asking again at once would only cost time.
+/// The error of a server that rejects a connection: to ask again at once would only cost time.
 pub(super) fn connection_error(error: RedisError) -> StoreError {
     let error = store_error(error);
     if error.opens_circuit() {
@@ -335,32 +293,4 @@ pub(super) fn connection_error(error: RedisError) -> StoreError {
     }
     let message = format!("no connection could be opened: {error}");
     StoreError::new(StoreErrorKind::Unreachable, message).with_source(error)
-}
-
-/// Attempts to open a connection that have failed. The pool tells nobody who waits for one.
-#[derive(Default)]
-struct ConnectionFailures {
-    next: Notify,
-    count: AtomicU64,
-    last: Mutex<Option<RedisError>>,
-}
-
-impl ConnectionFailures {
-    fn record(&self, error: &RedisError) {
-        telemetry::connection_failed(error);
-        *self.last.lock() = Some(error.clone());
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.next.notify_waiters();
-    }
-
-    fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// The last of them, as the reason why there is no connection.
-    fn last(&self) -> StoreError {
-        let last = self.last.lock().clone();
-        let none = || StoreError::new(StoreErrorKind::Unreachable, "no connection could be opened in time");
-        last.map_or_else(none, connection_error)
-    }
 }

@@ -1,14 +1,14 @@
-//! One node of a cluster: its connections, and whether it is asked at all.
+//! One node of a cluster: its connections and its circuit breaker.
 
-use std::{future::Future, sync::Arc};
+use std::sync::Arc;
 
-use ::redis::ConnectionInfo;
+use ::redis::{ConnectionInfo, RedisError};
 
 use super::super::{
-    client::Opener,
-    connection::{IMPATIENT_MICROS, SharedConnection},
-    pool::{Pool, Target},
-    sentinel::at,
+    super::script::{Call, Reply},
+    connection::{IMPATIENT_MICROS, SharedConnection, code, store_error},
+    opener::{Opener, at},
+    pool::{Endpoint, Lane, Pool},
 };
 use crate::{
     breaker::{Admission, Breaker, CircuitTelemetry},
@@ -26,43 +26,31 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// `like` says everything but the address.
+    /// A node that is spoken to as to `like`, at another address.
     pub(super) fn new(like: &ConnectionInfo, host: String, port: u16, opener: &Opener, connections: u32) -> Self {
         let info = like.clone().set_addr(at(like.addr(), host.clone(), port));
         let log = NodeTelemetry::new(format!("{host}:{port}"));
         Self {
             host,
             port,
-            pool: Pool::new(Target::Server(Box::new(info)), opener.clone(), connections),
+            pool: Pool::new(Endpoint::Address(Box::new(info)), opener.clone(), connections),
             breaker: Breaker::new(Clock::system(), Arc::new(log)),
         }
     }
 
-    /// Whether its circuit is closed.
+    /// Returns `true` if its circuit is closed.
     pub(super) fn is_believed(&self) -> bool {
         self.breaker.is_closed()
     }
 
-    /// A connection, unless the node does not answer at the moment: whoever asks then is told at once.
-    pub(super) async fn connect(self: &Arc<Self>) -> Result<Ready, StoreError> {
-        self.connect_by(self.pool.get()).await
-    }
-
-    /// The same, always with the same connection.
-    pub(super) async fn connect_ordered(self: &Arc<Self>) -> Result<Ready, StoreError> {
-        self.connect_by(self.pool.get_ordered()).await
-    }
-
-    async fn connect_by(
-        self: &Arc<Self>,
-        connection: impl Future<Output = Result<SharedConnection, StoreError>>,
-    ) -> Result<Ready, StoreError> {
-        let attempt = Attempt::start(&self.breaker).ok_or_else(|| {
+    /// Returns a connection. While the node does not answer, returns an error at once.
+    pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<NodeConnection, StoreError> {
+        let attempt = NodeAttempt::start(&self.breaker).ok_or_else(|| {
             let message = format!("the cluster's node {}:{} was not asked", self.host, self.port);
             StoreError::new(StoreErrorKind::CircuitOpen, message)
         })?;
-        match connection.await {
-            Ok(connection) => Ok(Ready {
+        match self.pool.get(lane).await {
+            Ok(connection) => Ok(NodeConnection {
                 node: Arc::clone(self),
                 connection,
                 attempt,
@@ -76,13 +64,13 @@ impl Node {
 }
 
 /// A connection to the node that has a slot, for one call.
-pub(in super::super) struct Ready {
+pub(crate) struct NodeConnection {
     pub(super) node: Arc<Node>,
-    pub(in super::super) connection: SharedConnection,
-    pub(super) attempt: Attempt,
+    connection: SharedConnection,
+    attempt: NodeAttempt,
 }
 
-impl Ready {
+impl NodeConnection {
     /// The same for a slot that is being moved to this node.
     pub(super) fn asking(self) -> Self {
         Self {
@@ -90,16 +78,26 @@ impl Ready {
             ..self
         }
     }
+
+    /// Sends a call and tells the node's breaker the result. An error that is about a slot says nothing against the node.
+    pub(super) async fn send(self, call: &Call) -> Result<Reply, RedisError> {
+        let reply = self.node.pool.send(self.connection, call).await;
+        let is_about_slot =
+            |error: &RedisError| matches!(code(error), Some("ASK" | "CLUSTERDOWN" | "MOVED" | "TRYAGAIN"));
+        let failure = reply.as_ref().err().filter(|error| !is_about_slot(error));
+        self.attempt.end(failure.cloned().map(store_error).as_ref());
+        reply
+    }
 }
 
-/// Something that a breaker has let through. It has failed if it is given up without an answer.
-pub(super) struct Attempt {
+/// A call that a breaker has let through. It has failed if it is cancelled without an answer.
+pub(super) struct NodeAttempt {
     breaker: Breaker,
     admission: Option<Admission>,
     since: Timestamp,
 }
 
-impl Attempt {
+impl NodeAttempt {
     /// `None` if the circuit is open.
     pub(super) fn start(breaker: &Breaker) -> Option<Self> {
         match breaker.admit() {
@@ -112,7 +110,7 @@ impl Attempt {
         }
     }
 
-    /// Whether it is the one that tries while the others are rejected.
+    /// Returns `true` if this call tries the node while others are rejected.
     pub(super) fn is_trial(&self) -> bool {
         matches!(self.admission, Some(Admission::HalfOpen(_)))
     }
@@ -124,12 +122,12 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for NodeAttempt {
     fn drop(&mut self) {
         if let Some(admission) = self.admission.take()
             && Clock::system().now().micros_since(self.since) >= IMPATIENT_MICROS
         {
-            let error = StoreError::new(StoreErrorKind::TimedOut, "no answer before the call was given up");
+            let error = StoreError::new(StoreErrorKind::TimedOut, "no answer before the call was cancelled");
             self.breaker.record(admission, Some(&error));
         }
     }
@@ -173,16 +171,16 @@ mod tests {
     use super::*;
 
     /// Ends it without an answer, long after its beginning.
-    fn give_up(mut attempt: Attempt) {
+    fn give_up(mut attempt: NodeAttempt) {
         attempt.since = Timestamp::default();
     }
 
     #[test]
     fn a_node_that_has_answered_others_meanwhile_is_asked_on() {
         let breaker = Breaker::new(Clock::system(), Arc::new(NodeTelemetry::new("node")));
-        let attempts = || -> Vec<_> { (0..10).filter_map(|_| Attempt::start(&breaker)).collect() };
+        let attempts = || -> Vec<_> { (0..10).filter_map(|_| NodeAttempt::start(&breaker)).collect() };
         let late = attempts();
-        Attempt::start(&breaker).unwrap().end(None);
+        NodeAttempt::start(&breaker).unwrap().end(None);
         late.into_iter().for_each(give_up);
         assert!(breaker.is_closed());
         attempts().into_iter().for_each(give_up);

@@ -1,21 +1,30 @@
-//! One decision: in one call, or in one for each slot.
+//! Decisions: each in one call, or in one for each slot of a cluster.
 
 use std::sync::Arc;
 
 use super::{
-    Inner,
+    Server,
     keyspace::Keys,
+    net::Lane,
     script::{self, Call, SentOn},
-    settlements::Job,
-    shared_calls::{Way, overloaded, together},
+    settlements::{Job, Settlements},
+    shared_calls::{SharedCalls, Way, overloaded, together},
 };
 use crate::{
     error::StoreError,
     exchange::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     lease::LeaseId,
+    store::StoreFuture,
 };
 
-impl Inner {
+/// All that the clones of a store share.
+pub(super) struct Engine {
+    pub(super) server: Arc<Server>,
+    pub(super) settlements: Settlements,
+    pub(super) shared_calls: SharedCalls,
+}
+
+impl Engine {
     pub(super) async fn acquire(&self, plan: Plan) -> Result<Measurement, StoreError> {
         if self.settlements.are_before(&plan) {
             return self.acquire_alone(plan).await;
@@ -32,7 +41,7 @@ impl Inner {
         if plan.only_part().is_some() {
             return self.acquire_at_once(plan, lease).await;
         }
-        let groups = self.server.connections.groups(&self.server.keyspace, &plan);
+        let groups = self.server.topology.groups(&self.server.keyspace, &plan);
         if groups.len() == 1 {
             return self.acquire_at_once(plan, lease).await;
         }
@@ -47,21 +56,21 @@ impl Inner {
         };
         let connection = if self.settlements.are_before(&plan) {
             self.settlements.send_before(&self.server, &plan, call.key()).await;
-            server.connections.get_ordered(call.key()).await?
+            server.topology.route(call.key(), Lane::Ordered).await?
         } else {
-            server.connections.get(&call).await?
+            server.topology.route(call.key(), Lane::Any).await?
         };
         let taking = lease.zip(call.sent_on());
-        let in_flight = taking.map(|(lease, sent_on)| InFlight::new(self, &plan, lease, sent_on));
+        let pending = taking.map(|(lease, sent_on)| PendingSlots::new(self, &plan, lease, sent_on));
         let reply = connection.send(&call).await?;
         let measurement = script::decode(plan, lease, &reply)?;
-        if let Some(in_flight) = in_flight {
-            in_flight.answered(&measurement);
+        if let Some(pending) = pending {
+            pending.answered(&measurement);
         }
         Ok(measurement)
     }
 
-    /// One call after the other. What is granted before one rejects, fails or is not waited for any more is given back.
+    /// Sends one call after the other. When one rejects, fails or is cancelled, the charges before it are given back.
     async fn acquire_in_turn(
         &self,
         plan: &Plan,
@@ -79,7 +88,7 @@ impl Inner {
             let measurement = self.acquire_at_once(group, lease).await?;
             let is_allowed = measurement.is_allowed();
             granted.answers.push((parts, measurement));
-            // Who only asks wants to know all of it.
+            // A plan that charges nothing asks for all readings.
             if !is_allowed && plan.is_charged() {
                 break;
             }
@@ -91,49 +100,55 @@ impl Inner {
         Ok(measurement)
     }
 
+    pub(super) fn settle(&self, settlement: &Settlement) -> StoreFuture<()> {
+        if let Some(lease) = settlement.released() {
+            self.server.leases.release(lease);
+        }
+        self.settlements.settle(&self.server, settlement)
+    }
+
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
         let server = &*self.server;
         let mut done = Ok(());
-        for parts in server.connections.groups(&server.keyspace, &plan) {
+        for parts in server.topology.groups(&server.keyspace, &plan) {
             let call = Call::reset(&server.keyspace, &plan.only(&parts));
-            let reset = async { server.connections.get(&call).await?.send(&call).await };
-            done = done.and(reset.await.map(drop));
+            done = done.and(server.topology.send(&call).await.map(drop));
         }
         done
     }
 }
 
-/// What was granted of a plan that is not decided yet. It is given back unless the whole plan is.
+/// The charges of a plan that is not decided yet. They are given back unless the whole plan is granted.
 struct Granted<'a> {
-    store: &'a Inner,
+    store: &'a Engine,
     lease: Option<LeaseId>,
     answers: Vec<(PartNumbers, Measurement)>,
 }
 
 impl Drop for Granted<'_> {
     fn drop(&mut self) {
-        let Inner {
+        let Engine {
             server, settlements, ..
         } = self.store;
         if let Some(lease) = self.lease.filter(|_| !self.answers.is_empty()) {
             server.leases.release(lease);
         }
         for (_, measurement) in self.answers.drain(..) {
-            // It is under way already; nobody waits for it.
+            // It runs without being waited for.
             drop(settlements.settle(server, &Settlement::unused(&measurement.decide())));
         }
     }
 }
 
-/// A call that takes slots. Whoever gives it up does not know whether it has taken them, so they are released by name.
-struct InFlight<'a> {
-    store: &'a Inner,
+/// The slots of a call that has no reply yet. A cancelled call may have taken them, so they are released by name.
+struct PendingSlots<'a> {
+    store: &'a Engine,
     slots: Option<(LeaseId, Keys)>,
     sent_on: Arc<SentOn>,
 }
 
-impl<'a> InFlight<'a> {
-    fn new(store: &'a Inner, plan: &Plan, lease: LeaseId, sent_on: Arc<SentOn>) -> Self {
+impl<'a> PendingSlots<'a> {
+    fn new(store: &'a Engine, plan: &Plan, lease: LeaseId, sent_on: Arc<SentOn>) -> Self {
         let keys = store.server.keyspace.slots(plan);
         Self {
             store,
@@ -158,7 +173,7 @@ impl<'a> InFlight<'a> {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for PendingSlots<'_> {
     fn drop(&mut self) {
         if let Some((lease, keys)) = self.slots.take()
             && let Some(connection) = self.sent_on.take()

@@ -1,4 +1,4 @@
-//! Where a call goes that a node has proved not to have carried out, and how often.
+//! The next step of a call that a node has proved not to have carried out, and the bound on such steps.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,10 +17,10 @@ pub(super) enum Redirection {
     Later,
 }
 
-/// How often a call was sent elsewhere, and how often it has waited.
+/// Counts how often a call was sent elsewhere, and how often it has waited.
 ///
-/// Whoever waits for the call bounds it by a deadline. This is the bound for those who have none, some two seconds, and
-/// that on nodes that send a call to each other.
+/// The caller's deadline bounds the call. This is the bound for calls without one, some two seconds, and the bound on
+/// nodes that send a call to each other.
 #[derive(Default)]
 pub(super) struct Redirections {
     followed: u8,

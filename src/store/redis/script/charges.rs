@@ -1,0 +1,137 @@
+//! Charges as the bytes that a script reads.
+
+use super::{
+    Script,
+    reply::{ExpectedReply, HALF},
+};
+use crate::{
+    algorithm::{Concurrency, Counter, LeakyBucket},
+    exchange::{Plan, settlement::Adjustment},
+    policy::Policy,
+};
+/// The bytes of one charge, as the script unpacks them.
+const CHARGE: usize = 47;
+
+/// The numbers in the place of a drain, for algorithms that have none.
+const FIXED_WINDOW: f64 = -1.0;
+const SLIDING_LOG: f64 = -2.0;
+const CONCURRENCY: f64 = -3.0;
+const SLIDING_COUNTER: f64 = -4.0;
+
+/// A layer has at most 16 policies, and no other plan needs more than 255.
+pub(super) fn size(policies: usize) -> u8 {
+    u8::try_from(policies).unwrap_or(u8::MAX)
+}
+
+/// The charges of a call.
+pub(super) struct Charges {
+    bytes: Vec<u8>,
+    /// True if all are about buckets whose levels are narrow.
+    are_narrow_buckets: bool,
+}
+
+impl Charges {
+    pub(super) fn with_capacity(charges: usize) -> Self {
+        Self {
+            bytes: Vec::with_capacity(CHARGE * charges + 2 * HALF),
+            are_narrow_buckets: true,
+        }
+    }
+
+    fn push(&mut self, numbers: &Numbers, id: u32, charge: f64) {
+        self.are_narrow_buckets &= numbers.is_narrow_bucket();
+        numbers.write(&mut self.bytes, id, charge);
+    }
+
+    /// The limit is the age from which the charge is not taken back.
+    pub(super) fn push_adjustment(&mut self, adjustment: &Adjustment<'_>) {
+        let numbers = Numbers {
+            limit: adjustment.receipt.refundable_micros as f64,
+            ..Numbers::of(adjustment.policy, 0)
+        };
+        self.push(&numbers, adjustment.policy.id(), adjustment.delta as f64);
+    }
+
+    /// Returns the number of the plan's charges.
+    pub(super) fn push_plan(&mut self, plan: &Plan, lease_micros: u64) -> u8 {
+        let before = self.bytes.len();
+        for charge in plan.charges() {
+            let mut numbers = Numbers::of(charge.policy(), lease_micros);
+            if charge.is_shadow() {
+                numbers.limit = -numbers.limit;
+            }
+            self.push(&numbers, charge.policy().id(), charge.weight() as f64);
+        }
+        size((self.bytes.len() - before) / CHARGE)
+    }
+
+    /// Returns the smallest script that has what all charges need, their bytes, and the reply of so many numbers to them.
+    pub(super) fn finish(mut self, width: usize) -> (Script, Vec<u8>, ExpectedReply) {
+        let script = if self.are_narrow_buckets {
+            Script::Buckets
+        } else {
+            Script::EveryAlgorithm
+        };
+        let expected = ExpectedReply::new(&mut self.bytes, width);
+        (script, self.bytes, expected)
+    }
+}
+
+/// A policy in the form of the script. Doubles hold these numbers exactly: all are integers of at most 2⁵³.
+struct Numbers {
+    /// The weight in a narrow value, or the length of a window in seconds, in three bytes.
+    short: u32,
+    weight: f64,
+    drain: f64,
+    limit: f64,
+    bound: f64,
+}
+
+impl Numbers {
+    fn of(policy: &Policy, lease_micros: u64) -> Self {
+        let (weight, drain, limit, bound) = match *policy.counter() {
+            Counter::TokenBucket(bucket) | Counter::LeakyBucket(LeakyBucket { bucket }) => {
+                (bucket.weight, bucket.drain as f64, bucket.limit, bucket.bound)
+            }
+            Counter::FixedWindow(window) => (window.window_micros, FIXED_WINDOW, window.limit, window.bound),
+            Counter::SlidingCounter(window) => (window.window_micros, SLIDING_COUNTER, window.limit, window.bound),
+            Counter::SlidingLog(window) => (window.window_micros, SLIDING_LOG, window.limit, window.bound),
+            Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
+        };
+        let is_bucket = matches!(policy.counter(), Counter::TokenBucket(_) | Counter::LeakyBucket(_));
+        Self {
+            short: short(if is_bucket { weight } else { weight / 1_000_000 }),
+            weight: weight as f64,
+            drain,
+            limit: limit as f64,
+            bound: bound as f64,
+        }
+    }
+
+    /// Returns `true` if the narrow layout has room for all of it.
+    fn is_narrow_bucket(&self) -> bool {
+        self.drain == 1.0 && self.short != 0
+    }
+
+    fn write(&self, bytes: &mut Vec<u8>, id: u32, charge: f64) {
+        bytes.extend_from_slice(&id.to_le_bytes());
+        bytes.extend_from_slice(&self.short.to_le_bytes()[..3]);
+        for number in [self.limit, self.bound, charge, self.weight, self.drain] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+}
+
+/// A number in three bytes, `m * 16 + e` for `m * 5^e`; 0 if it does not fit. Windows are of whole seconds, and a second has
+/// 5⁶ × 2⁶ microseconds: what is left of them without their fives is small.
+fn short(number: u64) -> u32 {
+    let (mut rest, mut fives) = (number, 0);
+    while fives < 15 && rest > 0 && rest.is_multiple_of(5) {
+        rest /= 5;
+        fives += 1;
+    }
+    u32::try_from(rest)
+        .ok()
+        .filter(|rest| *rest < 1 << 20)
+        .map_or(0, |rest| rest * 16 + fives)
+}

@@ -1,0 +1,323 @@
+//! The scripts that decide, settle and renew, and their calls.
+
+mod charges;
+mod reply;
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
+use smallvec::SmallVec;
+
+pub(super) use self::reply::{Reply, decode, decode_each};
+use self::{
+    charges::{Charges, size},
+    reply::{ExpectedReply, part_width, width},
+};
+use super::{
+    keyspace::{Key, Keys, Keyspace},
+    net::{LoadPermit, SharedConnection, Unanswered},
+    scripts,
+};
+use crate::{
+    algorithm::{Counter, Moment},
+    clock::Timestamp,
+    exchange::{PartSettlement, Plan, settlement::Adjustment},
+    lease::LeaseId,
+    mutex::Mutex,
+};
+
+/// The sixth argument, if there is one: unrelated partitions.
+const INDEPENDENT: &[u8] = b"1";
+
+/// A script. All that decide make the same decision; they differ in what they cost the server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Script {
+    /// Decides and settles where all policies are buckets whose levels are narrow.
+    Buckets,
+    /// Decides and settles everything.
+    EveryAlgorithm,
+    Renew,
+}
+
+impl Script {
+    pub(super) const COUNT: usize = 3;
+
+    fn text(self) -> &'static Text {
+        static BUCKETS: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::buckets()));
+        static EVERY_ALGORITHM: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::every_algorithm()));
+        static RENEW: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::renew()));
+        match self {
+            Self::Buckets => &BUCKETS,
+            Self::EveryAlgorithm => &EVERY_ALGORITHM,
+            Self::Renew => &RENEW,
+        }
+    }
+}
+
+/// The text of a script and the hash under which a server keeps it.
+struct Text {
+    source: String,
+    hash: String,
+}
+
+impl Text {
+    fn new(source: String) -> Self {
+        let hash = ::redis::Script::new(&source).get_hash().to_owned();
+        Self { source, hash }
+    }
+}
+
+/// One call of a script, or a command. All its keys are on one server.
+pub(super) struct Call {
+    keys: Keys,
+    body: Body,
+    /// Kept by a call that takes slots.
+    sent_on: Option<Arc<SentOn>>,
+    /// True if the server must carry out later calls on the same connection later, also those by another script.
+    is_ordered: bool,
+}
+
+/// The connection that a call was last sent on, if any: what is sent on it later arrives later.
+#[derive(Default)]
+pub(super) struct SentOn(Mutex<Option<SharedConnection>>);
+
+impl SentOn {
+    fn set(&self, connection: &SharedConnection) {
+        *self.0.lock() = Some(connection.clone());
+    }
+
+    pub(super) fn take(&self) -> Option<SharedConnection> {
+        self.0.lock().take()
+    }
+}
+
+/// Most often one.
+type Arguments = SmallVec<[Vec<u8>; 1]>;
+
+enum Body {
+    Script {
+        script: Script,
+        arguments: Arguments,
+        expected: ExpectedReply,
+    },
+    /// Its reply is an integer.
+    Command(Cmd),
+}
+
+impl Call {
+    /// Decides a plan. Arguments that are not needed are not sent: most calls have one key and one argument.
+    pub(super) fn acquire(
+        keyspace: &Keyspace,
+        plan: &Plan,
+        lease: Option<(LeaseId, Duration)>,
+        now: Option<Timestamp>,
+    ) -> Self {
+        let lease_micros = lease.map_or(0, |(_, time)| time.as_micros() as u64);
+        let parts = plan.parts().len();
+        let mut charges = Charges::with_capacity(plan.policies().count());
+        charges.push_plan(plan, lease_micros);
+        let (script, charges, expected) = charges.finish(1 + width(plan));
+        let mut arguments = Arguments::new();
+        arguments.push(charges);
+        if lease.is_some() || now.is_some() || parts > 1 {
+            arguments.push(lease.map_or_else(Vec::new, |(lease, _)| lease.to_bytes().to_vec()));
+        }
+        if now.is_some() || parts > 1 {
+            arguments.push(Vec::new());
+            arguments.push(now.map_or_else(Vec::new, decimal));
+        }
+        if parts > 1 {
+            let sizes = plan.parts().map(|part| size(part.charges().len()));
+            arguments.push(sizes.collect());
+        }
+        Self {
+            sent_on: lease.map(|_| Arc::default()),
+            ..Self::script(script, keyspace.keys(plan), arguments, expected)
+        }
+    }
+
+    /// Decides plans of one partition each, independently of each other.
+    pub(super) fn acquire_each(keyspace: &Keyspace, plans: &[Plan], now: Option<Timestamp>) -> Self {
+        let policies = plans.iter().map(|plan| plan.policies().count());
+        let mut charges = Charges::with_capacity(policies.sum());
+        let (mut keys, mut sizes, mut numbers) = (Keys::new(), Vec::with_capacity(plans.len()), 1);
+        for plan in plans {
+            keys.extend(keyspace.keys(plan));
+            sizes.push(charges.push_plan(plan, 0));
+            numbers += width(plan);
+        }
+        let (script, charges, expected) = charges.finish(numbers);
+        let now = now.map_or_else(Vec::new, decimal);
+        let arguments = [charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()];
+        Self::script(script, keys, SmallVec::from_iter(arguments), expected)
+    }
+
+    /// Settles the charge of a decision to one partition.
+    pub(super) fn settle(keyspace: &Keyspace, settlement: PartSettlement<'_>, now: Option<Timestamp>) -> Self {
+        let mut charges = Charges::with_capacity(1);
+        let Moment {
+            now: charged_at, birth, ..
+        } = settlement.charged_at;
+        let mut receipt = (charged_at.as_micros() as f64).to_le_bytes().to_vec();
+        receipt.extend_from_slice(&f64::from(birth).to_le_bytes());
+        for adjustment in settlement.adjustments() {
+            charges.push_adjustment(&adjustment);
+            receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
+        }
+        let (script, charges, expected) = charges.finish(1 + part_width(settlement.part));
+        let lease = settlement.lease.filter(|_| settlement.releases());
+        let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
+        let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
+        arguments.extend(now.map(decimal));
+        Self {
+            is_ordered: true,
+            ..Self::script(script, keyspace.part_keys(settlement.part), arguments, expected)
+        }
+    }
+
+    /// Renews leases of one key.
+    pub(super) fn renew(key: Key, leases: &[LeaseId], time: Duration, now: Option<Timestamp>) -> Self {
+        let mut renewed: Vec<_> = leases.iter().flat_map(|lease| lease.to_bytes()).collect();
+        let expected = ExpectedReply::new(&mut renewed, 0);
+        let mut arguments = SmallVec::from_iter([time.as_micros().to_string().into_bytes(), renewed]);
+        arguments.extend(now.map(decimal));
+        Self::script(Script::Renew, Keys::from_iter([key]), arguments, expected)
+    }
+
+    /// Removes a lease from the holders of slots.
+    pub(super) fn release(key: Key, lease: LeaseId) -> Self {
+        let mut command = ::redis::cmd("ZREM");
+        command.arg(&*key).arg(&lease.to_bytes());
+        Self::new(Keys::from_iter([key]), Body::Command(command))
+    }
+
+    /// Resets a plan's partitions.
+    pub(super) fn reset(keyspace: &Keyspace, plan: &Plan) -> Self {
+        let keys = keyspace.windows(plan);
+        let mut command = ::redis::cmd("UNLINK");
+        for key in &keys {
+            command.arg(&**key);
+        }
+        Self::new(keys, Body::Command(command))
+    }
+
+    fn script(script: Script, keys: Keys, arguments: Arguments, expected: ExpectedReply) -> Self {
+        let body = Body::Script {
+            script,
+            arguments,
+            expected,
+        };
+        Self::new(keys, body)
+    }
+
+    fn new(keys: Keys, body: Body) -> Self {
+        Self {
+            keys,
+            body,
+            sent_on: None,
+            is_ordered: false,
+        }
+    }
+
+    /// Tells the connection that it is sent on, if it takes slots.
+    pub(super) fn sent_on(&self) -> Option<Arc<SentOn>> {
+        self.sent_on.clone()
+    }
+
+    /// One of its keys: all are on the same server.
+    pub(super) fn key(&self) -> &Key {
+        &self.keys[0]
+    }
+
+    /// A reply that is not this call's ends the connection.
+    pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, Unanswered> {
+        if let Some(sent_on) = &self.sent_on {
+            sent_on.set(connection);
+        }
+        let reply = match &self.body {
+            Body::Command(command) => match connection.send(command).await? {
+                Value::Int(_) => Some(Reply::default()),
+                _ => None,
+            },
+            Body::Script {
+                script,
+                arguments,
+                expected,
+            } => expected.read(self.run(*script, arguments, connection).await?),
+        };
+        reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
+    }
+
+    /// Calls the script by its hash, or in full where the server does not know it, and so has run nothing.
+    async fn run(
+        &self,
+        script: Script,
+        arguments: &[Vec<u8>],
+        connection: &mut SharedConnection,
+    ) -> Result<Value, Unanswered> {
+        // The second time, another call has just sent it in full.
+        const TRIES: u32 = 3;
+        let Text { source, hash } = script.text();
+        if self.is_ordered && connection.loading(script).is_to_be_sent() {
+            return connection.send(&self.eval("EVAL", source, arguments)).await;
+        }
+        for _ in 0..TRIES {
+            let seen = connection.loading(script).count();
+            match connection.send(&self.eval("EVALSHA", hash, arguments)).await {
+                Err(Unanswered::Failed(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+                reply => {
+                    connection.loading(script).known();
+                    return reply;
+                }
+            }
+            let other = connection.clone();
+            if let Some(permit) = other.loading(script).begin(seen).await {
+                return self.load(permit, source, arguments, connection).await;
+            }
+        }
+        let other = connection.clone();
+        let permit = other.loading(script).begin_anyway().await;
+        self.load(permit, source, arguments, connection).await
+    }
+
+    async fn load(
+        &self,
+        permit: LoadPermit<'_>,
+        source: &str,
+        arguments: &[Vec<u8>],
+        connection: &mut SharedConnection,
+    ) -> Result<Value, Unanswered> {
+        let reply = connection.send(&self.eval("EVAL", source, arguments)).await;
+        permit.loaded();
+        reply
+    }
+
+    fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {
+        let mut command = ::redis::cmd(verb);
+        command.arg(script).arg(self.keys.len());
+        for key in &self.keys {
+            command.arg(&**key);
+        }
+        for argument in arguments {
+            command.arg(argument.as_slice());
+        }
+        command
+    }
+}
+
+fn decimal(now: Timestamp) -> Vec<u8> {
+    now.as_micros().to_string().into_bytes()
+}
+
+/// Returns the number by which the script takes a charge back: the used weight after it, negative for a leaky bucket, or
+/// the number of an entry.
+fn mark(adjustment: &Adjustment<'_>) -> f64 {
+    let mark = adjustment.receipt.mark as f64;
+    match adjustment.policy.counter() {
+        Counter::LeakyBucket(_) => -mark,
+        _ => mark,
+    }
+}

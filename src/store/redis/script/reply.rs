@@ -1,0 +1,157 @@
+//! Replies of a script, from bytes to measurements.
+
+use ::redis::Value;
+use smallvec::SmallVec;
+
+use crate::{
+    algorithm::{Counter, EXACT, Moment, Moments, Reading, sliding_counter::Windows, sliding_log::LogReading},
+    clock::Timestamp,
+    error::{StoreError, StoreErrorKind},
+    exchange::{Measurement, PartPlan, Plan},
+    lease::LeaseId,
+    random,
+};
+
+/// The number of numbers in a reply that belong to a partition and to none of its policies.
+const MOMENT: usize = 2;
+
+/// The bytes of half a call's number. A reply begins with the first half and ends with the second one.
+pub(super) const HALF: usize = 4;
+
+/// The reply that a call of a script has to get.
+pub(super) struct ExpectedReply {
+    /// No other call has this number.
+    number: [u8; 2 * HALF],
+    /// The number of numbers between its halves.
+    width: usize,
+}
+
+impl ExpectedReply {
+    /// Writes the call's number behind the other bytes for the script.
+    pub(super) fn new(arguments: &mut Vec<u8>, width: usize) -> Self {
+        let number = random::long_number().to_le_bytes();
+        arguments.extend_from_slice(&number);
+        Self { number, width }
+    }
+
+    /// Returns `None` if bytes are missing or the reply is another call's.
+    pub(super) fn read(&self, reply: Value) -> Option<Reply> {
+        let Value::BulkString(bytes) = reply else {
+            return None;
+        };
+        let (first, rest) = bytes.split_first_chunk::<HALF>()?;
+        let (numbers, last) = rest.split_last_chunk::<HALF>()?;
+        let is_its_own = first == &self.number[..HALF] && last == &self.number[HALF..];
+        (is_its_own && numbers.len() == 8 * self.width).then_some(Reply(bytes))
+    }
+}
+
+/// The reply to a call: the time, and what each policy had used before. Empty for a command.
+#[derive(Default)]
+pub(crate) struct Reply(Vec<u8>);
+
+/// Returns the number of numbers that the script returns for a plan.
+pub(super) fn width(plan: &Plan) -> usize {
+    plan.parts().map(part_width).sum()
+}
+
+pub(super) fn part_width(part: PartPlan<'_>) -> usize {
+    let widths = part.policies().iter().map(|policy| match policy.counter() {
+        Counter::TokenBucket(_) | Counter::LeakyBucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) => 1,
+        Counter::SlidingCounter(_) => 2,
+        Counter::SlidingLog(_) => 4,
+    });
+    MOMENT + widths.sum::<usize>()
+}
+
+/// Reads the measurement of a plan. A reply of another form is an error, never a panic.
+pub(crate) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Measurement, StoreError> {
+    reply.numbers()?.measure(plan, lease)
+}
+
+/// Reads the measurements of the plans of one call.
+pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item = Result<Measurement, StoreError>> {
+    let mut numbers = reply.numbers();
+    plans.into_iter().map(move |plan| match &mut numbers {
+        Ok(numbers) => numbers.measure(plan, None),
+        Err(error) => Err(error.clone()),
+    })
+}
+
+impl Reply {
+    fn numbers(&self) -> Result<Numbers<'_>, StoreError> {
+        let numbers = self.0.get(HALF..self.0.len().saturating_sub(HALF)).unwrap_or_default();
+        match numbers.as_chunks::<8>() {
+            ([now, rest @ ..], []) => Ok(Numbers {
+                now: Timestamp::from_micros(exact_integer(now).ok_or_else(unreadable)?),
+                rest,
+            }),
+            _ => Err(unreadable()),
+        }
+    }
+}
+
+/// The numbers of a reply that are not read yet.
+struct Numbers<'a> {
+    now: Timestamp,
+    rest: &'a [[u8; 8]],
+}
+
+impl Numbers<'_> {
+    fn measure(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
+        let (mut moments, mut readings) = (Moments::new(), SmallVec::<[Reading; 4]>::new());
+        for part in plan.parts() {
+            moments.push(self.moment().ok_or_else(unreadable)?);
+            for policy in part.policies() {
+                readings.push(self.reading(policy.counter()).ok_or_else(unreadable)?);
+            }
+        }
+        // The script has found the same: it computes in the same way.
+        Ok(Measurement::of_readings(plan, moments, readings, lease))
+    }
+
+    fn moment(&mut self) -> Option<Moment> {
+        let (ahead, birth) = (self.next()?, self.next()?);
+        Some(Moment {
+            now: Timestamp::from_micros(self.now.as_micros() + ahead),
+            ahead: u32::try_from(ahead).ok()?,
+            birth: u32::try_from(birth).ok()?,
+        })
+    }
+
+    fn reading(&mut self, counter: &Counter) -> Option<Reading> {
+        Some(match counter {
+            Counter::TokenBucket(_) => Reading::TokenBucket(self.next()?),
+            Counter::LeakyBucket(_) => Reading::LeakyBucket(self.next()?),
+            Counter::FixedWindow(_) => Reading::FixedWindow(self.next()?),
+            Counter::SlidingCounter(_) => Reading::SlidingCounter(Windows {
+                previous: self.next()?,
+                current: self.next()?,
+            }),
+            Counter::SlidingLog(_) => Reading::SlidingLog(LogReading {
+                used: self.next()?,
+                wait: self.next()?,
+                oldest_leaves: self.next()?,
+                sequence: self.next()?,
+            }),
+            Counter::Concurrency(_) => Reading::Concurrency(self.next()?),
+        })
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        let (number, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        exact_integer(number)
+    }
+}
+
+/// The error for a reply of this call whose numbers mean nothing, because of a partition's value. The connection is not at
+/// fault, and neither are other partitions.
+fn unreadable() -> StoreError {
+    StoreError::new(StoreErrorKind::Failed, "the reply of the script is unreadable")
+}
+
+fn exact_integer(bytes: &[u8; 8]) -> Option<u64> {
+    let number = f64::from_le_bytes(*bytes);
+    ((0.0..EXACT as f64).contains(&number) && number.fract() == 0.0).then_some(number as u64)
+}
