@@ -4,6 +4,7 @@
 
 mod client;
 mod credentials;
+mod example;
 mod holder;
 mod instances;
 mod issuer;
