@@ -1,20 +1,52 @@
-//! Anonymous credentials: what each step takes of one core, in both profiles.
+//! Anonymous credentials: what each step takes of one core, and what a saturated verifier does to other requests.
 //!
 //!     cargo bench --features privacy-pass --bench privacy_pass
 //!
-//! `verify` is what an origin does for each token, `issue` what an issuer does for each credential; the other steps are the
-//! client's. All are the functions of the scheme alone, without HTTP and without threads: so many a second and core.
+//! First the steps of both profiles. `verify` is what an origin does for each token, `issue` what an issuer does for each
+//! credential; the other steps are the client's. All are the functions of the scheme alone, without HTTP and without threads:
+//! so many a second and core.
+//!
+//! Then the p99 of requests without a token, in a process whose verifier is idle or saturated. Requests are due every
+//! millisecond whatever has become of those before them, and their time counts from then. They go through the same
+//! `OriginLayer` as the tokens, on a runtime with a thread for each core. As many forged tokens as have a place are sent all
+//! the time, so that all verifier threads (one less than there are cores, and at least one) always work. The sides are measured
+//! in turns, `ROUNDS` (15) times for `SECONDS` (2) each.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use tower_quota::privacy_pass::{CredentialRequest, IssuerKey, Profile};
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+mod rounds;
+
+use std::{
+    convert::Infallible,
+    num::NonZeroUsize,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use criterion::{Criterion, Throughput};
+use hdrhistogram::Histogram;
+use http::{HeaderValue, Request, Response};
+use http_body_util::Empty;
+use tokio::{runtime::Runtime, task::JoinSet, time::sleep_until};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::privacy_pass::{Challenge, CredentialRequest, IssuerKey, OriginLayer, Profile, Token};
+
+use self::rounds::Side;
 
 const REQUEST_CONTEXT: &[u8] = b"issuer.example";
 const PRESENTATION_CONTEXT: &[u8] = b"window 7";
 const LIMIT: u32 = 1_000;
 
+/// How often a request without a token is due.
+const PERIOD: Duration = Duration::from_millis(1);
+
+/// How many tokens wait for a verifier thread.
+const QUEUED: usize = 64;
+
 fn steps(criterion: &mut Criterion) {
     for profile in Profile::ALL {
-        let key = IssuerKey::generate(profile).expect("there are random numbers");
+        let key = new_key(profile);
         let request = || CredentialRequest::new(key.public_key(), REQUEST_CONTEXT).expect("there are random numbers");
         let asked = request();
         let response = key.issue(asked.as_bytes()).expect("the request is valid");
@@ -37,5 +69,111 @@ fn steps(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, steps);
-criterion_main!(benches);
+fn new_key(profile: Profile) -> IssuerKey {
+    IssuerKey::generate(profile).expect("there are random numbers")
+}
+
+/// The response to a request with this token, or without one.
+async fn send(layer: OriginLayer, token: Option<HeaderValue>) -> Response<()> {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::new())));
+    let mut request = Request::new(());
+    if let Some(token) = token {
+        request.headers_mut().insert("authorization", token);
+    }
+    let Ok(response) = layer.layer(inner).oneshot(request).await;
+    response.map(drop)
+}
+
+fn origin(key: &IssuerKey) -> OriginLayer {
+    let origin = OriginLayer::builder("issuer.example", &[7; 32])
+        .origin("api.example")
+        .key(key.clone());
+    let origin = origin
+        .policy("anonymous", LIMIT, Duration::from_secs(86_400))
+        .max_queued(QUEUED);
+    origin.optional().build().expect("the settings are valid")
+}
+
+/// A token whose proof fails. It is as much work as one whose proof does not.
+fn forged(runtime: &Runtime, key: &IssuerKey) -> HeaderValue {
+    let malformed = HeaderValue::from_static("PrivateToken token=");
+    let rejected = runtime.block_on(send(origin(key), Some(malformed)));
+    let challenges = Challenge::from_headers(rejected.headers());
+    let challenge = challenges[0].token_challenge().expect("the origin's own");
+    let context = challenge.request_context(&key.key_id());
+    let request = CredentialRequest::new(key.public_key(), &context).expect("there are random numbers");
+    let response = key.issue(request.as_bytes()).expect("the request is valid");
+    let credential = request.finalize(&response).expect("the response is valid");
+    let presented = credential.present(&challenge.presentation_context(&key.key_id()), 0, LIMIT);
+    let mut bytes = presented.expect("the nonce is below the limit").as_bytes().to_vec();
+    *bytes.last_mut().expect("a proof") ^= 1;
+    let token = Token::new(&challenge, key.key_id(), 0, bytes).expect("it has its length");
+    token.to_header_value()
+}
+
+/// The p99 of requests without a token, in microseconds, while as many as this send a token without a pause.
+fn p99(runtime: &Runtime, layer: &OriginLayer, token: &HeaderValue, senders: usize, length: Duration) -> f64 {
+    let times = Arc::new(Mutex::new(Histogram::<u64>::new(3).expect("three digits")));
+    runtime.block_on(async {
+        let mut flood = JoinSet::new();
+        for _ in 0..senders {
+            let (layer, token) = (layer.clone(), token.clone());
+            flood.spawn(async move {
+                loop {
+                    let status = send(layer.clone(), Some(token.clone())).await.status();
+                    assert_eq!(status, 401, "the verifier has a place for each");
+                }
+            });
+        }
+        let start = Instant::now() + Duration::from_millis(200);
+        let mut requests = JoinSet::new();
+        let mut due = start;
+        while due < start + length {
+            sleep_until(due.into()).await;
+            let (layer, times, asked) = (layer.clone(), Arc::clone(&times), due);
+            requests.spawn(async move {
+                assert_eq!(send(layer, None).await.status(), 200);
+                let micros = asked.elapsed().as_micros() as u64;
+                times
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .saturating_record(micros);
+            });
+            due += PERIOD;
+        }
+        while requests.join_next().await.is_some() {}
+        flood.shutdown().await;
+    });
+    let times = times.lock().unwrap_or_else(PoisonError::into_inner);
+    times.value_at_quantile(0.99) as f64
+}
+
+fn neighbours() {
+    let (rounds, seconds) = (rounds::setting("ROUNDS", 15), rounds::setting("SECONDS", 2.0));
+    let length = Duration::from_secs_f64(seconds);
+    let runtime = Runtime::new().expect("the runtime starts");
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let keys = Profile::ALL.map(new_key);
+    let tokens = keys.each_ref().map(|key| forged(&runtime, key));
+    let layers = keys.each_ref().map(origin);
+    let side = |name: String, profile: usize, senders: usize| {
+        let (runtime, layer, token) = (&runtime, &layers[profile], &tokens[profile]);
+        Side::new(name, move || p99(runtime, layer, token, senders, length))
+    };
+    let mut sides = vec![side("nobody sends a token".to_owned(), 0, 0)];
+    for (index, profile) in Profile::ALL.into_iter().enumerate() {
+        sides.push(side(format!("{} saturated", profile.name()), index, QUEUED));
+    }
+    let values = rounds::measure(rounds, &mut sides);
+    rounds::print(&format!("p99 without a token, {cores} cores"), "µs", &sides, &values);
+}
+
+fn main() {
+    if !rounds::is_asked_for() {
+        return;
+    }
+    let mut criterion = Criterion::default().configure_from_args();
+    steps(&mut criterion);
+    criterion.final_summary();
+    neighbours();
+}
