@@ -22,6 +22,7 @@ use std::{
 };
 
 use http::{HeaderMap, StatusCode, header};
+use tokio::net::TcpListener;
 use tower::ServiceExt;
 use tower_quota::privacy_pass::{Challenge, Directory, Issuer, TokenClientError};
 
@@ -45,6 +46,11 @@ async fn main() -> Result<(), Failure> {
         site.serve().await?;
     }
     Ok(())
+}
+
+pub(crate) async fn listen(port: u16) -> Result<TcpListener, Failure> {
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    Ok(listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?)
 }
 
 /// What happens, as a person sees it.

@@ -10,7 +10,7 @@ use tower_quota::{
     privacy_pass::{AcceptedToken, Directory, Issuer, KeySet, OriginLayer, Profile},
 };
 
-use super::Failure;
+use super::{Failure, listen};
 
 /// How many tokens a credential has in an hour.
 pub(crate) const LIMIT: u32 = 3;
@@ -134,11 +134,6 @@ fn origin_routes(issuer: &str, names: &[String], keys: KeySet, store: impl Store
         .build()?;
     let layers = ServiceBuilder::new().layer(tokens).layer(by_address);
     Ok(Router::new().route("/", get(|| async { "Hello!\n" })).layer(layers))
-}
-
-async fn listen(port: u16) -> Result<TcpListener, Failure> {
-    let listener = TcpListener::bind(("127.0.0.1", port)).await;
-    Ok(listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?)
 }
 
 fn serve(servers: &mut JoinSet<std::io::Result<()>>, listener: TcpListener, routes: Router) {
