@@ -30,14 +30,15 @@ pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
 /// each failed try.
 ///
 /// A connection that breaks takes all calls with it that were under way on it. That is one failure and not many: the
-/// store may be there for the next call. An error answered is one for each call, and so is a deadline missed, if the store
-/// has answered nobody since the call was admitted: where it has, something else was late, this process first of all.
+/// store may be there for the next call. An error that the store answers is one failure for each call. So is a missed
+/// deadline, unless the store has answered another call since this one was admitted: then something else was late, most
+/// likely this process.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker(Arc<Circuit>);
 
 #[derive(Debug)]
 struct Circuit {
-    /// Read by every call; all else is looked at only in trouble.
+    /// Read by every call; all else is read only after a failure.
     is_open: AtomicBool,
     failures: AtomicU32,
     /// Number of times that a call found the store unreachable, each begun after the one before was known.
@@ -54,7 +55,7 @@ struct Circuit {
     log: Arc<dyn CircuitTelemetry>,
 }
 
-/// When the next call may try.
+/// The next call that may try.
 #[derive(Debug, Default)]
 struct Trial {
     at: Timestamp,
@@ -85,7 +86,7 @@ pub(crate) struct Known {
 
 impl Breaker {
     const FAILURES: u32 = 5;
-    /// How many answers are counted of those that come while one call is under way.
+    /// Maximum number of answers that are counted while one call is under way.
     const ANSWERS: u32 = 8;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
@@ -126,7 +127,7 @@ impl Breaker {
         Admission::HalfOpen(TrialGuard(Arc::clone(circuit)))
     }
 
-    /// Whether all calls go through.
+    /// Returns `true` if all calls go through.
     #[cfg_attr(
         not(feature = "redis"),
         allow(dead_code, reason = "the nodes of a Redis cluster have breakers")
@@ -171,7 +172,7 @@ impl Circuit {
         })
     }
 
-    /// Whether a failure says something about the store that is not known already.
+    /// Returns `true` if a failure says something new about the store.
     fn is_news(&self, known: Known, error: &StoreError) -> bool {
         match error.kind() {
             // The first call to find the store unreachable speaks for all that were under way then.
@@ -228,7 +229,7 @@ impl Circuit {
 
     /// A cancelled call says nothing about the store, so another one tries soon.
     // ## Half-open => Open
-    fn give_up_trial(&self) {
+    fn cancel_trial(&self) {
         let mut trial = self.trial();
         if trial.is_running {
             trial.is_running = false;
@@ -237,7 +238,7 @@ impl Circuit {
     }
 }
 
-/// Whether nobody has counted since; counts, if so.
+/// Counts, and returns `true`, unless another call has counted since.
 fn is_first(count: &AtomicU32, known: u32) -> bool {
     let next = known.wrapping_add(1);
     count
@@ -251,7 +252,7 @@ pub(crate) struct TrialGuard(Arc<Circuit>);
 
 impl Drop for TrialGuard {
     fn drop(&mut self) {
-        self.0.give_up_trial();
+        self.0.cancel_trial();
     }
 }
 
@@ -353,7 +354,7 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// Where the server is far away, what has come just now was sent long before.
+    /// From a distant server, an answer that has come just now was sent long before.
     #[test]
     fn an_answer_counts_also_if_its_call_began_before_the_one_that_is_late() {
         let (_, breaker) = manual();
@@ -396,7 +397,7 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// With a deadline that is longer than the pause, calls that went to a store that was away end when it is back.
+    /// With a deadline that is longer than the pause, calls to an unavailable store end when it is back.
     #[test]
     fn what_was_under_way_when_the_circuit_opened_does_not_open_it_again() {
         let (clock, breaker) = manual();

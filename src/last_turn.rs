@@ -1,4 +1,4 @@
-//! A deadline for what a store is asked, which does not take the delays of this process for those of the store.
+//! A deadline for calls of a store, which does not blame the store for the delays of this process.
 
 use std::{
     future::{Future, poll_fn},
@@ -15,8 +15,8 @@ use tokio::{
 /// The maximum time that a call may take beyond its deadline. An idle process needs microseconds for the turn.
 const LONGEST_TURN: Duration = Duration::from_millis(50);
 
-/// A reply goes through the hands of so many tasks at most: who reads it, who shares it out, who asked for a block of units,
-/// who spends one.
+/// Maximum number of tasks that pass a reply on: the reader, the one that made a shared call, the one that fetches a block of
+/// units, the request that spends one.
 const HANDS: usize = 4;
 
 /// The result of a call, if it is there by the deadline. At the deadline, the reader of the store's replies gets one turn first

@@ -1,4 +1,4 @@
-//! Names of leases: who holds a slot of a concurrency limit.
+//! Names of leases: a lease holds a slot of a concurrency limit.
 
 use std::{
     fmt,
@@ -24,7 +24,7 @@ pub(crate) struct LeaseId {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
-    /// The moment at which it becomes free if nobody gives it back, in microseconds.
+    /// The moment at which it becomes free if no request gives it back, in microseconds.
     pub(crate) until: u64,
 }
 

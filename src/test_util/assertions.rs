@@ -6,10 +6,10 @@ use http::Response;
 
 use crate::exchange::{Allowance, Decision, Outcome};
 
-/// What was decided about the request that this is the response to; the decision of the innermost layer that has
-/// rejected it, or else of the outermost one.
+/// The decision about the request of this response: that of the innermost layer that has rejected it, or else of the
+/// outermost one.
 ///
-/// You want it for what the assertions here do not ask about.
+/// You want it where the assertions here do not help.
 ///
 /// # Panics
 ///
@@ -77,8 +77,8 @@ pub fn assert_allowed<B>(response: &Response<B>) {
 
 /// Asserts that the request was rejected because a quota was used up, whichever.
 ///
-/// It does not accept other rejections: a caller who is [blocked](Outcome::Blocked), or a
-/// [store that is away](Outcome::FailedClosed). For those there is [`assert_outcome`].
+/// It does not accept other rejections: of a [blocked](Outcome::Blocked) client, or for an
+/// [unavailable store](Outcome::FailedClosed). For those there is [`assert_outcome`].
 ///
 /// # Panics
 ///
@@ -213,7 +213,7 @@ pub fn remaining<B>(response: &Response<B>, policy: &str) -> u64 {
     allowance(response, policy).remaining()
 }
 
-/// After which time a rejected request passes if nobody else asks, exact to the microsecond: the time to
+/// The time after which a rejected request passes if no other request comes, exact to the microsecond: the time to
 /// [advance](crate::clock::Clock::advance) the clock by.
 ///
 /// # Panics
@@ -263,7 +263,7 @@ fn allowance<'a, B>(response: &'a Response<B>, policy: &str) -> Allowance<'a> {
     allowance
 }
 
-/// What was decided, in one line.
+/// The decision in one line.
 #[track_caller]
 fn story<B>(response: &Response<B>) -> String {
     let decision = decision(response);

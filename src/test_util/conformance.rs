@@ -31,7 +31,7 @@ use crate::{
 ///
 /// # Panics
 ///
-/// When the store does something else, or returns an error. The message names the policies and the number of the step.
+/// If the store does something else, or returns an error. The message names the policies and the number of the step.
 pub async fn check_store<S: Store>(make: impl Fn(Clock) -> S) {
     for policies in sets() {
         let clock = Clock::manual(START);
@@ -105,7 +105,7 @@ struct Check<S> {
     /// Decisions of both that are not settled.
     open: Vec<[Decision; 2]>,
     random: Sequence,
-    /// What was done so far.
+    /// The steps so far.
     steps: Vec<String>,
 }
 
@@ -118,7 +118,7 @@ impl<S: Store> Check<S> {
         };
         self.clock
             .advance(Duration::from_micros(advances[self.random.below(advances.len())]));
-        // Nobody may hold a slot for longer than a store keeps it.
+        // No request may hold a slot for longer than a store keeps it.
         while self.policies.has_slots() && self.open.first().is_some_and(|open| self.is_old(open)) {
             self.settle(0).await;
         }
@@ -196,7 +196,7 @@ impl<S: Store> Check<S> {
         self.steps.push(format!("{now} µs: {step}"));
     }
 
-    /// What a store has committed is what it has read.
+    /// The charges of a store agree with its readings.
     fn assert_consistent(&self, measurement: &Measurement) {
         let mut is_allowed = true;
         for measured in measurement.charges() {

@@ -1,4 +1,4 @@
-//! How to test your limits: a store that does what a test tells it, a clock that a test moves, and assertions.
+//! Tests of your limits: a store that does what a test tells it, a clock that a test moves, and assertions.
 //!
 //! With the feature `test_util`, which belongs under `[dev-dependencies]`:
 //!
@@ -217,7 +217,7 @@
 //! ## Redis hangs: no request waits past the deadline
 //!
 //! Deadlines are kept by Tokio's timer. On a runtime that is paused (feature `test-util` of `tokio`) the time goes
-//! straight to where somebody waits for it, in whole milliseconds, so the test itself takes no time.
+//! straight to the next timer, in whole milliseconds, so the test itself takes no time.
 //!
 //! ```
 //! # use axum::{Router, body::Body, routing::get};

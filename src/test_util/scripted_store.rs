@@ -14,7 +14,7 @@ use crate::{
     store::{AcquireFuture, Store, StoreFuture, memory::MemoryStore},
 };
 
-/// What a [`ScriptedStore`] answers when it is asked for a decision.
+/// The answer of a [`ScriptedStore`] to a question for a decision.
 ///
 /// ```
 /// use tower_quota::{
@@ -51,7 +51,7 @@ pub enum Answer {
     /// Allowed, as if the caller was never seen before; nothing is charged, and no slot is taken. A request that costs
     /// more than a policy ever lets pass is rejected all the same.
     Allowed,
-    /// What has been used says: the store counts like a [`MemoryStore`]. The default.
+    /// The store counts like a [`MemoryStore`]. The default.
     #[default]
     Counted,
     /// An error of this kind.
@@ -68,9 +68,9 @@ pub enum Answer {
 /// It is given to the layer in place of the store of production; the test keeps a clone, which shares everything. See
 /// the [guide](crate::test_util#a-guide).
 ///
-/// What is told is about decisions, also those that [`peek`](Store::peek) asks for. While the answer to all of them is
+/// Its script is about decisions, also those that [`peek`](Store::peek) asks for. While the answer to all of them is
 /// [`Failed`](Answer::Failed) or [`Hanging`](Answer::Hanging), changes of charges and resets fail or hang, too, and are
-/// not made. Changes of what it was told to allow are forgotten.
+/// not made. Settlements of charges that it was told to allow are ignored.
 ///
 /// ```
 /// use tower_quota::{
@@ -109,9 +109,9 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Script {
-    /// What comes first, and how often.
+    /// The first answers, and how often each of them comes.
     next: VecDeque<(usize, Answer)>,
-    /// What comes then.
+    /// All later answers.
     always: Answer,
     calls: usize,
     settlements: usize,
@@ -174,15 +174,15 @@ impl ScriptedStore {
         &self.0.clock
     }
 
-    /// What all decisions are answered from now on. What [`answer_next`](Self::answer_next) has said and was not used
-    /// is forgotten. See [`Answer`] for an example.
+    /// Sets the answer to all questions from now on. Answers of [`answer_next`](Self::answer_next) that were not used are
+    /// dropped. See [`Answer`] for an example.
     pub fn answer(&self, answer: Answer) {
         let mut script = self.script();
         script.next.clear();
         script.always = answer;
     }
 
-    /// What the next `count` decisions are answered, after those that this was said of before.
+    /// Sets the answer to the next `count` questions, after those for which an answer was set before.
     pub fn answer_next(&self, count: usize, answer: Answer) {
         if count > 0 {
             self.script().next.push_back((count, answer));
@@ -195,7 +195,7 @@ impl ScriptedStore {
         self.script().calls
     }
 
-    /// How often it was told to change a charge or to free slots, whatever became of it. A
+    /// The number of times that it was told to change a charge or to free slots, also if it failed. A
     /// [`Settlement`] that changes nothing does not count.
     ///
     /// ```
@@ -239,7 +239,7 @@ impl ScriptedStore {
     }
 
     /// Does something unless all that the store does is to fail or to hang.
-    fn unless_away(&self, action: impl FnOnce(&MemoryStore) -> StoreFuture<()>) -> StoreFuture<()> {
+    fn unless_failing(&self, action: impl FnOnce(&MemoryStore) -> StoreFuture<()>) -> StoreFuture<()> {
         let always = self.script().always;
         match always {
             Answer::Failed(kind) => failed(kind),
@@ -274,7 +274,7 @@ impl Store for ScriptedStore {
         self.script().settlements += 1;
         let told = Some(self.0.told);
         let is_told = settlement.parts().any(|part| part.lease == told);
-        self.unless_away(|counting| {
+        self.unless_failing(|counting| {
             if is_told {
                 return StoreFuture::ready(Ok(()));
             }
@@ -283,7 +283,7 @@ impl Store for ScriptedStore {
     }
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.unless_away(|counting| counting.reset(plan))
+        self.unless_failing(|counting| counting.reset(plan))
     }
 }
 
