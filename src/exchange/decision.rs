@@ -1,34 +1,30 @@
-//! What was decided, and what is known about each policy.
+//! The decision about a request.
 
-use std::{fmt, slice, time::Duration};
+use std::{fmt, time::Duration};
 
 use smallvec::SmallVec;
 
 use super::{
-    measurement::{MeasuredCharge, MeasuredCharges, Measurement},
-    plan::{Charge, Charges, Costs, Plan},
+    allowance::{Allowance, Known},
+    measurement::Measurement,
+    plan::{Costs, Plan},
 };
-use crate::{
-    algorithm::{Counter, Denial},
-    clock::Timestamp,
-    partition::PartitionId,
-    policy::QuotaPolicy,
-};
+use crate::{algorithm::Denial, clock::Timestamp, partition::PartitionId};
 
-/// What is known of a plan that was rejected without asking a store.
+/// What the denial cache knows of a plan that it rejects.
 #[derive(Clone, Debug)]
 pub(crate) struct Cached {
     pub(crate) plan: Plan,
-    /// Of each charge, in the plan's order, for how long it is rejected; `None` where that is not known.
+    /// The denial of each charge, in the plan's order; `None` where it is not known to be rejected.
     pub(crate) denials: ChargeDenials,
     /// The store's time, as far as it is known.
     pub(crate) now: Timestamp,
 }
 
-/// Of each charge, in a plan's order.
+/// One for each charge, in a plan's order.
 pub(crate) type ChargeDenials = SmallVec<[Option<Denial>; 2]>;
 
-/// Where a decision comes from.
+/// The origin of a decision.
 enum Source {
     /// No store was asked, or none has answered.
     Elsewhere,
@@ -36,7 +32,8 @@ enum Source {
     Store(Measurement),
 }
 
-/// A clone has no receipt: what was charged is settled once.
+/// A clone has no receipt: a charge is settled once. It copies the measurement: sharing it would cost each decision an
+/// allocation, and few are cloned.
 impl Clone for Source {
     fn clone(&self) -> Self {
         match self {
@@ -47,7 +44,7 @@ impl Clone for Source {
     }
 }
 
-/// What was decided about a request, with one [`Allowance`] per policy.
+/// The decision about a request, with one [`Allowance`] per policy.
 ///
 /// The layer puts it into the extensions of every response it has decided on, so that outer layers, logs and tests need
 /// not parse header fields:
@@ -83,20 +80,20 @@ impl Clone for Source {
 #[derive(Clone)]
 pub struct Decision {
     outcome: Outcome,
-    /// Whether the fallback decided.
+    /// True if the fallback decided.
     by_fallback: bool,
-    /// Whether the quotas were lowered because the service has less capacity than usual.
+    /// True if the quotas were lowered because the service has less capacity than usual.
     is_reduced: bool,
-    /// How long to wait where no policy says so.
+    /// The wait that the application has named.
     wait: Option<Duration>,
-    /// What is charged by now.
+    /// The costs that are charged by now.
     charged: Costs,
-    /// Units that are known to have been used since the store has answered.
+    /// Units that are known to be used since the store has answered.
     used_since: u64,
     source: Source,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -171,7 +168,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the request is passed on to the inner service.
+    /// Returns `true` if the request is passed on to the inner service.
     #[inline]
     pub fn is_pass(self) -> bool {
         match self {
@@ -187,7 +184,7 @@ impl Outcome {
 }
 
 impl Measurement {
-    /// What was decided: all that is told about it follows from what was measured.
+    /// Makes the decision that follows from the measurement.
     ///
     /// [`Store::decide`](crate::Store::decide) asks a store and does this at once.
     #[inline]
@@ -209,16 +206,16 @@ impl Measurement {
 }
 
 impl Decision {
-    /// Rejected because the same was rejected a moment ago.
-    pub(crate) fn cached(cached: Cached) -> Self {
+    /// A rejection by the denial cache.
+    pub(crate) fn of_cache(cached: Cached) -> Self {
         Self {
             source: Source::Cached(cached),
             ..Self::unmeasured(Outcome::Rejected)
         }
     }
 
-    /// What would have been decided at the same moment about another plan with the same policies, after a charge of so many
-    /// units; nothing if no store has decided this one. What was used since is only shown: it is not known when.
+    /// The decision at the same moment about another plan with the same policies, after a charge of so many units; `None` if
+    /// no store has made this one. The units that were used since are only shown: their moment is not known.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
         let another = self.measurement()?.of_another(plan, units_before);
         Some(Self {
@@ -253,17 +250,17 @@ impl Decision {
         self
     }
 
-    /// Whether the policies were lowered because the service has [less capacity](crate::Capacity) than usual.
+    /// Returns `true` if the policies were lowered because the service has [less capacity](crate::Capacity) than usual.
     pub fn is_capacity_reduced(&self) -> bool {
         self.is_reduced
     }
 
-    /// Whether the request was rejected by what the layer [remembers](crate::RateLimitLayerBuilder::denial_cache) of
-    /// earlier rejections, without asking the store.
+    /// Returns `true` if the [denial cache](crate::RateLimitLayerBuilder::denial_cache) of the layer rejected the request,
+    /// and the store was not asked.
     ///
     /// [`allowances`](Self::allowances) then has only the policies that are known to reject it.
     pub fn is_cached(&self) -> bool {
-        matches!(self.source, Source::Cached(_))
+        self.cached().is_some()
     }
 
     /// The store's time.
@@ -275,7 +272,7 @@ impl Decision {
         }
     }
 
-    /// What a store has measured.
+    /// The measurement of a store, if one has decided.
     #[inline]
     pub(crate) fn measurement(&self) -> Option<&Measurement> {
         match &self.source {
@@ -284,19 +281,24 @@ impl Decision {
         }
     }
 
-    /// Whose quota a policy of this name counts, whether or not it is known what is left of it.
+    /// What the cache knew.
+    fn cached(&self) -> Option<&Cached> {
+        match &self.source {
+            Source::Cached(cached) => Some(cached),
+            Source::Elsewhere | Source::Store(_) => None,
+        }
+    }
+
+    /// The partition that a policy of this name counts, also where it is not known what is left of it.
     pub(crate) fn partition_of(&self, policy: &str) -> Option<PartitionId> {
-        let plan = match &self.source {
-            Source::Elsewhere => return None,
-            Source::Cached(cached) => &cached.plan,
-            Source::Store(measurement) => measurement.plan(),
-        };
+        let measured = self.measurement().map(Measurement::plan);
+        let plan = measured.or_else(|| Some(&self.cached()?.plan))?;
         let mut charges = plan.charges();
         let charge = charges.find(|charge| charge.policy().policy().name() == policy)?;
         Some(charge.partition())
     }
 
-    /// The same decision, made by the fallback: what becomes of its charges is the fallback's business, too.
+    /// The same decision, made by the fallback, which settles its charges, too.
     pub(crate) fn made_by_fallback(mut self) -> Self {
         self.by_fallback = true;
         self
@@ -306,7 +308,7 @@ impl Decision {
         self.by_fallback
     }
 
-    /// What a store has measured when it let the request pass, if it did.
+    /// The measurement of a store that has let the request pass.
     #[inline]
     pub(crate) fn admitted(&self) -> Option<&Measurement> {
         self.measurement().filter(|measurement| measurement.is_allowed())
@@ -317,17 +319,17 @@ impl Decision {
         self.admitted().filter(|measurement| measurement.has_receipt())
     }
 
-    /// The same, and nobody can settle or change the charge afterwards.
+    /// The same; afterwards the charge cannot be settled or changed any more.
     pub(crate) fn take_receipt(&self) -> Option<&Measurement> {
         self.admitted().filter(|measurement| measurement.take_receipt())
     }
 
-    /// Whether the request was allowed and holds slots of limits of concurrent requests.
+    /// Returns `true` if the request was allowed and holds slots of limits of concurrent requests.
     pub(crate) fn holds_slots(&self) -> bool {
         self.admitted().is_some_and(|measurement| measurement.lease().is_some())
     }
 
-    /// What is charged by now.
+    /// The costs that are charged by now.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {
         self.charged
@@ -338,7 +340,7 @@ impl Decision {
         self.charged = charged;
     }
 
-    /// How long the request waits for its turn in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) before it is
+    /// The time that the request waits for its turn in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) before it is
     /// passed on: zero for all other algorithms, and when it is not passed on at all.
     ///
     /// ```
@@ -369,27 +371,36 @@ impl Decision {
         Duration::from_micros(delays.max().unwrap_or(0))
     }
 
-    /// What happens to the request.
+    /// The fate of the request.
     #[inline]
     pub fn outcome(&self) -> Outcome {
         self.outcome
     }
 
     /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision,
-    /// and only those that reject the request if it is a [remembered](Self::is_cached) one.
+    /// and only those that reject the request if it is a [cached](Self::is_cached) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
-        match &self.source {
-            Source::Elsewhere => Allowances::Nothing,
-            Source::Cached(cached) => Allowances::Cached {
-                charges: cached.plan.charges_for(cached.plan.costs()),
-                denials: cached.denials.iter(),
-            },
-            Source::Store(measurement) => Allowances::Measured {
-                charges: measurement.measured_charges(),
-                charged: measurement.plan().charges_for(self.charged),
-                used_since: self.used_since,
-            },
-        }
+        let measured = self.measurement().into_iter().flat_map(|measurement| {
+            let by_now = measurement.plan().charges_for(self.charged);
+            measurement.measured_charges().zip(by_now).map(|(measured, by_now)| {
+                let charged = match measured.is_charged() {
+                    true => by_now.weight() + by_now.policy().counter().weigh(self.used_since),
+                    false => 0,
+                };
+                Allowance {
+                    charge: measured.charge(),
+                    known: Known::Measured { measured, charged },
+                }
+            })
+        });
+        let cached = self.cached().into_iter().flat_map(|cached| {
+            let known = cached.plan.charges().zip(&cached.denials);
+            known.filter_map(|(charge, denial)| {
+                let known = Known::Denial((*denial)?);
+                Some(Allowance { charge, known })
+            })
+        });
+        measured.chain(cached)
     }
 
     /// The allowances of the policies that reject the request.
@@ -405,11 +416,11 @@ impl Decision {
         violated.filter(|allowance| allowance.policy().is_shadow())
     }
 
-    /// How long until the same request passes if nobody else asks: the longest wait of all violated policies, or what
-    /// the application has said when it rejected the request.
+    /// The time until the same request passes if no other request comes: the longest wait of all violated policies, or the
+    /// one that the application has named when it rejected the request.
     ///
     /// `None` if the request was not rejected, or if it never passes because it costs more than a policy ever lets pass.
-    /// Nobody knows when a slot of a limit of concurrent requests becomes free: its wait is one second. For a layer that
+    /// It is not known when a slot of a limit of concurrent requests becomes free: its wait is one second. For a layer that
     /// fails closed it is a second, too: by then the circuit breaker has tried the store again.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
@@ -429,202 +440,6 @@ impl fmt::Debug for Decision {
         f.debug_struct("Decision")
             .field("outcome", &self.outcome)
             .field("allowances", &self.allowances().collect::<Vec<_>>())
-            .finish()
-    }
-}
-
-/// What one policy leaves to a caller after a [`Decision`].
-///
-/// ```
-/// use std::time::Duration;
-/// # use tower_quota::{Algorithm, PolicySet, MemoryStore, Outcome, PartitionKey};
-/// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
-/// # tokio_test::block_on(async {
-/// # let store = MemoryStore::new();
-/// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
-/// let policies = PolicySet::new([QuotaPolicy::per_hour("hour", 10), QuotaPolicy::per_day("day", 200)])?;
-/// let mails = |count| Plan::new(policies.clone(), alice, count);
-///
-/// let allowed = store.decide(mails(8)).await?;
-/// let hour = allowed.allowances().next().expect("there is one of each policy");
-/// assert_eq!((hour.policy().name(), hour.partition(), hour.cost()), ("hour", alice, 8));
-/// // 2 are left, and that many come back in 12 minutes.
-/// assert_eq!((hour.remaining(), hour.effective_window()), (2, Some(Duration::from_secs(12 * 60))));
-/// assert_eq!((hour.is_violated(), hour.retry_after()), (false, None));
-///
-/// let rejected = store.decide(mails(5)).await?;
-/// let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name()).collect();
-/// assert_eq!(violated, ["hour"]);
-/// let hour = rejected.violated().next().expect("it has rejected the request");
-/// assert!(hour.retry_after() <= Some(Duration::from_secs(18 * 60)));
-/// assert_eq!(hour.remaining(), 2);
-/// // A bucket of 10 never lets 11 pass.
-/// assert_eq!(store.decide(mails(11)).await?.retry_after(), None);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
-/// ```
-#[derive(Clone, Copy)]
-pub struct Allowance<'a> {
-    charge: Charge<'a>,
-    known: Known<'a>,
-}
-
-/// The allowances of a decision.
-enum Allowances<'a> {
-    Nothing,
-    Measured {
-        charges: MeasuredCharges<'a>,
-        /// What is charged by now.
-        charged: Charges<'a>,
-        used_since: u64,
-    },
-    Cached {
-        charges: Charges<'a>,
-        denials: slice::Iter<'a, Option<Denial>>,
-    },
-}
-
-impl<'a> Iterator for Allowances<'a> {
-    type Item = Allowance<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Allowance<'a>> {
-        match self {
-            Self::Nothing => None,
-            Self::Measured {
-                charges,
-                charged,
-                used_since,
-            } => {
-                let (measured, charged) = (charges.next()?, charged.next()?);
-                let charged = if measured.is_charged() {
-                    charged.weight() + charged.policy().counter().weigh(*used_since)
-                } else {
-                    0
-                };
-                Some(Allowance {
-                    charge: measured.charge(),
-                    known: Known::Measured { measured, charged },
-                })
-            }
-            Self::Cached { charges, denials } => loop {
-                let (charge, denial) = (charges.next()?, denials.next()?);
-                if let Some(denial) = *denial {
-                    let known = Known::Denial(denial);
-                    return Some(Allowance { charge, known });
-                }
-            },
-        }
-    }
-}
-
-/// What is known of a charge.
-#[derive(Clone, Copy)]
-enum Known<'a> {
-    /// It is still rejected.
-    Denial(Denial),
-    /// What the store has measured, and the charge by now: that which was made, and what is known to have been used since.
-    Measured { measured: MeasuredCharge<'a>, charged: u64 },
-}
-
-impl<'a> Allowance<'a> {
-    /// The policy that it is about.
-    pub fn policy(&self) -> &'a QuotaPolicy {
-        self.charge.policy().policy()
-    }
-
-    /// Whose quota it is about.
-    pub fn partition(&self) -> PartitionId {
-        self.charge.partition()
-    }
-
-    /// What the request was to cost, in the policy's unit.
-    pub fn cost(&self) -> u64 {
-        self.charge.cost()
-    }
-
-    /// Whole units left, this request's charge taken off if it passed.
-    ///
-    /// 0 in a [remembered](Decision::is_cached) rejection: fewer than the request costs are left, and others may have
-    /// used those since.
-    pub fn remaining(&self) -> u64 {
-        match self.known {
-            Known::Denial(_) => 0,
-            Known::Measured { measured, charged } => {
-                let reading = self.counter().charged(measured.reading, charged);
-                self.counter().remaining(reading, measured.moment.now.as_micros())
-            }
-        }
-    }
-
-    /// The effective window: a time in which the caller may spread the remaining units. A limit of concurrent requests
-    /// has none.
-    ///
-    /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit.
-    /// Otherwise, for a bucket, the time in which it gives as many units as are left, so that a client that spends
-    /// `remaining` units in this time never asks for more than the rate; and for a window, the time until it ends or its
-    /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
-    pub fn effective_window(&self) -> Option<Duration> {
-        let micros = match (self.wait(), self.known) {
-            (Some(wait), _) if self.policy().window().is_some() => Some(wait),
-            (_, Known::Measured { measured, charged }) => {
-                let reading = self.counter().charged(measured.reading, charged);
-                let reset = self.counter().reset(reading, measured.moment.now.as_micros());
-                reset.map(|micros| measured.moment.until(micros))
-            }
-            // The request never passes, and in a second at most the store is asked again what is left.
-            (_, Known::Denial(_)) => Some(1_000_000),
-        };
-        micros.map(Duration::from_micros)
-    }
-
-    /// Whether this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
-    pub fn is_violated(&self) -> bool {
-        match self.known {
-            Known::Denial(_) => true,
-            Known::Measured { measured, .. } => !measured.fits(),
-        }
-    }
-
-    /// How long until this policy lets the same request pass if nobody else asks, exact to the microsecond; one second,
-    /// a guess, for a limit of concurrent requests.
-    ///
-    /// `None` if it does not reject the request, or never lets it pass because it costs more than the policy ever lets
-    /// pass. Where a rejection is [remembered](Decision::is_cached), a request that costs more than the one that the
-    /// store has rejected may be told up to a whole window by a [log](crate::Algorithm::SlidingWindowLog).
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.wait().map(Duration::from_micros)
-    }
-
-    fn wait(&self) -> Option<u64> {
-        match self.known {
-            Known::Denial(Denial::For(micros)) => Some(micros),
-            Known::Denial(Denial::Never) => None,
-            Known::Measured { measured, .. } if !measured.fits() => {
-                let moment = measured.moment;
-                let wait = self
-                    .counter()
-                    .wait(measured.reading, moment.now.as_micros(), self.charge.weight());
-                // A slot becomes free at any time.
-                let is_timed = self.policy().window().is_some();
-                wait.map(|micros| if is_timed { moment.until(micros) } else { micros })
-            }
-            Known::Measured { .. } => None,
-        }
-    }
-
-    fn counter(&self) -> &'a Counter {
-        self.charge.policy().counter()
-    }
-}
-
-impl fmt::Debug for Allowance<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Allowance")
-            .field("policy", &self.policy().name())
-            .field("remaining", &self.remaining())
-            .field("effective_window", &self.effective_window())
-            .field("retry_after", &self.retry_after())
             .finish()
     }
 }

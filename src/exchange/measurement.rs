@@ -1,4 +1,4 @@
-//! The second waist: what a store has read about a plan, and what it has committed of it.
+//! The second waist: the readings of a store about a plan, and the charges that it has made.
 
 use std::{
     slice,
@@ -13,7 +13,7 @@ use crate::{
     lease::LeaseId,
 };
 
-/// What a store has read about a [`Plan`], and what it has charged.
+/// The readings of a store about a [`Plan`], and the charges that it has made.
 ///
 /// [`Store::acquire`](crate::Store::acquire) returns it. A store decides by itself whether a plan fits, in the same step in
 /// which it charges; all that a client is told follows from the measurement. [`decide`](Self::decide) makes a
@@ -46,26 +46,26 @@ use crate::{
 #[must_use = "a charge that is not settled stays as it is"]
 pub struct Measurement {
     pub(super) plan: Plan,
-    /// Of each charge, in the plan's order.
+    /// One for each charge, in the plan's order.
     pub(super) read: Reads,
     /// The moment at which each partition was read, in the plan's order.
     pub(super) moments: Moments,
-    /// Who holds the slots that the plan has taken, if it was allowed.
+    /// The holder of the slots that the plan has taken, if it was allowed.
     lease: Option<LeaseId>,
     pub(super) is_allowed: bool,
     receipt: Receipt,
 }
 
-/// What a store has found out about one charge.
+/// The finding of a store about one charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
-    /// What the policy had used before.
+    /// The state of the policy before the charge.
     pub(crate) reading: Reading,
-    /// Whether the store has found that the charge fits.
+    /// True if the store has found that the charge fits.
     pub(crate) fits: bool,
 }
 
-/// Of each charge, in a plan's order.
+/// One for each charge, in a plan's order.
 pub(crate) type Reads = SmallVec<[Read; 2]>;
 
 /// The right to settle what was charged, once.
@@ -73,7 +73,7 @@ pub(crate) type Reads = SmallVec<[Read; 2]>;
 struct Receipt(AtomicBool);
 
 impl Measurement {
-    /// What was read of a plan. The store says whether it has let it pass.
+    /// The readings of a plan. `is_allowed` is the store's word that it has let the plan pass.
     #[inline]
     pub(crate) fn new(plan: Plan, moments: Moments, read: Reads, lease: Option<LeaseId>, is_allowed: bool) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Measurement {
         }
     }
 
-    /// The same where only readings are there: whether a charge fits follows from them.
+    /// The same from readings alone, which say which charges fit.
     pub(crate) fn of_readings(
         plan: Plan,
         moments: Moments,
@@ -116,8 +116,7 @@ impl Measurement {
         }
     }
 
-    /// What would have been measured at the same moment of another plan with the same policies, after a charge of so many
-    /// units.
+    /// The measurement at the same moment of another plan with the same policies, after a charge of so many units.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64) -> Self {
         let readings = self.charges().map(|measured| {
             let counter = measured.charge.policy().counter();
@@ -126,20 +125,20 @@ impl Measurement {
         Self::of_readings(plan, self.moments.clone(), readings, self.lease)
     }
 
-    /// Whether the plan fits. All of its charges are made then, except for those of [shadows](crate::QuotaPolicy::shadow)
+    /// Returns `true` if the plan fits. All of its charges are made then, except for those of [shadows](crate::QuotaPolicy::shadow)
     /// that do not fit. Otherwise none is.
     #[inline]
     pub fn is_allowed(&self) -> bool {
         self.is_allowed
     }
 
-    /// What was measured.
+    /// The plan that was measured.
     #[inline]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// What was measured of each charge, in the plan's order.
+    /// The charges with their findings, in the plan's order.
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
         self.measured_charges()
@@ -170,18 +169,18 @@ impl Measurement {
         self.lease
     }
 
-    /// Whether the charge can still be settled.
+    /// Returns `true` if the charge can still be settled.
     pub(super) fn has_receipt(&self) -> bool {
         self.receipt.0.load(Ordering::Relaxed)
     }
 
-    /// The same, and nobody can settle the charge afterwards.
+    /// The same; afterwards the charge cannot be settled any more.
     pub(super) fn take_receipt(&self) -> bool {
         self.receipt.0.swap(false, Ordering::Relaxed)
     }
 }
 
-/// What a store has measured of one charge of a [`Measurement`], which has an example.
+/// The findings about one charge of a [`Measurement`], which has an example.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredCharge<'a> {
     charge: Charge<'a>,
@@ -192,31 +191,31 @@ pub struct MeasuredCharge<'a> {
 }
 
 impl<'a> MeasuredCharge<'a> {
-    /// What was asked for.
+    /// The charge that was asked for.
     #[inline]
     pub fn charge(&self) -> Charge<'a> {
         self.charge
     }
 
-    /// Whether the policy has as much left.
+    /// Returns `true` if the policy has as much left.
     #[inline]
     pub fn fits(&self) -> bool {
         self.fits
     }
 
-    /// Whether the store has made the charge.
+    /// Returns `true` if the store has made the charge.
     #[inline]
     pub fn is_charged(&self) -> bool {
         self.fits && self.is_allowed
     }
 
-    /// Whether it is one of a limit of concurrent requests.
+    /// Returns `true` for a slot of a limit of concurrent requests.
     pub(crate) fn is_slot(&self) -> bool {
         self.charge.policy().counter().form() == Form::Slots
     }
 }
 
-/// The charges of a plan with what was measured of each.
+/// The charges of a plan with the findings about each.
 pub(crate) struct MeasuredCharges<'a> {
     charges: Charges<'a>,
     read: slice::Iter<'a, Read>,

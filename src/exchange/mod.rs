@@ -1,6 +1,7 @@
-//! What is exchanged with a store: a plan goes down, a measurement comes back up, a decision is made of it, and a settlement
-//! may follow.
+//! The exchange with a store: a plan goes down, a measurement comes back up, a decision is made of it, and a settlement may
+//! follow.
 
+mod allowance;
 mod decision;
 mod measurement;
 mod plan;
@@ -11,7 +12,8 @@ pub(crate) mod settlement;
 #[cfg(feature = "redis")]
 pub(crate) use self::remote::PartNumbers;
 pub use self::{
-    decision::{Allowance, Decision, Outcome},
+    allowance::Allowance,
+    decision::{Decision, Outcome},
     measurement::{MeasuredCharge, Measurement},
     plan::{Charge, Plan},
     settlement::Settlement,

@@ -1,4 +1,4 @@
-//! The first waist: what a store is asked.
+//! The first waist: the question to a store.
 
 use std::{slice, sync::Arc, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::{
     policy::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit},
 };
 
-/// What a request costs, in each of the units.
+/// The cost of a request, in each of the units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Costs {
     pub(crate) requests: u64,
@@ -45,7 +45,7 @@ impl Costs {
     }
 }
 
-/// What a store is asked to decide: all policies that apply to a request, whose quota it uses, and what it costs.
+/// The question to a store: all policies that apply to a request, the partitions whose quota it uses, and its cost.
 ///
 /// A plan is all or nothing: either every policy is charged or none is, also where they belong to
 /// [several partitions](Self::and). It knows nothing of HTTP.
@@ -73,7 +73,7 @@ pub struct Plan {
     /// Most often one.
     pub(super) parts: SmallVec<[Part; 1]>,
     pub(super) costs: Costs,
-    /// How long its decision is waited for, if that is known. A store need not ask for what would come too late.
+    /// The time in which a decision is of use, if that is known.
     pub(super) deadline: Option<Duration>,
 }
 
@@ -82,11 +82,11 @@ pub struct Plan {
 pub(super) struct Part {
     policies: PolicySet,
     partition: PartitionId,
-    /// What operators see in place of the digest.
+    /// The name that operators see in place of the digest.
     pub(super) label: Option<Arc<str>>,
 }
 
-/// What a plan asks of one partition.
+/// The part of a plan that is about one partition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
@@ -94,7 +94,7 @@ pub(crate) struct PartPlan<'a> {
 }
 
 impl Plan {
-    /// The longest time that a decision is waited for.
+    /// The longest time for which a request waits for its decision.
     pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
     /// A plan that charges `cost` units to each of the policies that count requests, a slot to those that count
@@ -147,7 +147,7 @@ impl Plan {
     /// In one Redis it is still one call, of one script. In a Redis Cluster it is one call for each slot, and
     /// what was charged is given back when a later one rejects. No two policies of a plan
     /// should have the same name: clients could not tell them apart. A policy that the plan has for this very partition
-    /// already, as when somebody sends a mail to themselves, is charged once.
+    /// already, as when a user sends a mail to themselves, is charged once.
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -220,13 +220,13 @@ impl Plan {
         self
     }
 
-    /// Whose quota is charged, the first of them where there are several.
+    /// The partition whose quota is charged, the first one where there are several.
     #[inline]
     pub fn partition(&self) -> PartitionId {
         self.parts[0].partition
     }
 
-    /// Whose quota is charged, each partition once.
+    /// The partitions whose quota is charged, each of them once.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
         let parts = self.parts.iter().enumerate();
         let first = parts.filter(|(number, part)| {
@@ -236,26 +236,27 @@ impl Plan {
         first.map(|(_, part)| part.partition)
     }
 
-    /// What is asked of each partition.
+    /// The part about each partition.
     #[inline]
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
         let costs = self.costs;
         self.parts.iter().map(move |part| PartPlan { part, costs })
     }
 
-    /// The same plan, whose decision is waited for no longer than this.
+    /// The same plan, whose decision is of use for this time.
     #[inline]
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// How long its decision is waited for, if that is known: a store need not ask for what would come too late.
+    /// The time in which a decision is of use, if that is known: a store need not send a call whose answer would come too
+    /// late.
     pub fn deadline(&self) -> Option<Duration> {
         self.deadline
     }
 
-    /// What operators see in place of a partition's digest, where the layer's
+    /// The name that operators see in place of a partition's digest, where the layer's
     /// [keys are readable](crate::RateLimitLayerBuilder::readable_keys).
     pub fn label(&self, partition: PartitionId) -> Option<&str> {
         let part = self.parts.iter().find(|part| part.partition == partition)?;
@@ -284,19 +285,19 @@ impl Plan {
         self.costs
     }
 
-    /// Whether it takes anything; a plan that does not only asks.
+    /// Returns `true` if it takes anything; a plan that does not only asks.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
         self.costs.slots > 0
     }
 
-    /// Whether it takes a slot of a limit of concurrent requests.
+    /// Returns `true` if it takes a slot of a limit of concurrent requests.
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
         self.is_charged() && self.parts.iter().any(|part| part.policies.has_slots())
     }
 
-    /// On which terms units may be taken in advance, if they may.
+    /// The terms on which units may be prefetched, if they may.
     #[inline]
     pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
         match &*self.parts {
@@ -341,7 +342,7 @@ impl Plan {
 /// The charges of a plan, one partition after the other.
 pub(crate) struct Charges<'a> {
     parts: &'a [Part],
-    /// Of the partition to which the last charge belongs.
+    /// The number of the partition to which the last charge belongs.
     number: usize,
     policies: slice::Iter<'a, Policy>,
     costs: Costs,
@@ -440,13 +441,13 @@ impl<'a> Charge<'a> {
         self.policy
     }
 
-    /// Whose quota is charged.
+    /// The partition whose quota is charged.
     #[inline]
     pub fn partition(&self) -> PartitionId {
         self.partition
     }
 
-    /// How many units, in the policy's unit.
+    /// The cost in the policy's unit.
     #[inline]
     pub fn cost(&self) -> u64 {
         self.cost
@@ -458,14 +459,14 @@ impl<'a> Charge<'a> {
         self.policy.counter().weigh(self.cost)
     }
 
-    /// Whether the charge fits.
+    /// Returns `true` if the charge fits.
     #[inline]
     pub(crate) fn is_admitted(&self, reading: Reading, moment: Moment) -> bool {
         let now = moment.now.as_micros();
         self.policy.counter().admits(reading, now, self.weight())
     }
 
-    /// Whether the policy rejects nothing.
+    /// Returns `true` if the policy rejects nothing.
     #[inline]
     pub(crate) fn is_shadow(&self) -> bool {
         self.policy.policy().is_shadow()

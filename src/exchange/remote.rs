@@ -1,4 +1,4 @@
-//! What a store on servers asks besides: parts of a plan for each of them, names of keys, slots that it need not renew any more.
+//! The needs of a store on servers: parts of a plan for each of them, names of keys, slots that it need not renew any more.
 
 use smallvec::SmallVec;
 
@@ -23,8 +23,8 @@ impl Plan {
 }
 
 impl Measurement {
-    /// What is known of a plan whose parts were asked one after the other, each answer with the numbers of its parts. Of
-    /// parts that were not asked, nothing is said.
+    /// The measurement of a plan whose parts were asked one after the other, each answer with the numbers of its parts. It
+    /// says nothing about parts that were not asked.
     pub(crate) fn joined(plan: &Plan, answers: &[(PartNumbers, Self)], lease: Option<LeaseId>) -> Self {
         let mut parts = Vec::with_capacity(plan.parts().len());
         for (numbers, answer) in answers {
@@ -45,7 +45,7 @@ impl Measurement {
 }
 
 impl<'a> PartPlan<'a> {
-    /// What operators see in place of the digest, if that is what they want.
+    /// The name that operators see in place of the digest, if they want one.
     pub(crate) fn label(self) -> Option<&'a str> {
         self.part.label.as_deref()
     }
@@ -59,7 +59,7 @@ impl Settlement {
 }
 
 impl PartSettlement<'_> {
-    /// Whether slots become free.
+    /// Returns `true` if slots become free.
     pub(crate) fn releases(&self) -> bool {
         let mut changes = self.part.policies().iter().zip(self.deltas);
         changes.any(|(policy, delta)| is_slots(policy) && *delta < 0)

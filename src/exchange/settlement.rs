@@ -1,4 +1,4 @@
-//! What becomes of a charge after the decision: more, less, or nothing of it.
+//! The change of a charge after the decision: more, less, or nothing of it.
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use crate::{
     policy::Policy,
 };
 
-/// A change of what a [`Decision`] has charged, for [`Store::settle`](crate::Store::settle).
+/// A change of the charges of a [`Decision`], for [`Store::settle`](crate::Store::settle).
 ///
 /// The layer makes them by itself. You want them when you use a store alone: each decision that was allowed can be
 /// settled, and has to be settled if it holds a slot of a limit of
@@ -24,12 +24,12 @@ use crate::{
 /// change nothing. Clones have no receipt, nor do the decisions that a layer puts into extensions: the layer settles them.
 /// A settlement that is dropped, or that the store does not carry out, is lost: charges then stand as they are.
 ///
-/// Nothing is rejected any more: what is charged late may overdraw a policy, by up to as much again as it may hold. After a
+/// A late charge is never rejected: it may overdraw a policy, by up to as much again as it may hold. After a
 /// [reset](crate::Store::reset), or where a store has lost what it knew, a charge that was made before is not given back
-/// any more: that would be quota of those who came since. A late charge counts there as anywhere: it was used.
+/// any more: that would be quota of later requests. A late charge counts there as anywhere: it was used.
 /// What is given back never lifts a policy above full. It comes back as far as it has not come back by itself, and no
-/// later than a window after the charge. A token bucket counts that as if nobody had come since the charge, so that it
-/// never gives back what others have used: of 10 units, charged to a full bucket that gives one a second, all but those
+/// later than a window after the charge. A token bucket counts that as if no request had come since the charge, so that it
+/// never gives back units that others have used: of 10 units, charged to a full bucket that gives one a second, all but those
 /// of the seconds since then can still be given back.
 ///
 /// ```
@@ -58,9 +58,9 @@ struct Change {
     plan: Plan,
     moments: Moments,
     lease: Option<LeaseId>,
-    /// What is added to each charge, or taken from it.
+    /// The amount that is added to each charge, or taken from it.
     deltas: Deltas,
-    /// What a refund has to know of each charge.
+    /// The mark of each charge that a refund needs.
     marks: SmallVec<[u64; 4]>,
 }
 
@@ -96,7 +96,7 @@ impl Settlement {
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// let decision = store.decide(Plan::new(policies.clone(), alice, 5)).await?;
-    /// // The mail server was away.
+    /// // The mail server was unavailable.
     /// let settlement = Settlement::unused(&decision);
     /// assert_eq!((settlement.is_empty(), settlement.partition()), (false, Some(alice)));
     /// store.settle(settlement).await?;
@@ -141,18 +141,18 @@ impl Settlement {
         Self(measurement.and_then(|measurement| Change::of(measurement, decision.charged(), actual, free)))
     }
 
-    /// Whether there is nothing to do: nothing was charged, the decision was settled before or is a clone, or the cost is
-    /// what was charged and no slot is held.
+    /// Returns `true` if there is nothing to do: nothing was charged, the decision was settled before or is a clone, or the
+    /// cost is the one that was charged and no slot is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whose quota it is about, if there is anything to do; the first of them where there are several.
+    /// The partition that it is about, if there is anything to do; the first one where there are several.
     pub fn partition(&self) -> Option<PartitionId> {
         Some(self.0.as_ref()?.plan.partition())
     }
 
-    /// Whose quota it is about, each partition once.
+    /// The partitions that it is about, each of them once.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
         self.0.iter().flat_map(|change| change.plan.partitions())
     }
@@ -163,7 +163,7 @@ impl Settlement {
         parts.map(|part| part.part.partition()).collect()
     }
 
-    /// What changes in each partition. Unlike the charge, that need not be one step.
+    /// The change of each partition. Unlike the charge, these need not be one step.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
         self.0.iter().flat_map(|change| {
             let (mut deltas, mut marks) = (&*change.deltas, &*change.marks);
@@ -187,7 +187,7 @@ impl Settlement {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartSettlement<'a> {
     pub(crate) part: PartPlan<'a>,
-    /// When the charge was made.
+    /// The moment of the charge.
     pub(crate) charged_at: Moment,
     pub(crate) lease: Option<LeaseId>,
     pub(super) deltas: &'a [i64],
@@ -195,12 +195,12 @@ pub(crate) struct PartSettlement<'a> {
 }
 
 impl<'a> PartSettlement<'a> {
-    /// Whether there is nothing to do.
+    /// Returns `true` if there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
         self.deltas.iter().all(|delta| *delta == 0)
     }
 
-    /// Whether units are given back.
+    /// Returns `true` if units are given back.
     fn gives_back(&self) -> bool {
         let mut changes = self.part.policies().iter().zip(self.deltas);
         changes.any(|(policy, delta)| !is_slots(policy) && *delta < 0)
@@ -226,7 +226,7 @@ impl<'a> PartSettlement<'a> {
     }
 }
 
-/// What becomes free apart from units.
+/// The slots and places that become free.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Free {
     All,

@@ -1,5 +1,5 @@
-//! Where requests wait for the store. Each that waits holds memory, and goes on doing so when its client has gone, so
-//! places are bounded.
+//! The places in which requests wait for the store. A request that waits holds memory, also after its client has gone, so
+//! their number is bounded.
 
 use std::{
     fmt,
@@ -14,46 +14,46 @@ use crate::error::{StoreError, StoreErrorKind};
 
 /// All places of one layer.
 pub(super) struct Places {
-    /// The lower half says how many are taken, the upper half how many were ever taken, modulo 2³²: one write for both.
+    /// The lower half counts the places that are taken, the upper half those ever taken, modulo 2³²: one write for both.
     taken: AtomicU64,
-    most: u32,
+    max: u32,
 }
 
 impl Places {
     const ONE: u64 = 1;
     const ONE_BEGUN: u64 = 1 << 32;
 
-    pub(super) fn new(most: u32) -> Self {
+    pub(super) fn new(max: u32) -> Self {
         Self {
             taken: AtomicU64::new(0),
-            most,
+            max,
         }
     }
 
-    /// Whether nobody else may wait. Requests of different threads that ask at the same moment may be a few more.
+    /// Returns `true` if no other request may wait. Requests of several threads at the same moment may be a few more.
     #[inline]
     pub(super) fn are_taken(&self) -> bool {
-        self.taken() >= self.most
+        self.taken() >= self.max
     }
 
     pub(super) fn taken(&self) -> u32 {
         self.taken.load(Ordering::Relaxed) as u32
     }
 
-    /// How many requests have waited so far, modulo 2³².
+    /// The number of requests that have waited so far, modulo 2³².
     pub(super) fn begun(&self) -> u32 {
         (self.taken.load(Ordering::Relaxed) >> 32) as u32
     }
 
     pub(super) fn overloaded(&self) -> StoreError {
-        let message = format!("{} requests wait for it already", self.most);
+        let message = format!("{} requests wait for it already", self.max);
         StoreError::new(StoreErrorKind::Overloaded, message)
     }
 }
 
 impl fmt::Debug for Places {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Places({} of {})", self.taken(), self.most)
+        write!(f, "Places({} of {})", self.taken(), self.max)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The way of a request up to the inner service: ask what it may use, then judge it.
+//! The way of a request up to the inner service: the layer asks for a decision, then judges.
 
 use std::{cell::LazyCell, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::{
     telemetry::LayerTelemetry,
 };
 
-/// What all services of one layer share.
+/// The part that all services of one layer share.
 pub(crate) struct Limits {
     pub(super) screening: Screening,
     pub(super) attribution: Attribution,
@@ -34,7 +34,7 @@ pub(crate) struct Limits {
     pub(super) log: LayerTelemetry,
 }
 
-/// What becomes of a request.
+/// The judgement on a request.
 pub(super) enum Judgement {
     /// The inner service is called now.
     Call(Admitted),
@@ -66,11 +66,11 @@ impl Admitted {
         }
     }
 
-    /// How long the request waits for its turn.
+    /// The time that the request waits for its turn.
     fn delay(&self) -> Duration {
         match self.charge {
             Some(_) => self.decision.delay(),
-            // Without an open charge nothing could be given back if the service failed meanwhile.
+            // Without an open charge there would be no refund if the service failed meanwhile.
             None => Duration::ZERO,
         }
     }
@@ -87,7 +87,7 @@ impl Limits {
             return (at_once(Outcome::Unlimited, None), Selection::default());
         };
         let main = LazyCell::new(|| self.attribution.attribute(&caller, None, &self.log));
-        // While new rules are tried or grants given, policies depend on who the caller is.
+        // While new rules are tried or grants given, policies depend on the caller.
         let partition = active.depends_on_caller().then(|| main.partition()).flatten();
         let mut selection = self.policies.select(&active, request, partition);
         if selection.is_unknown {
@@ -140,7 +140,7 @@ impl Limits {
         self.attribution.scope_name()
     }
 
-    /// What the store is asked, or the outcome if no policy applies or the request may not be counted.
+    /// The question to the store, or the outcome if no policy applies or the request may not be counted.
     fn plan(
         &self,
         set: &QuotaSet,

@@ -1,4 +1,4 @@
-//! The way of a response: settle what is known by now, and tell the client.
+//! The way of a response: the layer settles the costs that are known by now, and tells the client.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 };
 
 impl Limits {
-    /// The inner service has answered: settles what is known by now, and tells the client.
+    /// The inner service has answered: settles the costs that are known by now, and tells the client.
     pub(super) fn answer<B: Body<Data = Bytes>>(
         &self,
         admitted: Admitted,
@@ -49,7 +49,7 @@ impl Limits {
         Response::from_parts(head, RateLimitBody::passed(body, charge))
     }
 
-    /// Nothing was done for the request: a layer of ours inside of this one has rejected it.
+    /// A layer of ours inside of this one has rejected the request: all of its charge is given back.
     fn give_back(&self, decision: &mut Decision, charge: Option<Arc<OpenCharge>>) {
         match charge {
             Some(charge) => charge.unserved(),
@@ -77,7 +77,7 @@ impl Limits {
         decision.set_charged(charged);
     }
 
-    /// Adds what the client is told.
+    /// Adds the fields and the decision.
     pub(super) fn tell<B>(
         &self,
         decision: Decision,
@@ -90,14 +90,14 @@ impl Limits {
         self.policies.fields().tell(&decision, fields, delay, response);
         // A layer of ours inside of this one may have rejected what this one has allowed.
         if !is_rejected(response.extensions()) {
-            // The charge is the layer's: what others find here can be read, and not settled.
+            // The charge is the layer's: others can read the decision, and not settle it.
             let _ = decision.take_receipt();
             response.extensions_mut().insert(decision);
         }
     }
 }
 
-/// Whether a layer of ours has rejected the request that this is the response to.
+/// Returns `true` if a layer of ours has rejected the request of this response.
 fn is_rejected(response: &Extensions) -> bool {
     let decision = response.get::<Decision>();
     decision.is_some_and(|decision| !decision.outcome().is_pass())

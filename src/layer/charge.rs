@@ -1,8 +1,8 @@
-//! What a request still holds or may still be charged after it was passed on: slots, bytes, its place in a queue.
+//! The open charge of a request that was passed on: its slots, its bytes, its place in a queue.
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use http::Method;
@@ -11,12 +11,12 @@ use smallvec::SmallVec;
 use crate::{
     exchange::{Costs, Decision, Settlement},
     guard::Guard,
+    mutex::Mutex,
     telemetry::HeldSlots,
 };
 
-/// An allowed request that is not over. Whoever takes part in it has a clone of the `Arc`: the future, the response
-/// body, the request body, an upgraded connection. When the last of them is dropped, the request is over, and its
-/// charge is settled once.
+/// An allowed request that is not over. Each part of it has a clone of the `Arc`: the future, the response body, the request
+/// body, an upgraded connection. When the last of them is dropped, the request is over, and its charge is settled once.
 pub(crate) struct OpenCharge {
     guard: Arc<Guard>,
     state: Mutex<State>,
@@ -25,16 +25,16 @@ pub(crate) struct OpenCharge {
 
 struct State {
     decision: Decision,
-    /// What the request has cost so far, as opposed to what is charged.
+    /// The costs of the request so far, as opposed to those that are charged.
     actual: Costs,
     progress: Progress,
-    /// Whether a [`Reader`](super::content::Reader) counts the bytes of the request.
+    /// True if a [`Reader`](super::content::Reader) counts the bytes of the request.
     has_reader: bool,
-    /// Whether the length of the response is that of what is sent: not if only its head is.
+    /// True if the content of the response is sent, and not its head alone.
     has_response_content: bool,
 }
 
-/// How far the request has come.
+/// The progress of the request.
 enum Progress {
     /// It waits for its turn. If it is cancelled now, it stays charged: it was asked for.
     Queued,
@@ -46,8 +46,8 @@ enum Progress {
 }
 
 impl OpenCharge {
-    /// How many bytes may be streamed before they are charged, or charged before they are streamed: a stream that never
-    /// ends is charged all the same, and of one that is given up little more than was read.
+    /// Maximum number of bytes that are streamed before they are charged, or charged before they are streamed: a stream that
+    /// never ends is charged all the same, and a cancelled one for little more than was read.
     const INSTALMENT: u64 = 1 << 20;
 
     pub(super) fn new(guard: Arc<Guard>, decision: Decision, request: &Method) -> Arc<Self> {
@@ -67,18 +67,18 @@ impl OpenCharge {
 
     /// The inner service is called.
     pub(super) fn passed_on(&self) {
-        self.lock().progress = Progress::PassedOn;
+        self.state.lock().progress = Progress::PassedOn;
     }
 
     /// The server has not served the request.
     pub(super) fn unserved(&self) {
-        self.lock().progress = Progress::Unserved;
+        self.state.lock().progress = Progress::Unserved;
     }
 
-    /// The response begins: what it costs, and the length that it announces, are charged before it is sent; of a long
-    /// one the first instalment.
+    /// The response begins. Its costs and the length that it announces are charged before it is sent; for a long one, the
+    /// first instalment.
     pub(super) fn announce(&self, costs: &mut Costs, length: Option<u64>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let charged = state.decision.charged();
         let length = length.filter(|_| state.has_response_content);
         costs.request_bytes = state.actual.request_bytes.max(charged.request_bytes);
@@ -87,38 +87,33 @@ impl OpenCharge {
         self.settle(&mut state, *costs);
     }
 
-    /// The request's bytes are counted as they come; what was announced is forgotten.
+    /// From now on the request's bytes are counted as they come, in place of the announced ones.
     pub(super) fn count_request_bytes(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.has_reader = true;
         state.actual.request_bytes = 0;
     }
 
     pub(super) fn request_bytes(&self, bytes: usize) {
-        let mut state = self.lock();
-        state.actual.request_bytes = state.actual.request_bytes.saturating_add(bytes as u64);
-        if state.actual.request_bytes > state.decision.charged().request_bytes.saturating_add(Self::INSTALMENT) {
-            self.settle_increase(&mut state);
-        }
+        self.transferred(bytes, |costs| &mut costs.request_bytes);
     }
 
     pub(super) fn response_bytes(&self, bytes: usize) {
-        let mut state = self.lock();
-        state.actual.response_bytes = state.actual.response_bytes.saturating_add(bytes as u64);
-        if state.actual.response_bytes > state.decision.charged().response_bytes.saturating_add(Self::INSTALMENT) {
-            self.settle_increase(&mut state);
-        }
+        self.transferred(bytes, |costs| &mut costs.response_bytes);
     }
 
-    /// Charges what has come on top, and leaves what was announced and has not come yet.
-    fn settle_increase(&self, state: &mut State) {
-        let (charged, actual) = (state.decision.charged(), state.actual);
-        let increased = Costs {
-            request_bytes: actual.request_bytes.max(charged.request_bytes),
-            response_bytes: actual.response_bytes.max(charged.response_bytes),
-            ..charged
-        };
-        self.settle(state, increased);
+    /// Charges bytes that were transferred beyond those that are charged, an instalment at a time.
+    fn transferred(&self, bytes: usize, of: impl Fn(&mut Costs) -> &mut u64) {
+        let mut state = self.state.lock();
+        let transferred = of(&mut state.actual);
+        *transferred = transferred.saturating_add(bytes as u64);
+        let (transferred, mut charged) = (*transferred, state.decision.charged());
+        if transferred > of(&mut charged).saturating_add(Self::INSTALMENT) {
+            // Bytes that were announced and have not come yet stay charged.
+            charged.request_bytes = charged.request_bytes.max(state.actual.request_bytes);
+            charged.response_bytes = charged.response_bytes.max(state.actual.response_bytes);
+            self.settle(&mut state, charged);
+        }
     }
 
     fn settle(&self, state: &mut State, costs: Costs) {
@@ -126,22 +121,18 @@ impl OpenCharge {
         self.guard.settle(&state.decision, settlement);
         state.decision.set_charged(costs);
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for OpenCharge {
     fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let settlement = match state.progress {
-            // Without a reader nobody knows what was sent, and of a body that nobody has read nothing is taken for sent.
+            // Without a reader it is not known what was sent, and a body that was not read counts as not sent.
             Progress::Queued if !state.has_reader => Settlement::cancelled(&state.decision),
             Progress::Queued => Settlement::finish(&state.decision, state.actual),
             Progress::PassedOn => {
-                // What was charged late may have met the bound of the debt. Nobody knows how much of it was taken, so none of
-                // it is given back: otherwise a caller who reads most of a large response and goes away would owe nothing.
+                // A late charge may have met the bound of the debt. It is not known how much of it was taken, so none of it is
+                // given back: otherwise a client that reads most of a large response and disconnects would owe nothing.
                 let charged = state.decision.charged().response_bytes;
                 state.actual.response_bytes = state.actual.response_bytes.max(charged);
                 Settlement::finish(&state.decision, state.actual)
@@ -235,7 +226,7 @@ impl SlotHandle {
     /// }));
     /// drop(service.oneshot(Request::new(())).await?);
     ///
-    /// // Too late: the response is over, and the slot may be somebody else's.
+    /// // Too late: the response is over, and another request may have the slot.
     /// assert!(HANDLE.lock().unwrap().as_ref().unwrap().hold().is_none());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();
@@ -248,8 +239,7 @@ impl SlotHandle {
 
 /// A slot that stays taken until this is dropped. See [`SlotHandle`].
 ///
-/// It takes nothing and gives nothing but the slot, so it may lie in whatever lives as long as the work: a connection,
-/// a task, a job in a queue.
+/// It holds only the slot, so it may lie in anything that lives as long as the work: a connection, a task, a job in a queue.
 ///
 /// ```
 /// use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! The way of a request after `call`: wait for the decision, for its turn, then for the inner service.
+//! The way of a request after `call`: it waits for the decision, for its turn, then for the inner service.
 
 use std::{
     fmt,
@@ -20,7 +20,7 @@ use super::{
     RateLimitBody,
     admission::{Admitted, Judgement, Limits},
 };
-use crate::{exchange::Decision, guard::Waiting, ready::take_ready, rules::Selection};
+use crate::{exchange::Decision, guard::PendingDecision, rules::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -67,23 +67,23 @@ pin_project! {
     /// ```
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
-        state: State<S, B>,
-        limits: Arc<Limits>,
+        pub(super) state: State<S, B>,
+        pub(super) limits: Arc<Limits>,
     }
 }
 
 pin_project! {
     #[project = StateProjection]
-    enum State<S: Service<Request<B>>, B> {
+    pub(super) enum State<S: Service<Request<B>>, B> {
         Deciding {
-            decision: Waiting,
+            decision: PendingDecision,
             selection: Selection,
             // The service that was ready when the request came, and the request; taken when the decision is there.
             held: Option<(S, Parts, B)>,
         },
         Queued {
             sleep: Pin<Box<Sleep>>,
-            // Not the service that was ready when the request came: that one may hold what others need.
+            // A clone of the service that was ready when the request came: that one may hold a permit that others need.
             held: Option<(S, Request<B>, Admitted)>,
         },
         Calling { #[pin] future: S::Future, admitted: Option<Admitted> },
@@ -91,44 +91,9 @@ pin_project! {
     }
 }
 
-impl<S: Service<Request<B>> + Clone, B> ResponseFuture<S, B> {
-    /// The decision is there already. `service` is ready; a clone is left in its place unless it was called.
-    pub(super) fn decided(
-        limits: Arc<Limits>,
-        decision: Decision,
-        selection: Selection,
-        service: &mut S,
-        parts: Parts,
-        body: B,
-    ) -> Self {
-        Self {
-            state: State::decided(&limits, decision, selection, service, parts, body),
-            limits,
-        }
-    }
-
-    pub(super) fn deciding(
-        limits: Arc<Limits>,
-        decision: Waiting,
-        selection: Selection,
-        service: S,
-        parts: Parts,
-        body: B,
-    ) -> Self {
-        Self {
-            state: State::Deciding {
-                decision,
-                selection,
-                held: Some((service, parts, body)),
-            },
-            limits,
-        }
-    }
-}
-
 impl<S: Service<Request<B>> + Clone, B> State<S, B> {
-    /// The decision is there: call the service, wait for the request's turn, or answer with a rejection.
-    fn decided(
+    /// The decision is there: call the service, which is ready, wait for the request's turn, or answer with a rejection.
+    pub(super) fn decided(
         limits: &Limits,
         decision: Decision,
         selection: Selection,
@@ -138,25 +103,13 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
     ) -> Self {
         match limits.judge(decision, selection, &mut parts) {
             Judgement::Call(admitted) => Self::calling(service, Request::from_parts(parts, body), admitted),
-            Judgement::Queue(delay, admitted) => {
-                // A service that is ready may hold a place in a queue: it is let go while the request waits.
-                drop(take_ready(service));
-                Self::queued(delay, service.clone(), Request::from_parts(parts, body), admitted)
-            }
-            Judgement::Reject(response) => {
-                drop(take_ready(service));
-                Self::Rejected {
-                    response: Some(response),
-                }
-            }
-        }
-    }
-
-    #[allow(clippy::disallowed_methods, reason = "a queue is there to wait in")]
-    fn queued(delay: Duration, service: S, request: Request<B>, admitted: Admitted) -> Self {
-        Self::Queued {
-            sleep: Box::pin(tokio::time::sleep(delay)),
-            held: Some((service, request, admitted)),
+            Judgement::Queue(delay, admitted) => Self::Queued {
+                sleep: sleep(delay),
+                held: Some((service.clone(), Request::from_parts(parts, body), admitted)),
+            },
+            Judgement::Reject(response) => Self::Rejected {
+                response: Some(response),
+            },
         }
     }
 
@@ -167,6 +120,11 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
             admitted: Some(admitted),
         }
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a queue is there to wait in")]
+fn sleep(delay: Duration) -> Pin<Box<Sleep>> {
+    Box::pin(tokio::time::sleep(delay))
 }
 
 impl<S, B, R> Future for ResponseFuture<S, B>

@@ -1,4 +1,4 @@
-//! The service: decide first, then call the service that was ready.
+//! The service: it decides first, then it calls the inner service that was ready.
 
 use std::{
     fmt,
@@ -11,7 +11,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{RateLimitBody, ResponseFuture, admission::Limits};
+use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
 use crate::{guard::Deciding, ready::take_ready};
 
 /// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its
@@ -39,7 +39,7 @@ use crate::{guard::Deciding, ready::take_ready};
 /// for status in [200, 429] {
 ///     assert_eq!(service.ready().await?.call(request()).await?.status(), status);
 /// }
-/// // Nobody limits the inner service, and nothing says what is left.
+/// // Calls of the inner service are not limited, and its response has no fields.
 /// let unlimited = service.into_inner().oneshot(request()).await?;
 /// assert_eq!(unlimited.status(), 200);
 /// assert!(unlimited.headers().is_empty());
@@ -57,12 +57,12 @@ impl<S> RateLimit<S> {
         Self { inner, limits }
     }
 
-    /// The inner service. What is called on it is not limited.
+    /// The inner service. Calls of it are not limited.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service. What is called on it is not limited.
+    /// The inner service. Calls of it are not limited.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -87,17 +87,25 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
-        let limits = Arc::clone(&self.limits);
+        let (limits, inner) = (Arc::clone(&self.limits), &mut self.inner);
         let (parts, body) = request.into_parts();
-        match limits.ask(&parts) {
-            (Deciding::Decided(decision), selection) => {
-                ResponseFuture::decided(limits, decision, selection, &mut self.inner, parts, body)
+        let (deciding, selection) = limits.ask(&parts);
+        let state = match deciding {
+            Deciding::Decided(decision) => {
+                let state = State::decided(&limits, decision, selection, inner, parts, body);
+                if !matches!(state, State::Calling { .. }) {
+                    // A service that is ready may hold a permit that others need.
+                    drop(take_ready(inner));
+                }
+                state
             }
-            (Deciding::Waiting(decision), selection) => {
-                let service = take_ready(&mut self.inner);
-                ResponseFuture::deciding(limits, decision, selection, service, parts, body)
-            }
-        }
+            Deciding::Pending(decision) => State::Deciding {
+                decision,
+                selection,
+                held: Some((take_ready(inner), parts, body)),
+            },
+        };
+        ResponseFuture { state, limits }
     }
 }
 

@@ -903,7 +903,7 @@ mod tests {
         let partition = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
         let acquire = |cost| {
             let future = store.decide(Plan::new(policies.clone(), partition, cost));
-            future.into_ready().unwrap().unwrap()
+            future.into_ready().ok().unwrap().unwrap()
         };
         acquire(requests);
         clock.advance(wait);

@@ -1,4 +1,4 @@
-//! Where quota is kept: in this process, or in a Redis that several instances share.
+//! The stores of quota: in this process, or in a Redis that several instances share.
 
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -17,17 +17,19 @@ use crate::{
     exchange::{Decision, Measurement, Plan, Settlement},
 };
 
-/// Where quota is kept. Decides a whole [`Plan`] at once: every policy is charged, or none.
+/// A store of quota. It decides a whole [`Plan`] at once: every policy is charged, or none.
 ///
 /// The crate brings [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement
 /// the trait to wrap one of them: to count calls, to inject faults, to route partitions to different servers. To keep
 /// quota in another database, implement it around a [`Ledger`](crate::ledger::Ledger), and check it with
 /// `test_util::check_store`: [`ledger`](crate::ledger) has a whole store.
-/// You can also use a store without the layer, to limit what is not a request: see [`acquire`](Self::acquire).
+/// You can also use a store without the layer, to limit other things than requests: see [`acquire`](Self::acquire).
+///
+/// You write `acquire`, `settle` and `reset`. The other methods have defaults. A store around another one, and one of several
+/// servers, also looks at the last two, [`has_own_breakers`](Self::has_own_breakers) and [`catch_up`](Self::catch_up).
 ///
 /// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
-/// says what happens then. A store need not keep time itself; the layer gives each call a deadline and drops it
-/// afterwards.
+/// applies. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.
 ///
 /// ```
 /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
@@ -70,15 +72,15 @@ use crate::{
 /// # }).unwrap();
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once:
-    /// from then on it is counted for how long a rejection may be [remembered](crate::RateLimitLayerBuilder::denial_cache).
+    /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once: the
+    /// age of a [cached](crate::RateLimitLayerBuilder::denial_cache) rejection is counted from that moment.
     ///
     /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
     /// layer drops it when its deadline has passed, but not when a request is cancelled: a task then polls the future on,
     /// and what it charges [stays charged](crate::ResponseFuture).
     ///
-    /// Without the layer there is no deadline and no circuit breaker: an error, or an answer that does not come, is
-    /// yours to deal with.
+    /// Without the layer there is no deadline and no circuit breaker: your program deals with errors, and with answers that
+    /// do not come.
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -121,7 +123,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Changes what a decision of this store has charged, or frees the slots that it holds.
     ///
     /// It is called from `Drop`, so it never blocks, and goes on whether or not the future is polled. The future ends
-    /// when the change was made or is given up. A change that fails is not repeated: charges then stand as they are,
+    /// when the change was made or has failed. A change that fails is not repeated: charges then stand as they are,
     /// and slots become free when their lease ends. See [`Settlement`] for an example.
     ///
     /// It takes effect before any [`acquire`](Self::acquire) about the same partition that is called on this store or its
@@ -143,8 +145,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// that other algorithms have counted is forgotten, whatever the plan's policies are. The cost of the plan does not
     /// matter.
     ///
-    /// A layer may go on rejecting for as long as it [remembers](crate::RateLimitLayerBuilder::denial_cache) a rejection;
-    /// [`AdminHandle::reset`](crate::AdminHandle::reset) forgets that, too.
+    /// A layer may go on rejecting by its [denial cache](crate::RateLimitLayerBuilder::denial_cache);
+    /// [`AdminHandle::reset`](crate::AdminHandle::reset) forgets its rejections, too.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -167,9 +169,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     #[must_use = "a partition is reset when the future is polled"]
     fn reset(&self, plan: Plan) -> StoreFuture<()>;
 
-    /// What the plan's partition has left, without a charge.
+    /// Reads how much the plan's partition has left, without a charge.
     ///
-    /// The outcome says whether any policy is overdrawn, not whether the plan would pass: its cost does not matter.
+    /// The outcome says if any policy is overdrawn. It does not say if the plan would pass: its cost does not matter.
     ///
     /// ```
     /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -193,18 +195,18 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.decide(plan.uncharged())
     }
 
-    /// Whether the store itself stops asking a server that is away, as one with several servers has to. By default it
-    /// does not.
+    /// Returns `true` if the store has a circuit breaker for each of its servers. Default: `false`, and the layer puts one
+    /// circuit breaker around the store.
     ///
-    /// The circuit breaker of the layer then stays closed: it could only keep requests from all servers, also from
-    /// those that answer. Who wraps such a store passes the answer on.
+    /// You want it for a store of several servers, and for a store around such a one. One circuit breaker around all of them
+    /// would also keep requests from the servers that answer. A layer asks once, when it is built.
     ///
     /// ```
     /// use std::sync::Arc;
     /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Store};
     /// # use tower_quota::{Settlement, StoreFuture};
     ///
-    /// /// One store in each region, which is asked for the callers that live there.
+    /// /// One store in each region, for the callers that live there.
     /// #[derive(Debug)]
     /// struct Regions([Arc<dyn Store>; 2]);
     ///
@@ -213,7 +215,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///         self.0[usize::from(plan.partition().to_bytes()[0] % 2)].acquire(plan)
     ///     }
     ///
-    ///     // One that is away must not keep requests from the other.
+    ///     // One that is unavailable must not keep requests from the other.
     ///     fn has_own_breakers(&self) -> bool {
     ///         true
     ///     }
@@ -230,7 +232,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Waits until all answers that have arrived by now are read. They are then on their way to whoever waits for them.
+    /// Waits until all answers that have arrived by now are read. They are then on their way to the requests that wait for them.
     ///
     /// A layer waits for it when the deadline of a decision strikes, before it calls the decision missed: in a process with
     /// more work than processors, an answer may have come in time, and no task has had the time to read it. It waits for
@@ -245,7 +247,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # use tower::{Layer, ServiceExt, service_fn};
     /// # use tower_quota::Settlement;
     ///
-    /// /// Its answers are there, and nobody reads them until the store is told to.
+    /// /// Its answers are there, and no task reads them until the store is told to.
     /// #[derive(Debug)]
     /// struct Unread(MemoryStore, Arc<Notify>);
     ///
@@ -324,7 +326,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 /// use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
 /// # use tower_quota::{PolicySet, PartitionKey, QuotaPolicy, Scope};
 ///
-/// /// Answers late, and never resets anybody.
+/// /// Answers late, and never resets a partition.
 /// #[derive(Debug)]
 /// struct Slow(MemoryStore);
 ///
@@ -370,13 +372,16 @@ pub struct StoreFuture<T>(State<T>);
 /// ```
 pub type AcquireFuture = StoreFuture<Measurement>;
 
+/// A result of a store that has to be waited for.
+pub(crate) type BoxedAnswer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
+
 enum State<T> {
-    Boxed(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
+    Boxed(BoxedAnswer<T>),
     Ready(Option<Result<T, StoreError>>),
 }
 
 impl<T> StoreFuture<T> {
-    /// A result that is known already: nobody waits for it.
+    /// A result that is known already, so that no request waits.
     #[inline]
     pub fn ready(result: Result<T, StoreError>) -> Self {
         Self(State::Ready(Some(result)))
@@ -387,7 +392,7 @@ impl<T> StoreFuture<T> {
         Self(State::Boxed(Box::pin(future)))
     }
 
-    /// What is made of the result.
+    /// The same future with another result.
     fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> StoreFuture<U>
     where
         T: 'static,
@@ -398,12 +403,12 @@ impl<T> StoreFuture<T> {
         }
     }
 
-    /// The result if there is nothing to wait for, else the future back.
+    /// The result if it is there, else the future to wait for.
     #[inline]
-    pub(crate) fn into_ready(self) -> Result<Result<T, StoreError>, Self> {
+    pub(crate) fn into_ready(self) -> Result<Result<T, StoreError>, BoxedAnswer<T>> {
         match self.0 {
-            State::Ready(Some(result)) => Ok(result),
-            state => Err(Self(state)),
+            State::Ready(result) => Ok(result.expect("it was not polled before")),
+            State::Boxed(future) => Err(future),
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
@@ -235,8 +236,8 @@ async fn after_a_rejection_the_service_has_to_become_ready_again() {
     }
 }
 
-/// A place in a concurrency limit is taken when a service becomes ready. A rejection that kept it would block everybody
-/// else until the same connection sends its next request.
+/// A place in a concurrency limit is taken when a service becomes ready. A rejection that kept it would block all other
+/// connections until the same connection sends its next request.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_request_gives_back_the_place_that_readiness_took() {
     for store in stores() {
@@ -262,6 +263,66 @@ async fn a_rejected_request_gives_back_the_place_that_readiness_took() {
             other.poll_ready(),
             "the place is free although `service` is still there"
         );
+    }
+}
+
+/// Counts its clones.
+struct Counted<S> {
+    inner: S,
+    clones: Arc<AtomicUsize>,
+}
+
+impl<S: Clone> Clone for Counted<S> {
+    fn clone(&self) -> Self {
+        self.clones.fetch_add(1, Ordering::SeqCst);
+        Self {
+            inner: self.inner.clone(),
+            clones: Arc::clone(&self.clones),
+        }
+    }
+}
+
+impl<S: tower::Service<R>, R> tower::Service<R> for Counted<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: R) -> S::Future {
+        self.inner.call(request)
+    }
+}
+
+/// A clone may be dear, that of a `BoxCloneService` allocates. An allowed request needs one only if it waits for its
+/// decision, a rejected one needs one only to let go of the readiness.
+#[tokio::test(start_paused = true)]
+async fn a_request_clones_the_inner_service_once_at_most() {
+    for (store, clones_of_allowed) in stores().into_iter().zip([0, 1]) {
+        let (inner, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        let clones = Arc::new(AtomicUsize::new(0));
+        let inner = Counted {
+            inner,
+            clones: Arc::clone(&clones),
+        };
+        let mut service = mock::Spawn::new(layer(store, FailureMode::Open).layer(inner));
+        handle.allow(3);
+        for _ in 0..2 {
+            assert_ready_ok!(service.poll_ready());
+            let mut response = task::spawn(service.call(request()));
+            assert_pending!(settle!(response));
+            let (_, answer) = assert_ready!(handle.poll_request()).unwrap();
+            answer.send_response(Response::new(Full::default()));
+            assert_ready_ok!(response.poll());
+            assert_eq!(clones.swap(0, Ordering::SeqCst), clones_of_allowed);
+        }
+        assert_ready_ok!(service.poll_ready());
+        let mut rejection = task::spawn(service.call(request()));
+        let response = assert_ready_ok!(settle!(rejection));
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(clones.load(Ordering::SeqCst), 1);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is remembered of one policy of one partition.
+//! The cached reading of one policy of one partition.
 
 use std::time::Duration;
 
@@ -6,39 +6,38 @@ use crate::{
     algorithm::{Counter, Denial, Form, Moment, Reading},
     breaker::jittered,
     clock::{Clock, Timestamp},
-    exchange::Charge,
     policy::{Algorithm, Policy, PolicySet},
 };
 
-/// Nothing is remembered for longer: so late, at most, is seen what other instances have given back.
+/// Maximum age of a record. It bounds how late a refund by another instance is noticed.
 pub(super) const LIFE: Duration = Duration::from_secs(1);
 
-/// For so long a charge that was rejected is rejected without a question, and for so long one that was sent is taken for
-/// made.
+/// Maximum time in which a charge that was rejected is rejected again without a call, and in which a charge that was sent
+/// counts as made.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// From this age on, one request at a time asks what is new, so that not all of them do at the end.
+/// From this age on, one request at a time asks the store again, so that not all of them do at the end.
 const STALE: Duration = Duration::from_millis(850);
 
 /// A policy that has rejected a charge, or would reject the next one.
 #[derive(Debug)]
 pub(super) struct Record {
     policies: PolicySet,
-    /// Which of them.
+    /// The policy's place among them.
     index: usize,
-    /// What the store has read, the charge that it has made included.
+    /// The reading of the store, with the charge that it has made.
     known: Known,
     /// The weight of the charge for which it was read.
     asked: u64,
-    /// When the store was asked, by the local clock: at this moment or later it has read.
+    /// The local time before the call: the store has read at this moment or later.
     asked_at: Timestamp,
-    /// When the partition's time went on from there, by the local clock: it may have stood still.
+    /// The local time from which the partition's time goes on: it may have stood still.
     goes_on_at: Timestamp,
-    /// Until then nobody asks for as much or more.
+    /// Until then no request asks for as much or more.
     held_until: Timestamp,
-    /// What is known and what was sent since then, if all of that is charged.
+    /// The known reading with all charges that were sent since then.
     expected: Option<Expected>,
-    /// Before this moment nobody asks what is new.
+    /// Before this moment no request asks whether the record still holds.
     asks_at: Timestamp,
 }
 
@@ -52,27 +51,20 @@ struct Known {
 #[derive(Debug)]
 struct Expected {
     known: Known,
-    /// When the partition's time goes on from there, by the local clock.
+    /// The local time from which the partition's time goes on.
     at: Timestamp,
     until: Timestamp,
 }
 
-/// What a record says about a charge.
+/// The decision of a record about a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It is rejected.
     Rejected(Denial),
-    /// It is rejected, and one request may ask whether that is still so.
+    /// It is rejected, and one request may ask whether it still is.
     Stale(Denial),
     /// It may pass.
     Open,
-}
-
-/// A policy whose rejections are worth remembering: it rejects, its units come back with time, and nobody waits in it.
-pub(super) fn is_cached(policy: &Policy) -> bool {
-    let (policy, form) = (policy.policy(), policy.counter().form());
-    let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
-    !policy.is_shadow() && !is_queue && form != Form::Slots
 }
 
 /// The hold after a rejection: never longer than half of the time in which the quota comes back, of which nothing may be
@@ -82,54 +74,54 @@ fn hold(counter: &Counter) -> Duration {
 }
 
 impl Record {
-    /// What an answer says about the next charge of the same weight, if that would be rejected.
-    pub(super) fn of(answer: &Answer<'_>) -> Option<Self> {
-        let counter = answer.counter();
-        let asked = answer.charge.weight();
-        let reading = counter.charged(answer.reading, answer.charged);
-        let at = answer.at.now.as_micros();
-        counter.denial(reading, at, asked, asked, 0)?;
-        if answer.charged > 0 && !counter.foretells(reading, asked) {
+    /// The record of a policy that would reject the next charge of the same weight.
+    pub(super) fn of(finding: &Finding<'_>, clock: &Clock) -> Option<Self> {
+        let (counter, weight) = (finding.policy().counter(), finding.weight);
+        let reading = match finding.is_charged {
+            true => counter.charged(finding.reading, weight),
+            false => finding.reading,
+        };
+        counter.denial(reading, finding.at.now.as_micros(), weight, weight, 0)?;
+        if finding.is_charged && !counter.foretells(reading, weight) {
             return None;
         }
-        let held_until = match answer.charged {
-            0 => answer.clock.now().saturating_add(hold(counter)),
-            _ => Timestamp::default(),
+        let held_until = match finding.is_charged {
+            true => Timestamp::default(),
+            false => clock.now().saturating_add(hold(counter)),
         };
+        let ahead = Duration::from_micros(finding.at.ahead.into());
         Some(Self {
-            policies: answer.policies.clone(),
-            index: answer.index,
+            policies: finding.policies.clone(),
+            index: finding.index,
             known: Known {
                 reading,
-                at: answer.at.now,
+                at: finding.at.now,
             },
-            asked,
-            asked_at: answer.asked_at,
-            goes_on_at: answer
-                .asked_at
-                .saturating_add(Duration::from_micros(answer.at.ahead.into())),
+            asked: weight,
+            asked_at: finding.asked_at,
+            goes_on_at: finding.asked_at.saturating_add(ahead),
             held_until,
             expected: None,
-            asks_at: answer.asked_at.saturating_add(STALE),
+            asks_at: finding.asked_at.saturating_add(STALE),
         })
     }
 
-    /// Whether it is about this policy, one of these. Every number counts, and all else that makes up a policy: with
-    /// other rules, nothing of it holds.
+    /// Returns `true` if it is about this policy of these. All that makes up a policy has to agree: under other rules the
+    /// record says nothing.
     #[inline]
-    pub(super) fn is_about(&self, policies: &PolicySet, index: usize, policy: &Policy) -> bool {
-        if self.policies.is_same(policies) {
-            return self.index == index;
+    pub(super) fn is_about(&self, policies: &PolicySet, index: usize) -> bool {
+        match self.policies.is_same(policies) {
+            true => self.index == index,
+            false => self.policy() == policy(policies, index),
         }
-        self.policy() == policy
     }
 
     #[inline]
     pub(super) fn policy(&self) -> &Policy {
-        &self.policies.iter().as_slice()[self.index]
+        policy(&self.policies, self.index)
     }
 
-    /// Whether the store was asked later than at this moment.
+    /// Returns `true` if the store was asked later than at this moment.
     pub(super) fn is_newer_than(&self, asked_at: Timestamp) -> bool {
         self.asked_at > asked_at
     }
@@ -138,9 +130,9 @@ impl Record {
         self.asked_at
     }
 
-    /// Whether it says nothing any more. A clock that was set back makes nothing last longer.
+    /// Returns `true` if it has expired. A clock that was set back makes no record last longer.
     #[inline]
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         now < self.asked_at || self.asked_at.saturating_add(LIFE) <= now
     }
 
@@ -158,7 +150,7 @@ impl Record {
 
     #[inline]
     pub(super) fn standing(&self, weight: u64, now: Timestamp) -> Standing {
-        if self.is_over(now) {
+        if self.is_expired(now) {
             return Standing::Open;
         }
         if let Some(denial) = self.known_denial(weight, now) {
@@ -184,9 +176,9 @@ impl Record {
         }
     }
 
-    /// A request with such a charge goes to the store; if it is stale, only to learn what is new.
+    /// A request with such a charge goes to the store. If the record is stale, the request only asks whether it still holds.
     pub(super) fn asks(&mut self, weight: u64, now: Timestamp, is_stale: bool) {
-        if self.is_over(now) {
+        if self.is_expired(now) {
             return;
         }
         let hold = hold(self.counter());
@@ -218,13 +210,13 @@ impl Record {
         });
     }
 
-    /// How long the charge is rejected for certain.
+    /// The time for which the charge is rejected for certain.
     #[inline]
     fn known_denial(&self, weight: u64, now: Timestamp) -> Option<Denial> {
         self.denial(self.known, self.goes_on_at, weight, now)
     }
 
-    /// The same by a reading from which the partition's time went on at a moment by the local clock.
+    /// The same by a reading from which the partition's time goes on at a local time.
     #[inline]
     fn denial(&self, known: Known, goes_on_at: Timestamp, weight: u64, now: Timestamp) -> Option<Denial> {
         let elapsed = now.micros_since(goes_on_at);
@@ -247,26 +239,35 @@ impl Record {
     }
 }
 
-/// What a store has said about one charge.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Answer<'a> {
-    pub(super) policies: &'a PolicySet,
-    pub(super) index: usize,
-    pub(super) charge: Charge<'a>,
-    /// Before the charge.
-    pub(super) reading: Reading,
-    /// The weight that was charged.
-    pub(super) charged: u64,
-    /// When it was read.
-    pub(super) at: Moment,
-    /// Before the call, by the local clock.
-    pub(super) asked_at: Timestamp,
-    /// Now, by the local clock, is when it was answered.
-    pub(super) clock: &'a Clock,
+fn policy(policies: &PolicySet, index: usize) -> &Policy {
+    &policies.iter().as_slice()[index]
 }
 
-impl Answer<'_> {
-    fn counter(&self) -> &Counter {
-        self.charge.policy().counter()
+/// The finding of a call about one charge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Finding<'a> {
+    pub(super) policies: &'a PolicySet,
+    pub(super) index: usize,
+    pub(super) weight: u64,
+    /// Before the charge.
+    pub(super) reading: Reading,
+    pub(super) is_charged: bool,
+    /// The moment of the reading.
+    pub(super) at: Moment,
+    /// The local time before the call.
+    pub(super) asked_at: Timestamp,
+}
+
+impl Finding<'_> {
+    /// Returns `true` if rejections by its policy are worth a place: the policy rejects, its units come back with time, and
+    /// no request waits in it.
+    pub(super) fn is_cached(&self) -> bool {
+        let (policy, form) = (self.policy().policy(), self.policy().counter().form());
+        let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
+        !policy.is_shadow() && !is_queue && form != Form::Slots
+    }
+
+    fn policy(&self) -> &Policy {
+        policy(self.policies, self.index)
     }
 }

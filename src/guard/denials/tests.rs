@@ -16,13 +16,12 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::{
-    MemoryStore, Outcome, StoreError,
-    exchange::Settlement,
-    guard::{Deciding, Guard, Terms, Waiting},
+    MemoryStore, Outcome,
+    guard::{Deciding, Guard, PendingDecision, Terms},
     partition::{PartitionKey, Scope},
-    policy::{Algorithm, PolicySet, QuotaPolicy},
+    policy::{Algorithm, MAX_POLICIES, PolicySet, QuotaPolicy},
     random::{Sequence, for_many},
-    store::{AcquireFuture, Store, StoreFuture},
+    store::{AcquireFuture, Store},
 };
 
 /// A store that is so far away.
@@ -55,7 +54,7 @@ impl Store for Remote {
     }
 }
 
-/// Nobody is woken: the driver polls whatever is under way.
+/// No task is woken: the driver polls each call that is under way.
 async fn travel(clock: &Clock, time: Duration) {
     let arrival = clock.now().saturating_add(time);
     poll_fn(|_| {
@@ -71,7 +70,7 @@ async fn travel(clock: &Clock, time: Duration) {
 struct Instance {
     guard: Arc<Guard>,
     store: Arc<Remote>,
-    under_way: Vec<Waiting>,
+    under_way: Vec<PendingDecision>,
     answers: Vec<Decision>,
 }
 
@@ -80,7 +79,7 @@ impl Instance {
     fn decide(&mut self, plan: Plan) -> Option<Decision> {
         match self.guard.decide(plan) {
             Deciding::Decided(decision) => Some(decision),
-            Deciding::Waiting(decision) => {
+            Deciding::Pending(decision) => {
                 self.under_way.push(decision);
                 self.answers = self.answers();
                 None
@@ -328,13 +327,14 @@ fn a_flood_of_keys_never_exceeds_the_capacity() {
                 world.instances[0].answers();
             }
             world.clock.advance(Duration::from_micros(1));
-            let denials = &world.instances[0].guard.denials;
-            let kept: usize = denials
+            let kept: usize = world.instances[0]
+                .guard
+                .cache
                 .shards
-                .iter()
-                .map(|shard| shard.lock().unwrap().partitions.len())
+                .lock_each()
+                .map(|shard| shard.partitions.len())
                 .sum();
-            assert_eq!(denials.len.load(Ordering::Relaxed), kept);
+            assert_eq!(world.instances[0].guard.cache.len.load(Ordering::Relaxed), kept);
             assert!(kept <= capacity, "{kept} of {capacity}");
         }
     }
@@ -368,23 +368,21 @@ fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
     assert_eq!(instance.calls() - calls, 10_000, "only those of the flood");
 }
 
-/// A memory of rejections, and who may be asked about them, at one moment.
+/// A cache, and the store that it is about, at one moment.
 struct Memory {
     clock: Clock,
     store: MemoryStore,
-    denials: Arc<Denials>,
+    cache: DenialCache,
 }
 
 impl Memory {
     fn new() -> Self {
         let clock = Clock::manual(World::START);
-        let memory = Self {
-            store: MemoryStore::on(clock.clone()),
-            denials: Arc::new(Denials::new(8)),
-            clock,
-        };
-        memory.denials.asked(&memory.clock);
-        memory
+        let (store, log) = (MemoryStore::on(clock.clone()), Arc::default());
+        let guarded = GuardedStore::new(Arc::new(store.clone()), clock.clone(), Arc::clone(&log));
+        let cache = DenialCache::new(guarded, 8, clock.clone(), log);
+        cache.asked();
+        Self { clock, store, cache }
     }
 
     fn ask(&self, plan: &Plan) -> Decision {
@@ -392,8 +390,7 @@ impl Memory {
     }
 
     fn learn(&self, decision: &Decision, asked_at: Timestamp) {
-        self.denials
-            .learn(decision.measurement().unwrap(), asked_at, &self.clock);
+        self.cache.learn(decision.measurement().unwrap(), asked_at);
     }
 
     /// Has the store reject a plan, which is remembered.
@@ -404,7 +401,7 @@ impl Memory {
     }
 
     fn remembers(&self, plan: &Plan) -> bool {
-        self.denials.reject(plan, &self.clock).is_some()
+        self.cache.reject(plan).is_some()
     }
 }
 
@@ -428,7 +425,7 @@ fn what_was_asked_up_to_the_moment_of_a_refund_is_not_remembered() {
     let memory = Memory::new();
     let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
     memory.reject(&plan);
-    memory.denials.forget(alice(), &memory.clock);
+    memory.cache.forget(alice());
     let rejected = memory.ask(&plan);
     memory.learn(&rejected, memory.clock.now());
     assert!(!memory.remembers(&plan));
@@ -445,12 +442,7 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
     let charged = memory.ask(&both);
     let own = [alice(), user("bob")].map(|user| Plan::new(policies.clone(), user, 1));
     own.iter().for_each(|plan| memory.reject(plan));
-    let settling = Settling::new(
-        Arc::new(memory.store.clone()),
-        Arc::clone(&memory.denials),
-        memory.clock.clone(),
-    );
-    drop(settling.settle(Settlement::unused(&charged)));
+    drop(memory.cache.settle(Settlement::unused(&charged)));
     assert!(own.iter().all(|plan| !memory.remembers(plan)));
 }
 
@@ -463,7 +455,7 @@ fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
         memory.learn(&memory.ask(&plan), memory.clock.now());
     }
     let remembered = |memory: &Memory| {
-        let mut shard = memory.denials.shard(alice());
+        let mut shard = memory.cache.shards.lock(alice());
         shard.partitions.get_mut(alice()).map_or(0, |records| records.len())
     };
     assert_eq!(remembered(&memory), MAX_POLICIES);
@@ -502,7 +494,7 @@ fn a_remembered_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
         memory.clock.set(Timestamp::from_micros(moved));
         memory.reject(&plan);
         for _ in 0..8 {
-            let (store, remembered) = (memory.ask(&plan), memory.denials.reject(&plan, &memory.clock));
+            let (store, remembered) = (memory.ask(&plan), memory.cache.reject(&plan));
             let remembered = remembered.expect("it is not a second old");
             assert_eq!(remembered.retry_after(), store.retry_after(), "{algorithm:?}, {back}");
             assert_eq!(remembered.now(), store.now());
@@ -536,7 +528,7 @@ fn a_partition_takes_less_than_300_bytes() {
     // The map keeps a hash with each entry, and an index of entries that is at least half full.
     let bytes = size_of::<(PartitionId, Records)>() + 8 + 2 * 9;
     assert!(bytes <= 300, "{bytes}");
-    let moments = Denials::MOMENTS * size_of::<Option<Timestamp>>();
+    let moments = Shard::MOMENTS * size_of::<Option<Timestamp>>();
     assert!(bytes * Terms::default().denial_cache + moments <= 5_000_000);
 }
 

@@ -1,8 +1,8 @@
-//! A block of units: charged at one moment, as if a row of requests had come then, and spent by those that come later.
+//! A block of units: charged at one moment, as if a row of requests had come then, and spent by later requests.
 
-use std::fmt;
+use std::sync::Arc;
 
-use super::Settling;
+use super::DenialCache;
 use crate::{
     clock::Timestamp,
     exchange::{Decision, Outcome, Plan, Settlement},
@@ -10,32 +10,31 @@ use crate::{
     store::StoreFuture,
 };
 
-/// Units of one partition that are charged and not yet spent. What is left of them when it is dropped is given back.
+/// Units of one partition that are charged and not yet spent. When it is dropped, the rest is given back.
 ///
-/// Each request that is spent from it gets the decision that the store would have made had it come when the block was
-/// taken, after those that came before it. So what a client is told, and what is settled later, is right without another
-/// look at the store.
+/// Each request that is spent from it gets the decision that the store would have made when the block was charged, after
+/// the requests before it. So the fields of its response and its settlement are right without another call.
 pub(super) struct Block {
-    /// What the store has decided about all of it.
+    /// The decision of the store about all of it.
     decision: Decision,
     plan: Plan,
     spent: u64,
-    /// What this instance may have charged since then without it.
+    /// Units that this instance may have charged since then without it.
     pub(super) charged_apart: u64,
     from: Timestamp,
     until: Timestamp,
-    settling: Settling,
+    cache: Arc<DenialCache>,
 }
 
 impl Block {
-    /// `plan` was allowed as `decision` says. `began` is the time by this instance's clock before the store was asked, so
-    /// that the store's clock has gone on by no more than this one.
+    /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so that the store's clock
+    /// has gone on by no more than this one.
     pub(super) fn new(
         plan: Plan,
         decision: Decision,
         terms: BlockTerms,
         began: Timestamp,
-        settling: Settling,
+        cache: &Arc<DenialCache>,
     ) -> Option<Self> {
         if decision.outcome() != Outcome::Allowed {
             return None;
@@ -52,7 +51,7 @@ impl Block {
             charged_apart: 0,
             from: began,
             until: Timestamp::from_micros(began.as_micros().saturating_add(lifetime)),
-            settling,
+            cache: Arc::clone(cache),
         })
     }
 
@@ -61,8 +60,8 @@ impl Block {
         self.plan.costs().requests - self.spent
     }
 
-    /// Whether it is too late to spend any of it; a clock that stepped back has nothing to say about that.
-    pub(super) fn is_over(&self, now: Timestamp) -> bool {
+    /// Returns `true` if it is too late to spend any of it, or if the clock has stepped back.
+    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         !(self.from..self.until).contains(&now)
     }
 
@@ -77,13 +76,13 @@ impl Block {
         Some(decision)
     }
 
-    /// Gives back what is left. It goes on whether or not the future is polled.
+    /// Gives back what is left, whether or not the future is polled.
     pub(super) fn give_back(&mut self) -> StoreFuture<()> {
         let (rest, spent) = (self.rest(), self.spent);
         self.forget();
         let unspent = self.decision.of_another(self.plan.costing(rest), spent, 0);
         match unspent.filter(|_| rest > 0) {
-            Some(unspent) => self.settling.settle(Settlement::unused(&unspent)),
+            Some(unspent) => self.cache.settle(Settlement::unused(&unspent)),
             None => StoreFuture::ready(Ok(())),
         }
     }
@@ -97,14 +96,5 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         drop(self.give_back());
-    }
-}
-
-impl fmt::Debug for Block {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block")
-            .field("rest", &self.rest())
-            .field("until", &self.until)
-            .finish_non_exhaustive()
     }
 }

@@ -1,100 +1,78 @@
-//! What an instance holds of one partition, and how much it takes next.
+//! The units that an instance holds of one partition, and the size of the next block.
 
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, Receiver, Sender};
 
 use super::block::Block;
 use crate::{
     clock::Timestamp,
     error::StoreError,
-    exchange::{Decision, Outcome, Plan},
+    exchange::{Allowance, Decision, Outcome, Plan},
     policy::{BlockTerms, PolicySet},
 };
 
-/// What an instance holds of one partition.
-#[derive(Debug)]
+/// The units of one partition that an instance has prefetched, and what it knows for the next block.
 pub(super) struct Holding {
     policies: PolicySet,
     pub(super) block: Option<Box<Block>>,
-    pub(super) taking: Option<Taking>,
-    /// What the last charge would have been if enough had been left.
+    pub(super) fetching: Option<Fetching>,
+    /// The size that the last charge would have had if enough had been left.
     demand: u64,
-    /// How much was spent since then.
+    /// Units that were spent since then.
     spent: u64,
-    /// How long that charge is of interest.
+    /// Until then the last charge tells how long a block lasts.
     until: Timestamp,
-    /// What the store had left when it was last asked.
+    /// The units that the store had left when it was last asked.
     left: Option<u64>,
 }
 
-/// A block that is being taken, and who waits for it.
-#[derive(Debug)]
-pub(super) struct Taking {
+/// A block that is being fetched, and the requests that wait for it.
+pub(super) struct Fetching {
     pub(super) id: u64,
-    /// Units that nobody waits for.
+    /// Units that no request waits for.
     spare: u64,
-    waiting: Vec<Waiting>,
+    waiters: Vec<(Plan, Sender<Verdict>)>,
     /// Units that were charged apart from it meanwhile, perhaps after it.
     charged_apart: u64,
-    /// Whether the partition was reset meanwhile.
+    /// True if the partition was reset meanwhile.
     is_void: bool,
-    /// Whether something was given back meanwhile: a rejection says nothing about those who have joined since.
+    /// True if there was a refund meanwhile: a rejection then says nothing about the requests that have joined since.
     pub(super) is_stale: bool,
 }
 
-/// A request that waits for a block.
-#[derive(Debug)]
-struct Waiting {
-    plan: Plan,
-    verdict: oneshot::Sender<Verdict>,
+/// The answer to a request that has waited for a block. `Ok(None)`: the block was not for it, and it asks for itself.
+type Verdict = Result<Option<Decision>, StoreError>;
+
+/// The answers to requests that have waited. They are sent where no lock is held.
+pub(super) type Verdicts = Vec<(Sender<Verdict>, Verdict)>;
+
+/// A block that is to be fetched.
+pub(super) struct Order {
+    pub(super) id: u64,
+    pub(super) units: u64,
+    /// The time before the call.
+    pub(super) at: Timestamp,
 }
 
-/// What becomes of a request that has waited for a block.
-#[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "nearly all of them are decided, without an allocation"
-)]
-pub(super) enum Verdict {
-    /// The block was not for it: it asks for itself.
-    Alone,
-    Decided(Decision),
-    Failed(StoreError),
-}
-
-/// What somebody who has waited is to be told, once no lock is held.
-pub(super) type Verdicts = Vec<(oneshot::Sender<Verdict>, Verdict)>;
-
-/// How a request goes on.
-pub(super) enum Step<T> {
+/// The next step of a request.
+pub(super) enum Step {
     /// It asks the store for itself.
     Alone,
     Decided(Box<Decision>),
-    /// It takes a block, and waits for it.
-    Take(T, oneshot::Receiver<Verdict>),
-    /// It waits for a block that is being taken.
-    Wait(oneshot::Receiver<Verdict>),
-}
-
-impl<T> Step<T> {
-    pub(super) fn map_take<U>(self, take: impl FnOnce(T) -> U) -> Step<U> {
-        match self {
-            Self::Alone => Step::Alone,
-            Self::Decided(decision) => Step::Decided(decision),
-            Self::Take(taken, verdict) => Step::Take(take(taken), verdict),
-            Self::Wait(verdict) => Step::Wait(verdict),
-        }
-    }
+    /// It fetches a block, and waits for it.
+    Fetch(Order, Receiver<Verdict>),
+    /// It waits for a block that is being fetched.
+    Wait(Receiver<Verdict>),
 }
 
 impl Holding {
-    /// The part of what is left that one instance takes at most.
+    /// An instance fetches at most one in so many of the units that are left.
     const SHARE: u64 = 4;
 
     pub(super) fn new(policies: PolicySet) -> Self {
         Self {
             policies,
             block: None,
-            taking: None,
+            fetching: None,
             demand: 0,
             spent: 0,
             until: Timestamp::default(),
@@ -102,57 +80,69 @@ impl Holding {
         }
     }
 
-    /// Whether what it knows is about these policies, and not about older ones.
+    /// Returns `true` if it is about these policies, and not about older ones.
     pub(super) fn is_about(&self, policies: &PolicySet) -> bool {
         self.policies.is_same(policies)
     }
 
-    /// Whether it is as good as a new one.
-    pub(super) fn is_useless(&self, now: Timestamp, terms: BlockTerms) -> bool {
-        self.block.is_none() && self.taking.is_none() && self.until.saturating_add(terms.lifetime) <= now
+    /// Returns `true` if it says no more than a new one.
+    pub(super) fn is_expired(&self, now: Timestamp, terms: BlockTerms) -> bool {
+        self.block.is_none() && self.fetching.is_none() && self.until.saturating_add(terms.lifetime) <= now
     }
 
-    /// What would be lost with it.
+    /// The loss if it was evicted.
     pub(super) fn worth(&self, is_returning: bool) -> (bool, u64, bool, Timestamp) {
-        (self.taking.is_some(), self.rest(), is_returning, self.until)
+        (self.fetching.is_some(), self.rest(), is_returning, self.until)
     }
 
     fn rest(&self) -> u64 {
         self.block.as_ref().map_or(0, |block| block.rest())
     }
 
-    /// The block if it is over, to be dropped where no lock is held.
-    pub(super) fn take_over(&mut self, now: Timestamp) -> Option<Box<Block>> {
-        self.block.take_if(|block| block.is_over(now))
+    /// Takes the block out if it has expired, to be dropped where no lock is held.
+    pub(super) fn take_expired(&mut self, now: Timestamp) -> Option<Box<Block>> {
+        self.block.take_if(|block| block.is_expired(now))
+    }
+
+    /// Takes the block out if it was too small for a request, and may be enough with what the store had left when it
+    /// rejected that. A cached rejection knows of nothing left: that was looked at when the store gave it.
+    pub(super) fn take_rest(&mut self, rejection: &Decision) -> Option<Box<Block>> {
+        self.block.take_if(|block| {
+            let suffices =
+                |violated: Allowance<'_>| violated.remaining().saturating_add(block.rest()) >= violated.cost();
+            rejection.violated().all(suffices)
+        })
     }
 
     /// Decides a plan by units that are there.
     pub(super) fn spend(&mut self, plan: &Plan, now: Timestamp) -> Option<Decision> {
-        let block = self.block.as_mut().filter(|block| !block.is_over(now))?;
+        let block = self.block.as_mut().filter(|block| !block.is_expired(now))?;
         let decision = block.spend(plan)?;
         self.spent = self.spent.saturating_add(plan.costs().requests);
         Some(decision)
     }
 
-    /// How a request goes on that was not decided yet. A block that it takes, of so many units, will be known as `id`.
-    pub(super) fn step(&mut self, plan: &Plan, terms: BlockTerms, now: Timestamp, id: u64) -> Step<u64> {
+    /// The next step of a request that was not decided yet. `id` is the name of a block that it fetches.
+    pub(super) fn step(&mut self, plan: &Plan, terms: BlockTerms, now: Timestamp, id: u64) -> Step {
         if let Some(decision) = self.spend(plan, now) {
             return Step::Decided(Box::new(decision));
         }
-        if let Some(verdict) = self.taking.as_mut().and_then(|taking| taking.join(plan)) {
+        if let Some(verdict) = self.fetching.as_mut().and_then(|fetching| fetching.join(plan)) {
             return Step::Wait(verdict);
         }
         let cost = plan.costs().requests;
         self.grow(cost, terms, now);
-        // Nothing is known about what is left until the store has answered once.
+        // Until the store has answered once, it is not known what is left.
         let share = self.left.unwrap_or(0) / Self::SHARE;
         let units = self.demand.min(share).min(terms.units.saturating_sub(self.rest()));
-        if units <= cost || self.taking.is_some() {
+        if units <= cost || self.fetching.is_some() {
             return Step::Alone;
         }
-        let (taking, verdict) = Taking::new(id, units, plan);
-        self.taking = Some(taking);
-        Step::Take(units, verdict)
+        let mut fetching = Fetching::new(id, units);
+        let verdict = fetching.join(plan);
+        self.fetching = Some(fetching);
+        let order = Order { id, units, at: now };
+        verdict.map_or(Step::Alone, |verdict| Step::Fetch(order, verdict))
     }
 
     /// Twice as much as last time while that does not last, and no more than was used if it was not used up.
@@ -174,8 +164,8 @@ impl Holding {
         self.learn(decision);
         if decision.outcome() == Outcome::Allowed {
             let block = self.block.as_mut().map(|block| &mut block.charged_apart);
-            let taking = self.taking.as_mut().map(|taking| &mut taking.charged_apart);
-            for apart in block.into_iter().chain(taking) {
+            let fetching = self.fetching.as_mut().map(|fetching| &mut fetching.charged_apart);
+            for apart in block.into_iter().chain(fetching) {
                 *apart = apart.saturating_add(cost);
             }
         }
@@ -189,98 +179,87 @@ impl Holding {
         }
     }
 
-    /// Nothing that is held or under way counts any more.
+    /// Drops what is held or under way without a refund.
     pub(super) fn forget(&mut self) {
         if let Some(mut block) = self.block.take() {
             block.forget();
         }
-        if let Some(taking) = &mut self.taking {
-            taking.is_void = true;
+        if let Some(fetching) = &mut self.fetching {
+            fetching.is_void = true;
         }
         (self.demand, self.left) = (0, None);
     }
 
-    /// A block was taken, or `decision` says why it was not. Returns the block that is to be dropped.
+    /// A block was fetched, or `decision` says why it was not. Returns the block that is to be dropped.
     pub(super) fn landed(
         &mut self,
-        taking: Taking,
+        fetching: Fetching,
         decision: &Decision,
         block: Option<Box<Block>>,
         now: Timestamp,
         verdicts: &mut Verdicts,
     ) -> Option<Box<Block>> {
-        if !taking.is_void {
+        if !fetching.is_void {
             self.learn(decision);
         }
         let Some(mut block) = block else {
             // A rest that is too small for one request may be enough with what the store has left.
-            let is_alone = taking.is_void || taking.is_stale || self.rest() > 0;
-            taking.reject(decision, is_alone, verdicts);
+            let is_alone = fetching.is_void || fetching.is_stale || self.rest() > 0;
+            fetching.reject(decision, is_alone, verdicts);
             return None;
         };
-        block.charged_apart = taking.charged_apart;
-        if taking.is_void {
+        block.charged_apart = fetching.charged_apart;
+        if fetching.is_void {
             block.forget();
         }
-        for Waiting { plan, verdict } in taking.waiting {
+        for (plan, verdict) in fetching.waiters {
             // A request that has missed its deadline was not counted: it leaves its units to others. One that was cancelled
             // still listens.
             if !verdict.is_closed() {
-                let decided = block.spend(&plan).map_or(Verdict::Alone, Verdict::Decided);
-                verdicts.push((verdict, decided));
+                verdicts.push((verdict, Ok(block.spend(&plan))));
             }
         }
-        if block.rest() == 0 || block.is_over(now) {
+        if block.rest() == 0 || block.is_expired(now) {
             return Some(block);
         }
         self.block.replace(block)
     }
 }
 
-impl Taking {
-    fn new(id: u64, units: u64, plan: &Plan) -> (Self, oneshot::Receiver<Verdict>) {
-        let (sender, verdict) = oneshot::channel();
-        let taker = Waiting {
-            plan: plan.clone(),
-            verdict: sender,
-        };
-        let taking = Self {
+impl Fetching {
+    fn new(id: u64, units: u64) -> Self {
+        Self {
             id,
-            spare: units - plan.costs().requests,
-            waiting: vec![taker],
+            spare: units,
+            waiters: Vec::new(),
             charged_apart: 0,
             is_void: false,
             is_stale: false,
-        };
-        (taking, verdict)
+        }
     }
 
     /// Reserves units, if there are enough.
-    fn join(&mut self, plan: &Plan) -> Option<oneshot::Receiver<Verdict>> {
+    fn join(&mut self, plan: &Plan) -> Option<Receiver<Verdict>> {
         if self.is_void {
             return None;
         }
         self.spare = self.spare.checked_sub(plan.costs().requests)?;
         let (sender, verdict) = oneshot::channel();
-        self.waiting.push(Waiting {
-            plan: plan.clone(),
-            verdict: sender,
-        });
+        self.waiters.push((plan.clone(), sender));
         Some(verdict)
     }
 
     /// Less is left than was asked for, perhaps enough for a single request.
     fn reject(self, decision: &Decision, is_alone: bool, verdicts: &mut Verdicts) {
-        for Waiting { plan, verdict } in self.waiting {
+        for (plan, verdict) in self.waiters {
             let own = decision.of_another(plan, 0, 0).filter(|_| !is_alone);
-            let rejected = own.filter(|own| own.outcome() == Outcome::Rejected);
-            verdicts.push((verdict, rejected.map_or(Verdict::Alone, Verdict::Decided)));
+            verdicts.push((verdict, Ok(own.filter(|own| own.outcome() == Outcome::Rejected))));
         }
     }
 
     /// The store gave no decision.
     pub(super) fn fail(self, error: &StoreError, verdicts: &mut Verdicts) {
-        let failed = self.waiting.into_iter();
-        verdicts.extend(failed.map(|waiting| (waiting.verdict, Verdict::Failed(error.clone()))));
+        let waiters = self.waiters.into_iter();
+        verdicts.extend(waiters.map(|(_, verdict)| (verdict, Err(error.clone()))));
     }
 }

@@ -326,7 +326,7 @@ mod tests {
     fn acquire(store: &MemoryStore, policy: QuotaPolicy, user: u64, cost: u64) -> Outcome {
         let id = Scope::new("memory").partition(&PartitionKey::new("user", user.to_be_bytes()));
         let plan = Plan::new(PolicySet::new([policy]).unwrap(), id, cost);
-        store.decide(plan).into_ready().unwrap().unwrap().outcome()
+        store.decide(plan).into_ready().ok().unwrap().unwrap().outcome()
     }
 
     const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 60);

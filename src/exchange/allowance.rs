@@ -1,0 +1,157 @@
+//! The rest that each policy leaves to a caller.
+
+use std::{fmt, time::Duration};
+
+use super::{measurement::MeasuredCharge, plan::Charge};
+use crate::{
+    algorithm::{Counter, Denial},
+    partition::PartitionId,
+    policy::QuotaPolicy,
+};
+
+/// The rest of one policy that a caller has after a [`Decision`].
+///
+/// ```
+/// use std::time::Duration;
+/// # use tower_quota::{Algorithm, PolicySet, MemoryStore, Outcome, PartitionKey};
+/// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
+/// # tokio_test::block_on(async {
+/// # let store = MemoryStore::new();
+/// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+/// let policies = PolicySet::new([QuotaPolicy::per_hour("hour", 10), QuotaPolicy::per_day("day", 200)])?;
+/// let mails = |count| Plan::new(policies.clone(), alice, count);
+///
+/// let allowed = store.decide(mails(8)).await?;
+/// let hour = allowed.allowances().next().expect("there is one of each policy");
+/// assert_eq!((hour.policy().name(), hour.partition(), hour.cost()), ("hour", alice, 8));
+/// // 2 are left, and that many come back in 12 minutes.
+/// assert_eq!((hour.remaining(), hour.effective_window()), (2, Some(Duration::from_secs(12 * 60))));
+/// assert_eq!((hour.is_violated(), hour.retry_after()), (false, None));
+///
+/// let rejected = store.decide(mails(5)).await?;
+/// let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name()).collect();
+/// assert_eq!(violated, ["hour"]);
+/// let hour = rejected.violated().next().expect("it has rejected the request");
+/// assert!(hour.retry_after() <= Some(Duration::from_secs(18 * 60)));
+/// assert_eq!(hour.remaining(), 2);
+/// // A bucket of 10 never lets 11 pass.
+/// assert_eq!(store.decide(mails(11)).await?.retry_after(), None);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy)]
+pub struct Allowance<'a> {
+    pub(super) charge: Charge<'a>,
+    pub(super) known: Known<'a>,
+}
+
+/// What is known of a charge.
+#[derive(Clone, Copy)]
+pub(super) enum Known<'a> {
+    /// It is still rejected.
+    Denial(Denial),
+    /// The measurement of the store, and the weight that is charged by now: the charge, and units that were used since.
+    Measured { measured: MeasuredCharge<'a>, charged: u64 },
+}
+
+impl<'a> Allowance<'a> {
+    /// The policy that it is about.
+    pub fn policy(&self) -> &'a QuotaPolicy {
+        self.charge.policy().policy()
+    }
+
+    /// The partition whose quota it is about.
+    pub fn partition(&self) -> PartitionId {
+        self.charge.partition()
+    }
+
+    /// The cost of the request, in the policy's unit.
+    pub fn cost(&self) -> u64 {
+        self.charge.cost()
+    }
+
+    /// Whole units left, this request's charge taken off if it passed.
+    ///
+    /// 0 in a [cached](Decision::is_cached) rejection: fewer than the request costs are left, and others may have used those
+    /// since.
+    pub fn remaining(&self) -> u64 {
+        match self.known {
+            Known::Denial(_) => 0,
+            Known::Measured { measured, charged } => {
+                let reading = self.counter().charged(measured.reading, charged);
+                self.counter().remaining(reading, measured.moment.now.as_micros())
+            }
+        }
+    }
+
+    /// The effective window: a time in which the caller may spread the remaining units. A limit of concurrent requests
+    /// has none.
+    ///
+    /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit.
+    /// Otherwise, for a bucket, the time in which it gives as many units as are left, so that a client that spends
+    /// `remaining` units in this time never asks for more than the rate; and for a window, the time until it ends or its
+    /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
+    pub fn effective_window(&self) -> Option<Duration> {
+        let micros = match (self.wait(), self.known) {
+            (Some(wait), _) if self.policy().window().is_some() => Some(wait),
+            (_, Known::Measured { measured, charged }) => {
+                let reading = self.counter().charged(measured.reading, charged);
+                let reset = self.counter().reset(reading, measured.moment.now.as_micros());
+                reset.map(|micros| measured.moment.until(micros))
+            }
+            // The request never passes, and after a second at most the cache no longer knows it.
+            (_, Known::Denial(_)) => Some(1_000_000),
+        };
+        micros.map(Duration::from_micros)
+    }
+
+    /// Returns `true` if this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
+    pub fn is_violated(&self) -> bool {
+        match self.known {
+            Known::Denial(_) => true,
+            Known::Measured { measured, .. } => !measured.fits(),
+        }
+    }
+
+    /// The time until this policy lets the same request pass if no other request comes, exact to the microsecond. For a limit
+    /// of concurrent requests it is a guess of one second.
+    ///
+    /// `None` if the policy does not reject the request, or never lets it pass because it costs more than the policy ever
+    /// lets pass. In a [cached](Decision::is_cached) rejection, a [log](crate::Algorithm::SlidingWindowLog) may tell up to a
+    /// whole window to a request that costs more than the one that the store has rejected.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.wait().map(Duration::from_micros)
+    }
+
+    fn wait(&self) -> Option<u64> {
+        match self.known {
+            Known::Denial(Denial::For(micros)) => Some(micros),
+            Known::Denial(Denial::Never) => None,
+            Known::Measured { measured, .. } if !measured.fits() => {
+                let moment = measured.moment;
+                let wait = self
+                    .counter()
+                    .wait(measured.reading, moment.now.as_micros(), self.charge.weight());
+                // A slot becomes free at any time.
+                let is_timed = self.policy().window().is_some();
+                wait.map(|micros| if is_timed { moment.until(micros) } else { micros })
+            }
+            Known::Measured { .. } => None,
+        }
+    }
+
+    fn counter(&self) -> &'a Counter {
+        self.charge.policy().counter()
+    }
+}
+
+impl fmt::Debug for Allowance<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Allowance")
+            .field("policy", &self.policy().name())
+            .field("remaining", &self.remaining())
+            .field("effective_window", &self.effective_window())
+            .field("retry_after", &self.retry_after())
+            .finish()
+    }
+}

@@ -1,0 +1,241 @@
+//! Rejections that are cached for a short time, so that a key under attack costs the store next to nothing.
+//!
+//! A reading of the store says exactly until when a charge is rejected, as long as others only add to what is used. So
+//! the cache keeps readings, and decides later charges by them:
+//!
+//! - A charge that the reading rejects is rejected. Time is counted from before the call, so a charge is never rejected for
+//!   longer than the store would reject it.
+//! - After a rejection, no request asks for as much or more for a short *hold*, so that instances do not race for the next
+//!   unit.
+//! - Where the reading has room again, as many requests go to the store as there is room for. A request that was sent
+//!   counts as charged until its answer is there, or for another hold.
+//!
+//! A refund by another instance is seen after a second at most.
+
+mod record;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+use self::{
+    record::{Finding, Record},
+    shard::{Found, Records, Shard},
+};
+use super::guarded::{GuardedStore, StoreCall};
+use crate::{
+    clock::{Clock, Timestamp},
+    error::{StoreError, StoreErrorKind},
+    exchange::{Cached, Decision, Measurement, Plan, Settlement},
+    partition::PartitionId,
+    sharded::Sharded,
+    store::StoreFuture,
+    telemetry::StoreTelemetry,
+};
+
+/// A store whose rejections are cached.
+pub(super) struct DenialCache {
+    pub(super) store: GuardedStore,
+    shards: Sharded<Shard>,
+    /// False for a cache that keeps nothing.
+    is_on: bool,
+    /// Number of cached partitions: while it is 0, requests take no lock.
+    len: AtomicUsize,
+    /// True once a request has waited for the store.
+    is_used: AtomicBool,
+    clock: Clock,
+    log: Arc<StoreTelemetry>,
+}
+
+impl DenialCache {
+    /// A cache of at most so many partitions.
+    pub(super) fn new(store: GuardedStore, capacity: usize, clock: Clock, log: Arc<StoreTelemetry>) -> Self {
+        Self {
+            store,
+            shards: Sharded::new(capacity, |part| Shard::new(part, capacity)),
+            is_on: capacity > 0,
+            len: AtomicUsize::new(0),
+            is_used: AtomicBool::new(false),
+            clock,
+            log,
+        }
+    }
+
+    /// The rejection of a plan, if it is known that the store would reject it.
+    #[inline]
+    pub(super) fn reject(&self, plan: &Plan) -> Option<Decision> {
+        if self.len.load(Ordering::Relaxed) == 0 || !plan.is_charged() {
+            return None;
+        }
+        let found = self.look_up(plan, self.clock.now());
+        found.is_rejected.then(|| {
+            self.log.remembered();
+            Decision::of_cache(Cached {
+                plan: plan.clone(),
+                denials: found.denials,
+                now: found.now,
+            })
+        })
+    }
+
+    fn look_up(&self, plan: &Plan, now: Timestamp) -> Found {
+        let mut found = Found::default();
+        if let Some(part) = plan.only_part() {
+            let mut shard = self.shards.lock(part.partition());
+            shard.look_up(part, now, &mut found);
+            if found.goes_to_store() {
+                shard.asks(part, now, found.is_stale);
+            }
+            return found;
+        }
+        for part in plan.parts() {
+            self.shards.lock(part.partition()).look_up(part, now, &mut found);
+        }
+        for part in plan.parts().filter(|_| found.goes_to_store()) {
+            self.shards.lock(part.partition()).asks(part, now, found.is_stale);
+        }
+        found
+    }
+
+    /// Asks the store. Returns the answer if it is there at once, else the call to wait for.
+    pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, StoreCall> {
+        let answer = self.store.begin(plan, time)?;
+        Ok(answer.map(Measurement::decide))
+    }
+
+    /// Waits for the answer, whose rejections are cached.
+    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Decision, StoreError> {
+        let asked_at = self.asked();
+        let measurement = self.store.finish(call, deadline).await?;
+        self.learn(&measurement, asked_at);
+        Ok(measurement.decide())
+    }
+
+    /// Decides a plan by the cache, else by the store.
+    pub(super) async fn decide(&self, plan: Plan, deadline: Instant) -> Result<Decision, StoreError> {
+        if let Some(rejection) = self.reject(&plan) {
+            return Ok(rejection);
+        }
+        let time = deadline.saturating_duration_since(Instant::now());
+        if time.is_zero() {
+            let message = "the deadline was over before the store was asked";
+            return Err(StoreError::new(StoreErrorKind::TimedOut, message));
+        }
+        match self.begin(plan, time) {
+            Ok(answer) => answer,
+            Err(call) => self.finish(call, deadline).await,
+        }
+    }
+
+    /// Settles what the store has charged, whether or not the future is polled. A refund ends the rejections of its
+    /// partitions.
+    pub(super) fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        let refunded = settlement.refunded();
+        let settled = self.store.bare.settle(settlement);
+        for partition in refunded {
+            self.forget(partition);
+        }
+        settled
+    }
+
+    pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
+        let reset = self.store.bare.reset(plan.clone()).await;
+        // The store may have forgotten a part of it only.
+        for part in plan.parts() {
+            self.forget(part.partition());
+        }
+        reset
+    }
+
+    /// A call is about to be waited for. Returns the moment for [`learn`](Self::learn).
+    fn asked(&self) -> Timestamp {
+        if !self.is_on {
+            return Timestamp::default();
+        }
+        if !self.is_used.load(Ordering::Relaxed) {
+            self.is_used.store(true, Ordering::SeqCst);
+        }
+        self.clock.now()
+    }
+
+    /// Caches what an answer says about later charges.
+    fn learn(&self, measurement: &Measurement, asked_at: Timestamp) {
+        if !self.is_on || !measurement.plan().is_charged() {
+            return;
+        }
+        let mut charges = measurement.charges();
+        for (number, part) in measurement.plan().parts().enumerate() {
+            let own = charges.by_ref().take(part.charges().len()).enumerate();
+            let findings = own.map(|(index, measured)| Finding {
+                policies: part.policies(),
+                index,
+                weight: measured.charge().weight(),
+                reading: measured.reading,
+                is_charged: measurement.is_allowed(),
+                at: measurement.moment(number),
+                asked_at,
+            });
+            let findings: SmallVec<[Finding<'_>; 4]> = findings.filter(Finding::is_cached).collect();
+            self.learn_part(part.partition(), &findings, asked_at);
+        }
+    }
+
+    fn learn_part(&self, partition: PartitionId, findings: &[Finding<'_>], asked_at: Timestamp) {
+        let records = findings.iter().filter_map(|finding| Record::of(finding, &self.clock));
+        let records: Records = records.collect();
+        if records.is_empty() && self.len.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.change(partition, |shard, hash| {
+            let is_outdated = shard.was_refunded(hash, asked_at);
+            let new = if is_outdated { Records::new() } else { records };
+            shard.replace(partition, findings, new, asked_at, self.clock.now());
+        });
+    }
+
+    /// Drops what is cached of a partition, which has had a refund.
+    pub(super) fn forget(&self, partition: PartitionId) {
+        if self.is_used.load(Ordering::SeqCst) {
+            self.change(partition, |shard, hash| shard.forget(partition, hash, self.clock.now()));
+        }
+    }
+
+    /// Returns `true` if a partition may have had a refund since a moment. An older reading then says nothing about later
+    /// requests.
+    pub(super) fn may_have_refunded(&self, partition: PartitionId, since: Timestamp) -> bool {
+        let hash = self.shards.hash(partition);
+        !self.is_on || self.shards.lock(partition).was_refunded(hash, since)
+    }
+
+    /// Changes the shard of a partition, and keeps the number of partitions right.
+    fn change(&self, partition: PartitionId, change: impl FnOnce(&mut Shard, u64)) {
+        let hash = self.shards.hash(partition);
+        let mut shard = self.shards.lock(partition);
+        let before = shard.partitions.len();
+        change(&mut shard, hash);
+        let added = shard.partitions.len().wrapping_sub(before);
+        if added != 0 {
+            self.len.fetch_add(added, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for DenialCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DenialCache")
+            .field("store", &self.store)
+            .field("partitions", &self.len)
+            .finish_non_exhaustive()
+    }
+}

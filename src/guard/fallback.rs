@@ -1,0 +1,126 @@
+//! The fallback: a decision about a request that the store has not decided.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::places::Places;
+use crate::{
+    clock::Clock,
+    error::StoreError,
+    exchange::{Decision, Measurement, Outcome, Plan},
+    store::{BoxedAnswer, Store},
+    telemetry::StoreTelemetry,
+};
+
+/// The answer to a request when the store gives no decision: it is down, too slow, or answers with an error.
+///
+/// ```
+/// use tower_quota::{AcquireFuture, Decision, FailureMode, Outcome, Plan, Store, StoreError, StoreErrorKind};
+/// # use tower_quota::{Settlement, StoreFuture};
+/// # use http::{Request, Response};
+/// # use tower::{Layer, ServiceExt, service_fn};
+/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
+/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+/// # }
+///
+/// /// A server that is unavailable.
+/// #[derive(Debug)]
+/// struct Unavailable;
+///
+/// impl Store for Unavailable {
+///     fn acquire(&self, _: Plan) -> AcquireFuture {
+///         AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
+///     }
+///     # fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+///     # fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
+///     // …
+/// }
+///
+/// # tokio_test::block_on(async {
+/// let layer = |failure_mode| RateLimitLayer::builder(Unavailable)
+///     .scope("api")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 10))
+///     .failure_mode(failure_mode)
+///     .build();
+///
+/// let open = send(&layer(FailureMode::Open)?, Request::get("/")).await;
+/// assert_eq!(open.status(), 200);
+/// assert!(!open.headers().contains_key("ratelimit"));
+/// assert_eq!(open.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::FailedOpen));
+///
+/// let closed = send(&layer(FailureMode::Closed)?, Request::get("/")).await;
+/// assert_eq!(closed.status(), 503);
+/// assert_eq!(closed.headers()["retry-after"], "1");
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FailureMode {
+    /// Reject the request with status 503, `Retry-After: 1` and the problem type `temporary-reduced-capacity`. For routes
+    /// where an uncounted request is worse than a failed one: logins, payments.
+    Closed,
+    /// Pass the request on, uncounted and without `RateLimit` fields. The default: an outage of the limiter must not be an
+    /// outage of the service.
+    #[default]
+    Open,
+}
+
+/// Another store, if there is one, and the failure mode.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    pub(super) store: Option<Arc<dyn Store>>,
+    pub(super) mode: FailureMode,
+    /// Maximum time for the other store: that of the first one may be over.
+    pub(super) time: Duration,
+    pub(super) places: Arc<Places>,
+    pub(super) clock: Clock,
+    pub(super) log: Arc<StoreTelemetry>,
+}
+
+impl Fallback {
+    /// The plan once more, if there is another store that may be asked.
+    pub(super) fn spare(&self, plan: &Plan) -> Option<Plan> {
+        self.store.is_some().then(|| plan.clone())
+    }
+
+    /// Asks the other store. Its answer may have to be waited for.
+    pub(super) fn begin(&self, spare: Option<Plan>, error: &StoreError) -> Result<Decision, BoxedAnswer<Measurement>> {
+        self.log.undecided(self.clock.now(), error);
+        let (Some(store), Some(plan)) = (&self.store, spare) else {
+            return Ok(self.failed(error));
+        };
+        let answer = store.acquire(plan).into_ready()?;
+        Ok(answer.map_or_else(|_| self.failed(error), by_fallback))
+    }
+
+    pub(super) async fn finish(&self, answer: BoxedAnswer<Measurement>, error: &StoreError) -> Decision {
+        match timeout(self.time, answer).await {
+            Ok(Ok(measurement)) => by_fallback(measurement),
+            Ok(Err(_)) | Err(_) => self.failed(error),
+        }
+    }
+
+    /// Decides by the failure mode.
+    pub(super) fn failed(&self, error: &StoreError) -> Decision {
+        let outcome = match self.mode {
+            FailureMode::Closed => Outcome::FailedClosed,
+            FailureMode::Open => Outcome::FailedOpen,
+        };
+        self.log.failed(self.clock.now(), error, outcome, self.places.begun());
+        Decision::unmeasured(outcome)
+    }
+
+    /// The other store, if the decision is its.
+    pub(super) fn store_of(&self, decision: &Decision) -> Option<&Arc<dyn Store>> {
+        self.store.as_ref().filter(|_| decision.is_by_fallback())
+    }
+}
+
+fn by_fallback(measurement: Measurement) -> Decision {
+    measurement.decide().made_by_fallback()
+}

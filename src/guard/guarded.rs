@@ -1,0 +1,94 @@
+//! The store with a circuit breaker and a deadline: a request does not wait for a store that does not answer.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    breaker::{Admission, Breaker, CircuitTelemetry},
+    clock::Clock,
+    error::{StoreError, StoreErrorKind},
+    exchange::{Measurement, Plan},
+    last_turn,
+    store::{BoxedAnswer, Store},
+    telemetry::{Stopwatch, StoreTelemetry},
+};
+
+/// A store that is not asked while its circuit is open, and whose calls fail at the deadline.
+#[derive(Debug)]
+pub(super) struct GuardedStore {
+    /// The store without these safeguards, for all that is not a decision.
+    pub(super) bare: Arc<dyn Store>,
+    /// `None` for a store of several servers, which has a breaker for each of them: this one would also keep requests from
+    /// those that answer.
+    pub(super) breaker: Option<Breaker>,
+    clock: Clock,
+    log: Arc<StoreTelemetry>,
+}
+
+/// A call that the store has not answered yet.
+pub(super) struct StoreCall {
+    answer: BoxedAnswer<Measurement>,
+    admission: Option<Admission>,
+    time: Duration,
+    asked: Stopwatch,
+}
+
+impl GuardedStore {
+    pub(super) fn new(store: Arc<dyn Store>, clock: Clock, log: Arc<StoreTelemetry>) -> Self {
+        let breaker = || Breaker::new(clock.clone(), Arc::clone(&log) as Arc<dyn CircuitTelemetry>);
+        Self {
+            breaker: (!store.has_own_breakers()).then(breaker),
+            bare: store,
+            clock,
+            log,
+        }
+    }
+
+    /// Asks the store for an answer within a time. Returns it if it is there at once, else the call to wait for.
+    pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Measurement, StoreError>, StoreCall> {
+        let admission = self.breaker.as_ref().map(Breaker::admit);
+        if matches!(admission, Some(Admission::Rejected)) {
+            let error = StoreError::new(StoreErrorKind::CircuitOpen, "the store was not asked");
+            return Ok(Err(error));
+        }
+        let asked = Stopwatch::start(&self.clock);
+        match self.bare.acquire(plan.within(time)).into_ready() {
+            Ok(answer) => Ok(self.answered(asked, admission, answer)),
+            Err(answer) => Err(StoreCall {
+                answer,
+                admission,
+                time,
+                asked,
+            }),
+        }
+    }
+
+    /// Waits for the answer until the deadline.
+    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Measurement, StoreError> {
+        let in_time = self.within(deadline, call.answer).await;
+        let answer = in_time.unwrap_or_else(|| {
+            let message = format!("no decision within {:?}", call.time);
+            Err(StoreError::new(StoreErrorKind::TimedOut, message))
+        });
+        self.answered(call.asked, call.admission, answer)
+    }
+
+    /// The result of something that depends on the store, or `None` once the deadline and a last turn are over.
+    pub(super) async fn within<T>(&self, deadline: Instant, result: impl Future<Output = T>) -> Option<T> {
+        last_turn::within(deadline, result, || self.bare.catch_up().into_ready().err()).await
+    }
+
+    fn answered<T>(
+        &self,
+        asked: Stopwatch,
+        admission: Option<Admission>,
+        answer: Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.log.answered(asked, &self.clock);
+        if let (Some(breaker), Some(admission)) = (&self.breaker, admission) {
+            breaker.record(admission, answer.as_ref().err());
+        }
+        answer
+    }
+}

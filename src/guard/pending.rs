@@ -1,0 +1,77 @@
+//! A decision that has to be waited for. It runs to its end also when its request is cancelled.
+//!
+//! The answer is of use to others: the circuit breaker may wait for it, a rejection is cached, and slots that it takes
+//! become free. And the request stays charged: otherwise a client could cancel each request before the store has answered,
+//! and would pay for none of them.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, Waker},
+};
+
+use tokio::runtime::Handle;
+
+use super::{Deciding, Guard, places::Place};
+use crate::exchange::{Decision, Settlement};
+
+type BoxedDecision = Pin<Box<dyn Future<Output = Decision> + Send>>;
+
+/// A decision that is not there yet.
+pub(crate) struct PendingDecision {
+    /// `None` once it was there.
+    decision: Option<(BoxedDecision, Place)>,
+    /// True once the store may have been asked.
+    has_begun: bool,
+}
+
+impl PendingDecision {
+    pub(super) fn new(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Self {
+        Self {
+            decision: Some((Box::pin(decision), Place::take(guard))),
+            has_begun: false,
+        }
+    }
+
+    /// Begins the decision. A store in this process answers at once, and takes no place.
+    pub(super) fn begin(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Deciding {
+        let mut decision: BoxedDecision = Box::pin(decision);
+        match decision.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(decision) => Deciding::Decided(decision),
+            Poll::Pending => Deciding::Pending(Self {
+                decision: Some((decision, Place::take(guard))),
+                has_begun: true,
+            }),
+        }
+    }
+}
+
+impl Future for PendingDecision {
+    type Output = Decision;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
+        self.has_begun = true;
+        // Taken out while it is polled: one that panics is not to be polled again.
+        let (mut pending, place) = self.decision.take().expect("polled after it was ready");
+        let decision = pending.as_mut().poll(cx);
+        if decision.is_pending() {
+            self.decision = Some((pending, place));
+        }
+        decision
+    }
+}
+
+impl Drop for PendingDecision {
+    fn drop(&mut self) {
+        if self.has_begun
+            && let Some((pending, place)) = self.decision.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            drop(runtime.spawn(async move {
+                let decision = pending.await;
+                place.guard().settle(&decision, Settlement::cancelled(&decision));
+            }));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The call that charges a block.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::{
+    Prefetch,
+    block::Block,
+    holding::{Fetching, Holding, Order, Verdicts},
+};
+use crate::{
+    bounded_map::BoundedMap,
+    error::StoreError,
+    exchange::{Decision, Plan},
+    policy::BlockTerms,
+};
+
+/// A block that is to be fetched. When it is dropped, no request waits for it any more.
+pub(super) struct Fetch {
+    prefetch: Arc<Prefetch>,
+    plan: Plan,
+    terms: BlockTerms,
+    order: Order,
+}
+
+impl Fetch {
+    /// `plan` is the first request that is to be spent from it.
+    pub(super) fn new(prefetch: &Arc<Prefetch>, plan: &Plan, terms: BlockTerms, order: Order) -> Self {
+        Self {
+            prefetch: Arc::clone(prefetch),
+            plan: plan.costing(order.units),
+            terms,
+            order,
+        }
+    }
+
+    /// Asks the store. Unless it answers at once, a task waits for it, also if the request is cancelled.
+    pub(super) fn begin(self, deadline: Instant) {
+        let time = deadline.saturating_duration_since(Instant::now());
+        match self.prefetch.cache.begin(self.plan.clone(), time) {
+            Ok(result) => self.land(result),
+            Err(call) => drop(tokio::spawn(async move {
+                let result = self.prefetch.cache.finish(call, deadline).await;
+                self.land(result);
+            })),
+        }
+    }
+
+    fn land(self, result: Result<Decision, StoreError>) {
+        let mut verdicts = Verdicts::new();
+        match result {
+            Ok(decision) => self.decided(decision, &mut verdicts),
+            Err(error) => {
+                let fetching = self.end(&mut self.prefetch.holdings.lock(self.plan.partition()));
+                if let Some(fetching) = fetching {
+                    fetching.fail(&error, &mut verdicts);
+                }
+            }
+        }
+        for (sender, verdict) in verdicts {
+            // A request that has missed its deadline does not listen.
+            let _ = sender.send(verdict);
+        }
+    }
+
+    fn decided(&self, decision: Decision, verdicts: &mut Verdicts) {
+        let Self { prefetch, plan, .. } = self;
+        let partition = plan.partition();
+        // Units that are not spent are given back in any case, and where no lock is held.
+        let block = Block::new(
+            plan.clone(),
+            decision.clone(),
+            self.terms,
+            self.order.at,
+            &prefetch.cache,
+        );
+        let block = block.map(Box::new);
+        let (_dropped, is_held);
+        let mut shard = prefetch.holdings.lock(partition);
+        match (self.end(&mut shard), shard.get_mut(partition)) {
+            (Some(mut fetching), Some(holding)) => {
+                fetching.is_stale = prefetch.cache.may_have_refunded(partition, self.order.at);
+                _dropped = holding.landed(fetching, &decision, block, prefetch.clock.now(), verdicts);
+                is_held = holding.block.is_some();
+            }
+            _ => (_dropped, is_held) = (block, false),
+        }
+        drop(shard);
+        if is_held {
+            prefetch.watch();
+        }
+    }
+
+    /// From now on no request can join. Returns `None` if the partition was evicted meanwhile, or has other policies.
+    fn end(&self, shard: &mut BoundedMap<Holding>) -> Option<Fetching> {
+        let holding = shard.get_mut(self.plan.partition())?;
+        holding.fetching.take_if(|fetching| fetching.id == self.order.id)
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        // Requests that still wait learn it from their channels.
+        let fetching = self.end(&mut self.prefetch.holdings.lock(self.plan.partition()));
+        drop(fetching);
+    }
+}

@@ -1,0 +1,60 @@
+//! The settings of a guard, and their bounds.
+
+use std::{fmt, ops::RangeInclusive, time::Duration};
+
+use super::FailureMode;
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    exchange::Plan,
+};
+
+/// Settings of a guard.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) failure_mode: FailureMode,
+    pub(crate) deadline: Duration,
+    /// Maximum number of requests that wait for the store at the same time.
+    pub(crate) max_waiting: u32,
+    /// Maximum number of partitions in the denial cache.
+    pub(crate) denial_cache: usize,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            failure_mode: FailureMode::default(),
+            deadline: Duration::from_millis(50),
+            max_waiting: 10_000,
+            denial_cache: 1 << 14,
+        }
+    }
+}
+
+impl Terms {
+    const DEADLINES: RangeInclusive<Duration> = Duration::from_millis(1)..=Plan::LONGEST_DEADLINE;
+    const MAX_WAITING: RangeInclusive<u32> = 1..=1 << 16;
+    const DENIAL_CACHE: RangeInclusive<usize> = 0..=1 << 20;
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        use ConfigErrorKind::{Deadline, DenialCache, MaxWaiting};
+
+        within("deadline", self.deadline, &Self::DEADLINES, Deadline)?;
+        within("max waiting", self.max_waiting, &Self::MAX_WAITING, MaxWaiting)?;
+        within("denial cache", self.denial_cache, &Self::DENIAL_CACHE, DenialCache)
+    }
+}
+
+fn within<T: PartialOrd + fmt::Debug>(
+    name: &str,
+    value: T,
+    bounds: &RangeInclusive<T>,
+    kind: ConfigErrorKind,
+) -> Result<(), ConfigError> {
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    Err(ConfigError::new(
+        kind,
+        format!("{name} {value:?} is outside {bounds:?}"),
+    ))
+}
