@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::{
     measurement::{Measurement, Reads},
     plan::{PartPlan, Plan},
-    settlement::{PartSettlement, Settlement, is_slots},
+    settlement::{PartSettlement, Settlement},
 };
 use crate::lease::LeaseId;
 
@@ -61,7 +61,6 @@ impl Settlement {
 impl PartSettlement<'_> {
     /// Returns `true` if slots become free.
     pub(crate) fn releases(&self) -> bool {
-        let mut changes = self.part.policies().iter().zip(self.deltas);
-        changes.any(|(policy, delta)| is_slots(policy) && *delta < 0)
+        self.adjustments().any(|change| change.is_slot() && change.delta < 0)
     }
 }

@@ -58,13 +58,17 @@ struct Change {
     plan: Plan,
     moments: Moments,
     lease: Option<LeaseId>,
-    /// The amount that is added to each charge, or taken from it.
-    deltas: Deltas,
-    /// The mark of each charge that a refund needs.
-    marks: SmallVec<[u64; 4]>,
+    /// One for each charge, in the plan's order.
+    deltas: SmallVec<[Delta; 4]>,
 }
 
-type Deltas = SmallVec<[i64; 4]>;
+#[derive(Clone, Copy, Debug)]
+struct Delta {
+    /// The amount that is added to the charge, or taken from it.
+    weight: i64,
+    /// The mark of the charge, for a refund.
+    mark: u64,
+}
 
 /// A change of the charge of one policy.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +76,13 @@ pub(crate) struct Adjustment<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) delta: i64,
     pub(crate) receipt: Receipt,
+}
+
+impl Adjustment<'_> {
+    /// Returns `true` for a slot of a limit of concurrent requests.
+    pub(super) fn is_slot(&self) -> bool {
+        self.policy.counter().form() == Form::Slots
+    }
 }
 
 impl Settlement {
@@ -166,17 +177,15 @@ impl Settlement {
     /// The change of each partition. Unlike the charge, these need not be one step.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
         self.0.iter().flat_map(|change| {
-            let (mut deltas, mut marks) = (&*change.deltas, &*change.marks);
+            let mut deltas = &*change.deltas;
             change.plan.parts().enumerate().map(move |(number, part)| {
-                let (own_deltas, other_deltas) = deltas.split_at(part.charges().len());
-                let (own_marks, other_marks) = marks.split_at(part.charges().len());
-                (deltas, marks) = (other_deltas, other_marks);
+                let (own, others) = deltas.split_at(part.charges().len());
+                deltas = others;
                 PartSettlement {
                     part,
                     charged_at: change.moments.get(number).copied().unwrap_or_default(),
                     lease: change.lease,
-                    deltas: own_deltas,
-                    marks: own_marks,
+                    deltas: own,
                 }
             })
         })
@@ -190,38 +199,33 @@ pub(crate) struct PartSettlement<'a> {
     /// The moment of the charge.
     pub(crate) charged_at: Moment,
     pub(crate) lease: Option<LeaseId>,
-    pub(super) deltas: &'a [i64],
-    marks: &'a [u64],
+    deltas: &'a [Delta],
 }
 
 impl<'a> PartSettlement<'a> {
     /// Returns `true` if there is nothing to do.
     pub(crate) fn is_empty(&self) -> bool {
-        self.deltas.iter().all(|delta| *delta == 0)
+        self.deltas.iter().all(|delta| delta.weight == 0)
     }
 
     /// Returns `true` if units are given back.
     fn gives_back(&self) -> bool {
-        let mut changes = self.part.policies().iter().zip(self.deltas);
-        changes.any(|(policy, delta)| !is_slots(policy) && *delta < 0)
+        self.adjustments().any(|change| !change.is_slot() && change.delta < 0)
     }
 
     /// The change of each policy, in the plan's order.
     pub(crate) fn adjustments(self) -> impl Iterator<Item = Adjustment<'a>> {
-        let changes = self.part.policies().iter().zip(self.deltas).zip(self.marks);
-        changes.map(move |((policy, delta), mark)| {
-            let receipt = Receipt {
+        let changes = self.part.policies().iter().zip(self.deltas);
+        changes.map(move |(policy, delta)| Adjustment {
+            policy,
+            delta: delta.weight,
+            receipt: Receipt {
                 at: self.charged_at.now.as_micros(),
                 birth: self.charged_at.birth,
-                mark: *mark,
+                mark: delta.mark,
                 refundable_micros: policy.policy().window_micros(),
                 lease: self.lease,
-            };
-            Adjustment {
-                policy,
-                delta: *delta,
-                receipt,
-            }
+            },
         })
     }
 }
@@ -234,35 +238,32 @@ enum Free {
     Slots,
 }
 
-pub(super) fn is_slots(policy: &Policy) -> bool {
-    policy.counter().form() == Form::Slots
-}
-
 impl Change {
     /// `None` if nothing changes.
     fn of(measurement: &Measurement, from: Costs, to: Costs, free: Free) -> Option<Self> {
         let plan = measurement.plan();
         let charges = plan.charges_for(from).zip(plan.charges_for(to));
-        let (mut deltas, mut marks) = (Deltas::new(), SmallVec::new());
-        for ((from, to), measured) in charges.zip(measurement.charges()) {
+        let deltas = charges.zip(measurement.charges()).map(|((from, to), measured)| {
             let counter = from.policy().counter();
-            marks.push(counter.mark(measured.reading, from.weight()));
             // Weights are at most 2⁵³.
-            let delta = to.weight() as i64 - from.weight() as i64;
-            deltas.push(match free {
-                _ if !measured.is_charged() => 0,
-                Free::Nothing if measured.is_slot() => 0,
-                Free::All | Free::Slots if measured.is_slot() => -(plan.costs().slots as i64),
-                _ if counter.is_refundable(free == Free::All) => delta,
-                _ => delta.max(0),
-            });
-        }
-        deltas.iter().any(|delta| *delta != 0).then(|| Self {
+            let weight = to.weight() as i64 - from.weight() as i64;
+            Delta {
+                weight: match free {
+                    _ if !measured.is_charged() => 0,
+                    Free::Nothing if measured.is_slot() => 0,
+                    Free::All | Free::Slots if measured.is_slot() => -(plan.costs().slots as i64),
+                    _ if counter.is_refundable(free == Free::All) => weight,
+                    _ => weight.max(0),
+                },
+                mark: counter.mark(measured.reading, from.weight()),
+            }
+        });
+        let deltas: SmallVec<[Delta; 4]> = deltas.collect();
+        deltas.iter().any(|delta| delta.weight != 0).then(|| Self {
             plan: plan.clone(),
             moments: measurement.moments().clone(),
             lease: measurement.lease(),
             deltas,
-            marks,
         })
     }
 }

@@ -92,3 +92,13 @@ impl GuardedStore {
         answer
     }
 }
+
+impl CircuitTelemetry for StoreTelemetry {
+    fn opened(&self, error: &StoreError) {
+        self.circuit_opened(error);
+    }
+
+    fn closed(&self, rejected: u64) {
+        self.circuit_closed(rejected);
+    }
+}

@@ -31,12 +31,10 @@ pub(super) struct Record {
     asked: u64,
     /// The local time before the call: the store has read at this moment or later.
     asked_at: Timestamp,
-    /// The local time from which the partition's time goes on: it may have stood still.
-    goes_on_at: Timestamp,
     /// Until then no request asks for as much or more.
     held_until: Timestamp,
-    /// The known reading with all charges that were sent since then.
-    expected: Option<Expected>,
+    /// The known reading with all charges that were sent since then, and how long these count as made.
+    expected: Option<(Known, Timestamp)>,
     /// Before this moment no request asks whether the record still holds.
     asks_at: Timestamp,
 }
@@ -46,14 +44,8 @@ struct Known {
     reading: Reading,
     /// The partition's time.
     at: Timestamp,
-}
-
-#[derive(Debug)]
-struct Expected {
-    known: Known,
-    /// The local time from which the partition's time goes on.
-    at: Timestamp,
-    until: Timestamp,
+    /// The local time from which the partition's time goes on: it may have stood still.
+    goes_on_at: Timestamp,
 }
 
 /// The decision of a record about a charge.
@@ -96,10 +88,10 @@ impl Record {
             known: Known {
                 reading,
                 at: finding.at.now,
+                goes_on_at: finding.asked_at.saturating_add(ahead),
             },
             asked: weight,
             asked_at: finding.asked_at,
-            goes_on_at: finding.asked_at.saturating_add(ahead),
             held_until,
             expected: None,
             asks_at: finding.asked_at.saturating_add(STALE),
@@ -139,12 +131,9 @@ impl Record {
     /// The store's time.
     #[inline]
     pub(super) fn store_time(&self, now: Timestamp) -> Timestamp {
-        let ahead = self.goes_on_at.micros_since(self.asked_at);
-        let at = self
-            .known
-            .at
-            .as_micros()
-            .saturating_add(now.micros_since(self.asked_at));
+        let ahead = self.known.goes_on_at.micros_since(self.asked_at);
+        let read_at = self.known.at.as_micros();
+        let at = read_at.saturating_add(now.micros_since(self.asked_at));
         Timestamp::from_micros(at.saturating_sub(ahead))
     }
 
@@ -153,21 +142,17 @@ impl Record {
         if self.is_expired(now) {
             return Standing::Open;
         }
-        if let Some(denial) = self.known_denial(weight, now) {
-            return if now < self.asks_at {
-                Standing::Rejected(denial)
-            } else {
-                Standing::Stale(denial)
-            };
+        match self.denial(self.known, weight, now) {
+            Some(denial) if now < self.asks_at => return Standing::Rejected(denial),
+            Some(denial) => return Standing::Stale(denial),
+            None => {}
         }
-        let held = if weight >= self.asked {
-            self.held_until.micros_since(now)
-        } else {
-            0
+        let held = match weight >= self.asked {
+            true => self.held_until.micros_since(now),
+            false => 0,
         };
-        let expected = self
-            .expected(now)
-            .and_then(|expected| self.denial(expected.known, expected.at, weight, now));
+        let expected = self.expected.filter(|(_, until)| now < *until);
+        let expected = expected.and_then(|(known, _)| self.denial(known, weight, now));
         match (held, expected) {
             (0, None) => Standing::Open,
             (held, None) => Standing::Rejected(Denial::For(held)),
@@ -183,54 +168,37 @@ impl Record {
         }
         let hold = hold(self.counter());
         if is_stale {
-            if self.known_denial(weight, now).is_some() {
+            if self.denial(self.known, weight, now).is_some() {
                 self.asks_at = now.saturating_add(hold);
             }
             return;
         }
-        let (known, known_at, until) = match self.expected.take().filter(|expected| now < expected.until) {
-            Some(expected) => (expected.known, expected.at, expected.until),
-            None => (self.known, self.goes_on_at, now.saturating_add(hold)),
-        };
-        let elapsed = now.micros_since(known_at);
-        let at = known.at.as_micros();
-        let Some(reading) = self
-            .counter()
-            .foreseen(known.reading, at, elapsed, weight, HOLD.as_micros() as u64)
-        else {
-            return;
-        };
-        self.expected = Some(Expected {
-            known: Known {
-                reading,
-                at: known.at.saturating_add(Duration::from_micros(elapsed)),
-            },
-            at: now.max(known_at),
-            until,
-        });
+        let expected = self.expected.take().filter(|(_, until)| now < *until);
+        let (known, until) = expected.unwrap_or((self.known, now.saturating_add(hold)));
+        let (at, elapsed) = (known.at.as_micros(), now.micros_since(known.goes_on_at));
+        let (counter, longest) = (self.counter(), HOLD.as_micros() as u64);
+        self.expected = counter
+            .foreseen(known.reading, at, elapsed, weight, longest)
+            .map(|reading| {
+                let foreseen = Known {
+                    reading,
+                    at: known.at.saturating_add(Duration::from_micros(elapsed)),
+                    goes_on_at: now.max(known.goes_on_at),
+                };
+                (foreseen, until)
+            });
     }
 
-    /// The time for which the charge is rejected for certain.
+    /// The denial of a charge by a reading.
     #[inline]
-    fn known_denial(&self, weight: u64, now: Timestamp) -> Option<Denial> {
-        self.denial(self.known, self.goes_on_at, weight, now)
-    }
-
-    /// The same by a reading from which the partition's time goes on at a local time.
-    #[inline]
-    fn denial(&self, known: Known, goes_on_at: Timestamp, weight: u64, now: Timestamp) -> Option<Denial> {
-        let elapsed = now.micros_since(goes_on_at);
+    fn denial(&self, known: Known, weight: u64, now: Timestamp) -> Option<Denial> {
+        let elapsed = now.micros_since(known.goes_on_at);
         let at = known.at.as_micros();
         let denial = self.counter().denial(known.reading, at, self.asked, weight, elapsed)?;
         Some(match denial {
-            Denial::For(wait) => Denial::For(wait.saturating_add(goes_on_at.micros_since(now))),
+            Denial::For(wait) => Denial::For(wait.saturating_add(known.goes_on_at.micros_since(now))),
             Denial::Never => Denial::Never,
         })
-    }
-
-    #[inline]
-    fn expected(&self, now: Timestamp) -> Option<&Expected> {
-        self.expected.as_ref().filter(|expected| now < expected.until)
     }
 
     #[inline]
