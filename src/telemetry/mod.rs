@@ -128,6 +128,10 @@
 //! ```
 #[macro_use]
 mod macros;
+
+#[cfg(feature = "metrics")]
+mod catalog;
+mod layer;
 #[cfg(feature = "metrics")]
 mod meters;
 #[cfg(not(feature = "metrics"))]
@@ -135,26 +139,21 @@ mod meters;
 mod meters;
 #[cfg(feature = "metrics")]
 mod series;
+mod store;
+mod throttle;
 #[cfg(feature = "privacy-pass")]
 mod tokens;
 
-use std::{
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
 #[cfg(feature = "redis")]
-pub(crate) use self::meters::LostNode;
-pub(crate) use self::meters::{HeldSlots, Stopwatch};
-use self::meters::{LayerMeters, StoreMeters};
+pub(crate) use self::meters::OneMore as LostNode;
 #[cfg(feature = "privacy-pass")]
 pub(crate) use self::tokens::{IssuerTelemetry, TokenTelemetry};
-use crate::{
-    clock::{Clock, Timestamp},
-    error::{StoreError, StoreErrorKind},
-    exchange::{Decision, Outcome},
-    mutex::Mutex,
-    policy::QuotaPolicy,
+pub(crate) use self::{
+    layer::LayerTelemetry,
+    meters::{OneMore as HeldSlots, Stopwatch},
+    store::StoreTelemetry,
 };
 
 pub(crate) fn lone_large_window(scope: &str, window: Duration) {
@@ -201,152 +200,14 @@ pub(crate) fn partition_evicted() {
     meters::evicted();
 }
 
-/// At most one line in ten seconds about the same thing, with the number of those that had none.
-#[derive(Debug, Default)]
-struct Sparse {
-    next: AtomicU64,
-    suppressed: AtomicU64,
-}
-
-impl Sparse {
-    const PAUSE_MICROS: u64 = 10_000_000;
-
-    /// Calls `line` with the number of lines that were left out, if one is due.
-    fn record(&self, now: Timestamp, line: impl FnOnce(u64)) {
-        let (now, next) = (now.as_micros(), self.next.load(Ordering::Relaxed));
-        let until = now.saturating_add(Self::PAUSE_MICROS);
-        let is_due = now >= next
-            && self
-                .next
-                .compare_exchange(next, until, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok();
-        if is_due {
-            line(self.suppressed.swap(0, Ordering::Relaxed));
-        } else {
-            self.suppressed.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Telemetry of one layer about its store.
-#[derive(Debug, Default)]
-pub(crate) struct StoreTelemetry {
-    scope: Box<str>,
-    undecided: Sparse,
-    leak: Mutex<Leak>,
-    meters: StoreMeters,
-}
-
-/// Requests that no store has decided while the circuit was closed.
-#[derive(Debug, Default)]
-struct Leak {
-    since: Timestamp,
-    last: Timestamp,
-    undecided: u64,
-    /// The number of requests that had waited for the store when it began, modulo 2³².
-    waited: u32,
-}
-
-impl Leak {
-    const PERIOD_MICROS: u64 = 10_000_000;
-
-    /// One more. Calls `line` with their number, the seconds, and how many requests have waited, if that has gone on for a
-    /// while.
-    fn record(&mut self, now: Timestamp, waited: u32, line: impl FnOnce(u64, u64, u32)) {
-        if self.undecided == 0 || now.micros_since(self.last) >= Self::PERIOD_MICROS {
-            *self = Self {
-                since: now,
-                waited,
-                ..Self::default()
-            };
-        }
-        self.undecided += 1;
-        self.last = now;
-        let micros = now.micros_since(self.since);
-        if micros >= Self::PERIOD_MICROS {
-            line(self.undecided, micros / 1_000_000, waited.wrapping_sub(self.waited));
-            self.undecided = 0;
-        }
-    }
-}
-
-impl StoreTelemetry {
-    pub(crate) fn new(scope: &str) -> Self {
-        Self {
-            scope: scope.into(),
-            ..Self::default()
-        }
-    }
-
-    pub(crate) fn circuit_opened(&self, error: &StoreError) {
-        self.meters.circuit_opened(&self.scope);
-        event!(ERROR, error = %error, "the quota store does not answer; the circuit is open");
-    }
-
-    pub(crate) fn circuit_closed(&self, undecided: u64) {
-        self.meters.circuit_closed(&self.scope);
-        event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
-    }
-
-    /// The store has answered, or the deadline has passed.
-    pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
-        self.meters.answered(&self.scope, asked, clock);
-    }
-
-    /// A request was rejected without asking the store.
-    pub(crate) fn remembered(&self) {
-        self.meters.remembered(&self.scope);
-    }
-
-    /// The store gave no decision. While the circuit is open, that is no news.
-    pub(crate) fn undecided(&self, now: Timestamp, error: &StoreError) {
-        self.meters.undecided(&self.scope, error.kind());
-        if error.kind() == StoreErrorKind::CircuitOpen {
-            return;
-        }
-        self.undecided.record(now, |suppressed| {
-            event!(WARN, error = %error, suppressed = %suppressed, "the quota store gave no decision");
-        });
-    }
-
-    /// A request is not decided at all. So far, `waited` requests have waited for the store, modulo 2³².
-    pub(crate) fn failed(&self, now: Timestamp, error: &StoreError, outcome: Outcome, waited: u32) {
-        if error.kind() == StoreErrorKind::CircuitOpen {
-            return;
-        }
-        self.meters.failed_while_closed(&self.scope, outcome);
-        let mut leak = self.leak.lock();
-        leak.record(now, waited, |undecided, seconds, waited| {
-            event!(
-                WARN,
-                error = %error,
-                undecided = %undecided,
-                waited = %waited,
-                seconds = %seconds,
-                "requests are not decided although the circuit is closed"
-            );
-        });
-    }
-
-    /// A request holds slots for as long as what is returned.
-    pub(crate) fn slots_held(&self) -> HeldSlots {
-        self.meters.slots_held(&self.scope)
-    }
-
-    /// The time in which a request waits for the store.
-    pub(crate) fn waiting<F: Future>(&self, decision: F) -> impl Future<Output = F::Output> + use<F> {
-        in_span!("quota_decision", scope = self.scope, decision)
-    }
-}
-
 /// Settlements that a store has dropped: charges stand as they are, and leases end by themselves.
 #[cfg(feature = "redis")]
 #[derive(Debug, Default)]
-pub(crate) struct UnsettledTelemetry(Sparse);
+pub(crate) struct UnsettledTelemetry(throttle::Sparse);
 
 #[cfg(feature = "redis")]
 impl UnsettledTelemetry {
-    pub(crate) fn record(&self, now: Timestamp, error: &StoreError) {
+    pub(crate) fn record(&self, now: crate::clock::Timestamp, error: &crate::error::StoreError) {
         meters::unsettled();
         self.0.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "a charge could not be settled");
@@ -357,122 +218,13 @@ impl UnsettledTelemetry {
 /// Users whose tier could not be looked up: they keep the one they had, or have none.
 #[cfg(feature = "tier")]
 #[derive(Debug, Default)]
-pub(crate) struct TierTelemetry(Sparse);
+pub(crate) struct TierTelemetry(throttle::Sparse);
 
 #[cfg(feature = "tier")]
 impl TierTelemetry {
-    pub(crate) fn record(&self, now: Timestamp, error: &dyn std::fmt::Display) {
+    pub(crate) fn record(&self, now: crate::clock::Timestamp, error: &dyn std::fmt::Display) {
         self.0.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "the tier of a user could not be looked up");
-        });
-    }
-}
-
-/// Telemetry of one layer about its requests.
-#[derive(Debug, Default)]
-pub(crate) struct LayerTelemetry {
-    cost: Once,
-    content: Once,
-    key: Once,
-    tier: Once,
-    resolver: Once,
-    queue: Sparse,
-    shadow: Sparse,
-    meters: LayerMeters,
-}
-
-impl LayerTelemetry {
-    /// Every request ends here once, unless it was cancelled before.
-    pub(crate) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
-        self.meters.decided(scope, tier, decision);
-        record!(
-            "quota.scope" = scope,
-            "quota.tier" = tier,
-            "quota.policy" = rejecting_policy(decision),
-            "quota.outcome" = outcome_name(decision.outcome())
-        );
-    }
-
-    pub(crate) fn no_key(&self, scope: &str) {
-        self.meters.unattributed(scope);
-        if self.key.is_first() {
-            event!(
-                WARN,
-                scope = %scope,
-                "a request could not be attributed to a caller; \
-                 is the peer address or the user id missing from its extensions?"
-            );
-        }
-    }
-
-    pub(crate) fn cost_above_capacity(&self, scope: &str, policy: &QuotaPolicy, cost: u64) {
-        self.meters.never_fits(scope);
-        if self.cost.is_first() {
-            event!(
-                WARN,
-                scope = %scope,
-                policy = %policy.name(),
-                cost = %cost,
-                capacity = %policy.burst_capacity(),
-                "a request costs more than its policy ever lets pass and is rejected for good"
-            );
-        }
-    }
-
-    pub(crate) fn uncounted_content(&self, scope: &str) {
-        self.meters.uncounted_content(scope);
-        if self.content.is_first() {
-            event!(
-                WARN,
-                scope = %scope,
-                "the content of a request has no known length and is not counted; \
-                 is `RequestContentLayer` missing outside of the rate limit?"
-            );
-        }
-    }
-
-    pub(crate) fn unknown_tier(&self, scope: &str) {
-        self.meters.unknown_tier(scope);
-        if self.tier.is_first() {
-            event!(WARN, scope = %scope, "a request is of a tier that is not configured; the first tier is used");
-        }
-    }
-
-    pub(crate) fn unresolved_tier(&self, scope: &str) {
-        if self.resolver.is_first() {
-            event!(
-                WARN,
-                scope = %scope,
-                "a request has passed no `TierLayer`, which is to look up its tier; is it missing outside of the rate limit?"
-            );
-        }
-    }
-
-    /// A policy in shadow mode would have rejected a request.
-    pub(crate) fn would_reject(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
-        self.meters.would_reject(scope, tier, policy);
-        self.shadow.record(now, |suppressed| {
-            event!(
-                INFO,
-                scope = %scope,
-                policy = %policy,
-                suppressed = %suppressed,
-                "a policy in shadow mode would have rejected a request"
-            );
-        });
-    }
-
-    /// A request waits for its turn in a leaky bucket.
-    pub(crate) fn queued(&self, now: Timestamp, scope: &str, delay: Duration) {
-        self.meters.queue_wait(scope, delay);
-        self.queue.record(now, |suppressed| {
-            event!(
-                DEBUG,
-                scope = %scope,
-                delay_seconds = %delay.as_secs_f64(),
-                suppressed = %suppressed,
-                "a request waits for its turn"
-            );
         });
     }
 }
@@ -480,7 +232,7 @@ impl LayerTelemetry {
 /// The body of a rejection is a stream.
 #[cfg(feature = "axum")]
 #[derive(Debug, Default)]
-pub(crate) struct StreamTelemetry(Once);
+pub(crate) struct StreamTelemetry(throttle::Once);
 
 #[cfg(feature = "axum")]
 impl StreamTelemetry {
@@ -491,39 +243,5 @@ impl StreamTelemetry {
                 "the body of a rejection is a stream, which is not waited for; the usual response is given instead"
             );
         }
-    }
-}
-
-/// Something that is told once for each layer.
-#[derive(Debug, Default)]
-struct Once(AtomicBool);
-
-impl Once {
-    fn is_first(&self) -> bool {
-        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
-    }
-}
-
-/// The policy that rejects a request for the longest time; empty if none does.
-fn rejecting_policy(decision: &Decision) -> &str {
-    if decision.outcome() != Outcome::Rejected {
-        return "";
-    }
-    let violated = decision.violated();
-    let longest = violated.max_by_key(|allowance| allowance.retry_after().unwrap_or(Duration::MAX));
-    longest.map_or("", |allowance| allowance.policy().name())
-}
-
-fn outcome_name(outcome: Outcome) -> &'static str {
-    match outcome {
-        Outcome::Abnormal => "abnormal",
-        Outcome::Allowed => "allowed",
-        Outcome::Blocked => "blocked",
-        Outcome::FailedOpen => "failed_open",
-        Outcome::FailedClosed => "failed_closed",
-        Outcome::Overloaded => "overloaded",
-        Outcome::Rejected => "rejected",
-        Outcome::Unattributed => "unattributed",
-        Outcome::Unlimited => "unlimited",
     }
 }

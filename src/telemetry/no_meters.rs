@@ -1,7 +1,8 @@
-//! The same as `meters` without the feature `metrics`: nothing.
+//! The items of `meters` without the feature `metrics`: they do nothing.
 
 use std::time::Duration;
 
+use super::layer::LayerCount;
 use crate::{
     clock::Clock,
     error::StoreErrorKind,
@@ -12,8 +13,8 @@ use crate::{
 pub(super) fn connection_failed() {}
 
 #[cfg(feature = "redis")]
-pub(super) fn node_lost() -> LostNode {
-    LostNode
+pub(super) fn node_lost() -> OneMore {
+    OneMore
 }
 
 pub(super) fn evicted() {}
@@ -27,17 +28,11 @@ pub(super) struct LayerMeters;
 impl LayerMeters {
     pub(super) fn decided(&self, _: &str, _: &str, _: &Decision) {}
 
-    pub(super) fn never_fits(&self, _: &str) {}
+    pub(super) fn count(&self, _: &str, _: LayerCount) {}
 
     pub(super) fn queue_wait(&self, _: &str, _: Duration) {}
 
     pub(super) fn would_reject(&self, _: &str, _: &str, _: &str) {}
-
-    pub(super) fn unattributed(&self, _: &str) {}
-
-    pub(super) fn uncounted_content(&self, _: &str) {}
-
-    pub(super) fn unknown_tier(&self, _: &str) {}
 }
 
 #[cfg(feature = "privacy-pass")]
@@ -47,14 +42,7 @@ pub(super) struct TokenMeters;
 #[cfg(feature = "privacy-pass")]
 impl TokenMeters {
     pub(super) fn judged(&self, _: &str, _: &str) {}
-}
 
-#[cfg(feature = "privacy-pass")]
-#[derive(Debug, Default)]
-pub(super) struct CredentialMeters;
-
-#[cfg(feature = "privacy-pass")]
-impl CredentialMeters {
     pub(super) fn answered(&self, _: &str) {}
 }
 
@@ -74,8 +62,8 @@ impl StoreMeters {
 
     pub(super) fn answered(&self, _: &str, _: Stopwatch, _: &Clock) {}
 
-    pub(super) fn slots_held(&self, _: &str) -> HeldSlots {
-        HeldSlots
+    pub(super) fn slots_held(&self, _: &str) -> OneMore {
+        OneMore
     }
 }
 
@@ -90,8 +78,4 @@ impl Stopwatch {
 }
 
 #[derive(Debug)]
-pub(crate) struct HeldSlots;
-
-#[cfg(feature = "redis")]
-#[derive(Debug)]
-pub(crate) struct LostNode;
+pub(crate) struct OneMore;

@@ -1,8 +1,8 @@
 //! Events and counters of origins and issuers of anonymous tokens.
 
 use super::{
-    Once, Sparse,
-    meters::{CredentialMeters, TokenMeters},
+    meters::TokenMeters,
+    throttle::{Once, Sparse},
 };
 use crate::clock::Timestamp;
 
@@ -57,7 +57,7 @@ impl TokenTelemetry {
 #[derive(Debug, Default)]
 pub(crate) struct IssuerTelemetry {
     overloaded: Sparse,
-    meters: CredentialMeters,
+    meters: TokenMeters,
 }
 
 impl IssuerTelemetry {

@@ -1,0 +1,53 @@
+//! The names and descriptions of all metrics.
+
+use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
+
+/// A constant for each name, and a function that gives all descriptions to the recorder.
+macro_rules! catalog {
+    ($($describe:ident in $unit:ident { $($constant:ident $name:literal $description:literal;)* })*) => {
+        $($(pub(super) const $constant: &str = $name;)*)*
+
+        fn describe() {
+            $($($describe!($constant, Unit::$unit, $description);)*)*
+        }
+    };
+}
+
+catalog! {
+    describe_counter in Count {
+        CONNECTION_FAILURES "tower_quota_connection_failures_total" "Connections to Redis that could not be opened";
+        DECISIONS "tower_quota_decisions_total" "Requests by what was decided about them";
+        DENIAL_CACHE_HITS "tower_quota_denial_cache_hits_total" "Requests that were rejected without asking the store";
+        EVICTIONS "tower_quota_evictions_total" "Partitions that a full memory store has evicted";
+        FAILED "tower_quota_failed_total" "Requests that no store decided, by the failure mode";
+        FAILED_WHILE_CLOSED "tower_quota_failed_while_closed_total"
+            "Requests that no store decided although the circuit was closed, by the failure mode";
+        NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
+        SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a policy in shadow mode would have rejected";
+        UNATTRIBUTED "tower_quota_unattributed_total" "Requests without a key";
+        UNCOUNTED_CONTENT "tower_quota_uncounted_content_total"
+            "Requests whose content has no known length and is not counted";
+        UNDECIDED "tower_quota_undecided_total" "Requests that the store gave no decision for, by the reason";
+        UNKNOWN_TIER "tower_quota_unknown_tier_total" "Requests of a tier that is not configured";
+        UNSETTLED "tower_quota_unsettled_total" "Settlements that a store has dropped";
+    }
+    describe_gauge in Count {
+        CIRCUIT_OPEN "tower_quota_circuit_open" "Circuit breakers that are open";
+        LOST_NODES "tower_quota_lost_nodes" "Nodes of Redis clusters that are not asked because they do not answer";
+        SLOTS_HELD "tower_quota_slots_held" "Requests that hold a slot of a limit of concurrent requests";
+    }
+    describe_histogram in Seconds {
+        QUEUE_WAIT "tower_quota_queue_wait_seconds" "Time that requests in a leaky bucket wait for their turn";
+        STORE "tower_quota_store_seconds" "Time until the store answered or the deadline passed";
+    }
+}
+
+/// Describes all metrics to the recorder. Metrics without labels start at 0 here: one that appears with its first count
+/// looks as if it had never risen.
+pub(super) fn register() {
+    describe();
+    for name in [CONNECTION_FAILURES, EVICTIONS, UNSETTLED] {
+        counter!(name).increment(0);
+    }
+    gauge!(LOST_NODES).increment(0.0);
+}

@@ -1,0 +1,120 @@
+//! Events and metrics of a layer about its store.
+
+use super::{HeldSlots, Stopwatch, meters::StoreMeters, throttle::Sparse};
+use crate::{
+    clock::{Clock, Timestamp},
+    error::{StoreError, StoreErrorKind},
+    exchange::Outcome,
+    mutex::Mutex,
+};
+
+/// Telemetry of one layer about its store.
+#[derive(Debug, Default)]
+pub(crate) struct StoreTelemetry {
+    scope: Box<str>,
+    undecided: Sparse,
+    leak: Mutex<Leak>,
+    meters: StoreMeters,
+}
+
+/// Requests that no store has decided while the circuit was closed.
+#[derive(Debug, Default)]
+struct Leak {
+    since: Timestamp,
+    last: Timestamp,
+    undecided: u64,
+    /// The number of requests that had waited for the store when it began, modulo 2³².
+    waited: u32,
+}
+
+impl Leak {
+    const PERIOD_MICROS: u64 = 10_000_000;
+
+    /// One more. Calls `line` with their number, the seconds, and how many requests have waited, if that has gone on for a
+    /// while.
+    fn record(&mut self, now: Timestamp, waited: u32, line: impl FnOnce(u64, u64, u32)) {
+        if self.undecided == 0 || now.micros_since(self.last) >= Self::PERIOD_MICROS {
+            *self = Self {
+                since: now,
+                waited,
+                ..Self::default()
+            };
+        }
+        self.undecided += 1;
+        self.last = now;
+        let micros = now.micros_since(self.since);
+        if micros >= Self::PERIOD_MICROS {
+            line(self.undecided, micros / 1_000_000, waited.wrapping_sub(self.waited));
+            self.undecided = 0;
+        }
+    }
+}
+
+impl StoreTelemetry {
+    pub(crate) fn new(scope: &str) -> Self {
+        Self {
+            scope: scope.into(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn circuit_opened(&self, error: &StoreError) {
+        self.meters.circuit_opened(&self.scope);
+        event!(ERROR, error = %error, "the quota store does not answer; the circuit is open");
+    }
+
+    pub(crate) fn circuit_closed(&self, undecided: u64) {
+        self.meters.circuit_closed(&self.scope);
+        event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
+    }
+
+    /// The store has answered, or the deadline has passed.
+    pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
+        self.meters.answered(&self.scope, asked, clock);
+    }
+
+    /// A request was rejected without asking the store.
+    pub(crate) fn remembered(&self) {
+        self.meters.remembered(&self.scope);
+    }
+
+    /// The store gave no decision. While the circuit is open, that is no news.
+    pub(crate) fn undecided(&self, now: Timestamp, error: &StoreError) {
+        self.meters.undecided(&self.scope, error.kind());
+        if error.kind() == StoreErrorKind::CircuitOpen {
+            return;
+        }
+        self.undecided.record(now, |suppressed| {
+            event!(WARN, error = %error, suppressed = %suppressed, "the quota store gave no decision");
+        });
+    }
+
+    /// A request is not decided at all. So far, `waited` requests have waited for the store, modulo 2³².
+    pub(crate) fn failed(&self, now: Timestamp, error: &StoreError, outcome: Outcome, waited: u32) {
+        if error.kind() == StoreErrorKind::CircuitOpen {
+            return;
+        }
+        self.meters.failed_while_closed(&self.scope, outcome);
+        let mut leak = self.leak.lock();
+        leak.record(now, waited, |undecided, seconds, waited| {
+            event!(
+                WARN,
+                error = %error,
+                undecided = %undecided,
+                waited = %waited,
+                seconds = %seconds,
+                "requests are not decided although the circuit is closed"
+            );
+        });
+    }
+
+    /// A request holds slots for as long as what is returned.
+    pub(crate) fn slots_held(&self) -> HeldSlots {
+        self.meters.slots_held(&self.scope)
+    }
+
+    /// The time in which a request waits for the store.
+    pub(crate) fn waiting<F: Future>(&self, decision: F) -> impl Future<Output = F::Output> + use<F> {
+        in_span!("quota_decision", scope = self.scope, decision)
+    }
+}
