@@ -20,10 +20,9 @@
 //! Behind a proxy, name it as [trusted](crate::key::ClientIp::trusted_proxies), or all clients share one quota.
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
 //! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
-//! # use tower_quota::key::PeerAddress;
-//! # use tower::ServiceExt;
 //!
 //! async fn authenticate(request: Request) -> Result<Request, StatusCode> {
 //!     // … takes long …
@@ -31,7 +30,7 @@
 //!     Err(StatusCode::UNAUTHORIZED)
 //! }
 //!
-//! # tokio_test::block_on(async {
+//! # run(async {
 //! let by_address = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("before authentication")
 //!     .key(key::client_ip())
@@ -56,8 +55,7 @@
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(address, claimed)).await?.status(), status);
 //! }
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! # After authentication, by user
@@ -129,15 +127,14 @@
 //! Give the layers different scopes, and policies of different names: the client is told about both.
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! # use axum::{Router, extract::Request, http::StatusCode, middleware, routing::get};
-//! # use tower_quota::{MemoryStore, NoKey, QuotaPolicy, RateLimitLayer, key, key::PeerAddress};
-//! # use tower::ServiceExt;
 //! # async fn authenticate(mut request: Request) -> Result<Request, StatusCode> {
 //! #     request.extensions_mut().insert("bob".to_owned());
 //! #     Ok(request)
 //! # }
 //! # type User = String;
-//! # tokio_test::block_on(async {
+//! # run(async {
 //! let store = MemoryStore::new();
 //! let by_address = RateLimitLayer::builder(store.clone())
 //!     .scope("addresses")
@@ -160,8 +157,7 @@
 //! # request.extensions_mut().insert(PeerAddress("192.0.2.1:50000".parse()?));
 //! let response = app.oneshot(request).await?;
 //! assert_eq!(response.headers()["ratelimit-policy"], r#""user";q=60;w=60, "address";q=600;w=60"#);
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! A request that the inner layer rejects is not charged by the outer one.
@@ -175,10 +171,9 @@
 //! login, let the layer [fail closed](crate::FailureMode::Closed).
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! use axum::{Router, http::{HeaderMap, StatusCode}, routing::post};
 //! use tower_quota::{FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer, key};
-//! # use tower_quota::key::PeerAddress;
-//! # use tower::ServiceExt;
 //!
 //! async fn login(fields: HeaderMap) -> StatusCode {
 //!     match fields.get("x-password") {
@@ -187,7 +182,7 @@
 //!     }
 //! }
 //!
-//! # tokio_test::block_on(async {
+//! # run(async {
 //! let failed_logins = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("failed logins")
 //!     .key(key::client_ip())
@@ -212,8 +207,7 @@
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(password)).await?.status(), status);
 //! }
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! # Guesses that lock no user out
@@ -227,10 +221,9 @@
 //! address alone as well, for one password that is tried on many names.
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! use axum::{Router, http::{HeaderMap, StatusCode}, routing::post};
 //! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key::{self, KeyExtractor}};
-//! # use tower_quota::key::PeerAddress;
-//! # use tower::ServiceExt;
 //! # async fn login(fields: HeaderMap) -> StatusCode {
 //! #     match fields.get("x-password") {
 //! #         Some(password) if password == "secret" => StatusCode::NO_CONTENT,
@@ -238,7 +231,7 @@
 //! #     }
 //! # }
 //!
-//! # tokio_test::block_on(async {
+//! # run(async {
 //! let guesses = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("guesses")
 //!     .key(key::client_ip().and(key::header("x-user"))) // never the claimed name alone
@@ -261,8 +254,7 @@
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(address, password)).await?.status(), status);
 //! }
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! # What must not be a key

@@ -43,10 +43,8 @@
 //! # What the client reads
 //!
 //! ```
-//! # use http::{Request, Response};
-//! # use tower::{Layer, ServiceExt, service_fn};
-//! # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
-//! # tokio_test::block_on(async {
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+//! # run(async {
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("api")
 //!     .key(key::extension::<u64>()) // the id of the user, which authentication leaves in the request
@@ -64,8 +62,7 @@
 //! let rejected = send().await?;
 //! assert_eq!(rejected.status(), 429);
 //! assert_eq!(rejected.headers()["retry-after"], "1");
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! `r` is how many units are left, and `t` is the *effective window*: the time, in seconds, in which the client may spend

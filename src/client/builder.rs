@@ -86,11 +86,10 @@ impl<R> ClientLayerBuilder<R> {
     /// How the client spends the remaining units. Default: [`Strategy::Wait`].
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::client::{ClientLayer, Strategy};
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// # run(async {
     /// let layer = ClientLayer::builder().strategy(Strategy::Pace { below_percent: 100 }).jitter_percent(0).build()?;
     /// // A server with two units left for a minute.
     /// # let server = service_fn(async |_: Request<()>| {
@@ -103,9 +102,7 @@ impl<R> ClientLayerBuilder<R> {
     /// get().await?;
     /// get().await?;
     /// assert_eq!(start.elapsed().as_secs(), 30);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok(()) });
     /// ```
     pub fn strategy(mut self, strategy: Strategy) -> Self {
         self.strategy = strategy;
@@ -118,12 +115,11 @@ impl<R> ClientLayerBuilder<R> {
     /// [`patience`](Self::patience) does not change that.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::time::Duration;
     /// use tower_quota::client::ClientLayer;
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// # run(async {
     /// let layer = ClientLayer::builder().wait_cap(Duration::from_secs(60)).build()?;
     /// # let server = service_fn(async |_: Request<()>| {
     /// #     Response::builder().status(503).header("retry-after", "999999").body(())
@@ -135,9 +131,7 @@ impl<R> ClientLayerBuilder<R> {
     /// get().await?;
     /// get().await?;
     /// assert_eq!(start.elapsed().as_secs(), 60);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok(()) });
     /// ```
     pub fn wait_cap(mut self, wait: Duration) -> Self {
         self.wait_cap = wait;
@@ -149,11 +143,10 @@ impl<R> ClientLayerBuilder<R> {
     /// What is sent before it says something else is at most as much.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::client::ClientLayer;
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let layer = ClientLayer::builder().unit_cap(50).build()?;
     /// // A server with 999999 units left.
     /// # let server = service_fn(async |_: Request<()>| {
@@ -164,8 +157,7 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// let known = layer.known(&request().into_parts().0).unwrap();
     /// assert_eq!(known.limits()[0].remaining(), Some(50));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn unit_cap(mut self, units: u64) -> Self {
         self.unit_cap = units;
@@ -175,11 +167,10 @@ impl<R> ClientLayerBuilder<R> {
     /// Whether `Date` fields are compared with this computer's time: see [`Caps::trusting_dates`]. Default: no.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::{client::ClientLayer, clock::{Clock, Timestamp}};
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// // It is the 14th of November 2023, 22:13:20.
     /// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     /// let builder = || ClientLayer::builder().clock(clock.clone());
@@ -197,8 +188,7 @@ impl<R> ClientLayerBuilder<R> {
     /// assert_eq!(limits(builder().build()?).await, 1);
     /// // The response is more than an hour old.
     /// assert_eq!(limits(builder().trust_dates(true).build()?).await, 0);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn trust_dates(mut self, trusts_dates: bool) -> Self {
         self.trusts_dates = trusts_dates;
@@ -212,12 +202,11 @@ impl<R> ClientLayerBuilder<R> {
     /// request wait.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::time::Duration;
     /// use tower_quota::client::{ClientError, ClientLayer};
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// # run(async {
     /// let layer = ClientLayer::builder().patience(Duration::from_secs(29)).jitter_percent(0).build()?;
     /// // A server with nothing left for 30 seconds.
     /// # let server = service_fn(async |_: Request<()>| {
@@ -233,9 +222,7 @@ impl<R> ClientLayerBuilder<R> {
     /// tokio::time::advance(Duration::from_secs(1)).await;
     /// assert!(get().await.is_ok());
     /// assert_eq!(start.elapsed().as_secs(), 30);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok(()) });
     /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -256,11 +243,10 @@ impl<R> ClientLayerBuilder<R> {
     /// are on their way, are completed all the same.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::client::ClientLayer;
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let layer = ClientLayer::builder().max_origins(10).build()?;
     /// # let server = service_fn(async |_: Request<()>| {
     /// #     Response::builder().header("ratelimit", r#""a";r=5;t=60"#).body(())
@@ -271,8 +257,7 @@ impl<R> ClientLayerBuilder<R> {
     ///     client.clone().oneshot(request).await?;
     /// }
     /// assert_eq!(layer.origins(), 10);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn max_origins(mut self, origins: usize) -> Self {
         self.max_origins = origins;
@@ -285,11 +270,10 @@ impl<R> ClientLayerBuilder<R> {
     /// equally long. [`wait_cap`](Self::wait_cap) stays the longest wait.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::client::ClientLayer;
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// # run(async {
     /// let layer = ClientLayer::builder().jitter_percent(20).build()?;
     /// // A server with nothing left for 100 seconds.
     /// # let server = service_fn(async |_: Request<()>| {
@@ -302,9 +286,7 @@ impl<R> ClientLayerBuilder<R> {
     /// get().await?;
     /// let waited = start.elapsed().as_secs_f64();
     /// assert!(waited > 100.0 && waited <= 120.001);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok(()) });
     /// ```
     pub fn jitter_percent(mut self, percent: u8) -> Self {
         self.jitter_percent = percent;
@@ -320,11 +302,10 @@ impl<R> ClientLayerBuilder<R> {
     /// tells the users apart will do, too. What it returns never leaves the process.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::client::ClientLayer;
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// # run(async {
     /// let layer = ClientLayer::builder()
     ///     .partition_by(|request| {
     ///         let key = request.headers.get("authorization")?;
@@ -346,9 +327,7 @@ impl<R> ClientLayerBuilder<R> {
     /// assert_eq!(start.elapsed().as_secs(), 0);
     /// get("alice").await?;
     /// assert!(start.elapsed().as_secs() >= 60);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok(()) });
     /// ```
     pub fn partition_by(mut self, partition_of: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
         self.partition_of = Some(Box::new(partition_of));
@@ -361,12 +340,11 @@ impl<R> ClientLayerBuilder<R> {
     /// clock should let none of them wait.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::time::Duration;
     /// use tower_quota::{client::ClientLayer, clock::{Clock, Timestamp}};
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     /// let layer = ClientLayer::builder()
     ///     .clock(clock.clone())
@@ -384,8 +362,7 @@ impl<R> ClientLayerBuilder<R> {
     /// assert!(get().await.is_err());
     /// clock.advance(Duration::from_secs(1));
     /// assert!(get().await.is_ok());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -403,14 +380,13 @@ impl<R> ClientLayerBuilder<R> {
     /// sent.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use bytes::Bytes;
     /// use http_body_util::Full;
     /// use tower_quota::client::ClientLayer;
-    /// # use std::sync::{Arc, atomic::{AtomicUsize, Ordering}};
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
+    /// # use std::sync::Arc;
     ///
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// # run(async {
     /// let layer = ClientLayer::builder()
     ///     .retries(3, |body: &Full<Bytes>| Some(body.clone()))
     ///     .jitter_percent(0)
@@ -429,9 +405,7 @@ impl<R> ClientLayerBuilder<R> {
     /// assert_eq!(response.status(), 429);
     /// assert_eq!(asked.load(Ordering::Relaxed), 4);
     /// assert_eq!(start.elapsed().as_secs(), 30);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok(()) });
     /// ```
     pub fn retries<B, F>(self, count: u8, clone_body: F) -> ClientLayerBuilder<Retries<F>>
     where

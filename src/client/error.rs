@@ -47,13 +47,12 @@ pub enum ClientError<E> {
 /// [`retry_after`](Self::retry_after) says when it is worth trying again, as far as is known.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::time::Duration;
 /// use tower_quota::client::{ClientError, ClientLayer, ThrottledKind};
 /// use tower_quota::clock::{Clock, Timestamp};
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// let now = Timestamp::from_micros(1_700_000_000_000_000);
 /// let layer = ClientLayer::builder()
 ///     .patience(Duration::from_secs(10))
@@ -71,8 +70,7 @@ pub enum ClientError<E> {
 /// assert_eq!(error.kind(), ThrottledKind::TooLong);
 /// assert_eq!(error.until(), Some(now.saturating_add(Duration::from_secs(60))));
 /// assert_eq!(error.retry_after(), Some(Duration::from_secs(60)));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Throttled {
@@ -84,12 +82,11 @@ pub struct Throttled {
 /// Why a request was not sent.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::time::Duration;
 /// use tower_quota::client::{ClientError, ClientLayer, ThrottledKind};
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
 ///
-/// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+/// # run(async {
 /// let layer = ClientLayer::builder().patience(Duration::from_secs(60)).max_waiting(1).build()?;
 /// // A server with nothing left for 30 seconds.
 /// # let server = service_fn(async |_: Request<()>| {
@@ -102,9 +99,7 @@ pub struct Throttled {
 /// assert!(waits.is_ok());
 /// let ClientError::Throttled(error) = finds_no_place.unwrap_err() else { panic!() };
 /// assert_eq!(error.kind(), ThrottledKind::TooMany);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # })?;
-/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -71,13 +71,9 @@ pub fn client_ip() -> ClientIp {
 /// [`AccessList`](crate::AccessList) and an [`Exemption`](crate::Exemption) find addresses by, without the grouping.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, ClientIp, KeyExtractor};
-/// # use std::net::{IpAddr, SocketAddr};
-/// # use tower_quota::key::PeerAddress;
-/// # fn from(address: &str) -> http::request::Parts {
-/// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
-/// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
-/// # }
+/// # use std::net::IpAddr;
 ///
 /// let client_ip: ClientIp = key::client_ip().ipv6_prefix(56);
 /// let (one, other) = (from("2001:db8:0:a1::1"), from("2001:db8:0:b2::2"));
@@ -102,13 +98,9 @@ pub struct ClientIp {
 /// `Forwarded` field just as the client has sent it, and the other way round. To believe both is to believe clients.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, ForwardingField};
-/// # use std::net::{IpAddr, SocketAddr};
-/// # use tower_quota::key::PeerAddress;
-/// # fn from(address: &str) -> http::request::Parts {
-/// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
-/// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
-/// # }
+/// # use std::net::IpAddr;
 ///
 /// let mut request = from("10.0.0.1");
 /// request.headers.insert("forwarded", "for=203.0.113.9".parse()?);
@@ -196,13 +188,9 @@ impl ClientIp {
     /// Anything else is an error of [`build`](crate::RateLimitLayerBuilder::build).
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::key::{self, KeyExtractor};
-    /// # use std::net::{IpAddr, SocketAddr};
-    /// # use tower_quota::key::PeerAddress;
-    /// # fn from(address: &str) -> http::request::Parts {
-    /// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
-    /// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
-    /// # }
+    /// # use std::net::IpAddr;
     ///
     /// let by_network = key::client_ip().ipv4_prefix(24);
     /// assert_eq!(by_network.extract(&from("192.0.2.1")), by_network.extract(&from("192.0.2.254")));
@@ -226,13 +214,9 @@ impl ClientIp {
     /// Anything else is an error of [`build`](crate::RateLimitLayerBuilder::build).
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::{ToPartitionKey, key::{self, KeyExtractor}};
-    /// # use std::net::{IpAddr, SocketAddr};
-    /// # use tower_quota::key::PeerAddress;
-    /// # fn from(address: &str) -> http::request::Parts {
-    /// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
-    /// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
-    /// # }
+    /// # use std::net::IpAddr;
     ///
     /// let by_subscriber = key::client_ip().ipv6_prefix(48);
     /// let first: IpAddr = "2001:db8:7::".parse()?;
@@ -253,13 +237,9 @@ impl ClientIp {
     /// never logs it.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::key;
-    /// # use std::net::{IpAddr, SocketAddr};
-    /// # use tower_quota::key::PeerAddress;
-    /// # fn from(address: &str) -> http::request::Parts {
-    /// #     let peer = PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711));
-    /// #     http::Request::get("/").extension(peer).body(()).unwrap().into_parts().0
-    /// # }
+    /// # use std::net::IpAddr;
     ///
     /// assert_eq!(key::client_ip().resolve(&from("::ffff:192.0.2.1")), Some("192.0.2.1".parse()?));
     /// assert_eq!(key::client_ip().resolve(&http::Request::new(()).into_parts().0), None);

@@ -115,10 +115,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// Takes the key of `other` for requests that have none of this kind.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::key::{self, KeyExtractor};
-    /// # use http::{Request, request::Parts};
-    /// # use tower_quota::PartitionKey;
-    /// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
     ///
     /// let by_caller = key::header("x-user-id").or_else(key::header("x-api-key"));
     /// let (user, api_key) = (PartitionKey::new("x-user-id", "alice"), PartitionKey::new("x-api-key", "4711"));
@@ -142,10 +140,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// Takes both keys together, for a quota per user *and* route, say. A request that lacks one of them has no key.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::key::{self, KeyExtractor};
-    /// # use http::{Request, request::Parts};
-    /// # use tower_quota::PartitionKey;
-    /// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
     ///
     /// let by_method = key::from_fn(|request| Some(PartitionKey::new("method", request.method.as_str())));
     /// let by_user_and_method = key::header("x-user-id").and(by_method);
@@ -174,9 +170,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
 /// Requests without such a value have no key of this kind.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::{PartitionKey, ToPartitionKey, key::{self, KeyExtractor}};
-/// # use http::{Request, request::Parts};
-/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
 /// #[derive(Clone)]
 /// struct UserId(u64);
@@ -206,10 +201,8 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> Extension<T> {
 /// A name that no header can have is an error of [`build`](crate::RateLimitLayerBuilder::build).
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, KeyExtractor};
-/// # use http::{Request, request::Parts};
-/// # use tower_quota::PartitionKey;
-/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
 /// let by_user = key::header("X-User-Id");
 /// let request = |user| Request::get("/").header("x-user-id", user);
@@ -227,10 +220,8 @@ pub fn header(name: impl AsRef<str>) -> Header {
 /// only values of which there are few.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, KeyExtractor};
-/// # use http::{Request, request::Parts};
-/// # use tower_quota::PartitionKey;
-/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
 /// // The first segment of the path says which of a few services it is about.
 /// let by_service = key::from_fn(|request| {
@@ -251,10 +242,8 @@ where
 /// The extractor that [`extension`] makes. It has its name for structs and signatures.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, Extension, KeyExtractor};
-/// # use http::{Request, request::Parts};
-/// # use tower_quota::PartitionKey;
-/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
 /// let by_number: Extension<u64> = key::extension();
 /// let (seven, text) = (Request::get("/").extension(7_u64), Request::get("/").extension("7"));
@@ -293,10 +282,8 @@ impl<T> fmt::Debug for Extension<T> {
 /// The extractor that [`header`] makes. It has its name for structs and signatures.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, Header, KeyExtractor};
-/// # use http::{Request, request::Parts};
-/// # use tower_quota::PartitionKey;
-/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
 /// struct Gateway {
 ///     user: Header,
@@ -332,10 +319,8 @@ impl KeyExtractor for Header {
 /// The extractor that [`from_fn`] makes. It has its name for structs and signatures.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, FromFn, KeyExtractor};
-/// # use http::{Request, request::Parts};
-/// # use tower_quota::PartitionKey;
-/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
 /// type ByMethod = FromFn<fn(&Parts) -> Option<PartitionKey>>;
 ///
@@ -364,10 +349,8 @@ impl<F> fmt::Debug for FromFn<F> {
 /// The extractor that [`KeyExtractor::or_else`] makes: the first key, or else the second one.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, Header, KeyExtractor, OrElse};
-/// # use http::{Request, request::Parts};
-/// # use tower_quota::PartitionKey;
-/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
 /// fn by_caller() -> OrElse<Header, Header> {
 ///     key::header("x-user-id").or_else(key::header("x-api-key"))
@@ -399,10 +382,8 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
 /// The extractor that [`KeyExtractor::and`] makes: both keys, or none.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::key::{self, And, Header, KeyExtractor};
-/// # use http::{Request, request::Parts};
-/// # use tower_quota::PartitionKey;
-/// # fn parts(request: http::request::Builder) -> Parts { request.body(()).unwrap().into_parts().0 }
 ///
 /// fn by_user_and_device() -> And<Header, Header> {
 ///     key::header("x-user-id").and(key::header("x-device"))

@@ -64,15 +64,8 @@ impl AdminHandle {
     /// `None` if no policy limits the caller. The decision's outcome says whether any policy is overdrawn.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use tower_quota::{PartitionKey, Tiers};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -93,8 +86,7 @@ impl AdminHandle {
     /// }
     /// let error = layer.admin().peek(&alice, Some("premuim")).await.unwrap_err();
     /// assert_eq!(error.to_string(), r#"tier "premuim": the layer has no such tier, only ["free", "premium", "admin"]"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     ///
     /// # Errors
@@ -113,16 +105,8 @@ impl AdminHandle {
     /// Rules that are tried do not count here: the main key says who tries them.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use tower_quota::PartitionKey;
-    /// # use std::time::Duration;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -137,8 +121,7 @@ impl AdminHandle {
     /// let left: Vec<_> = of_red.allowances().map(|team| (team.policy().name(), team.remaining())).collect();
     /// assert_eq!(left, [("team", 99)]);
     /// assert!(layer.admin().peek_by("taem", &red, None).await.is_err());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     ///
     /// # Errors
@@ -165,16 +148,8 @@ impl AdminHandle {
     /// The same by a [named key](crate::RateLimitLayerBuilder::named_key).
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use tower_quota::PartitionKey;
-    /// # use std::time::Duration;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -188,8 +163,7 @@ impl AdminHandle {
     /// assert_eq!(send(&layer, request()).await.status(), 429);
     /// layer.admin().reset_by("team", &PartitionKey::new("x-team", "red")).await?;
     /// assert_eq!(send(&layer, request()).await.status(), 200);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     ///
     /// # Errors
@@ -208,16 +182,8 @@ impl AdminHandle {
     /// in each instance, as you do with [rules](crate::RulesHandle).
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use tower_quota::PartitionKey;
-    /// # use std::time::Duration;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -229,8 +195,7 @@ impl AdminHandle {
     /// assert_eq!(alice.headers()["ratelimit"], r#""hour";r=599;t=3594"#);
     /// let bob = send(&layer, Request::get("/").header("x-user-id", "bob")).await;
     /// assert_eq!(bob.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     ///
     /// # Errors

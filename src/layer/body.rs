@@ -19,14 +19,12 @@ pin_project! {
     /// counts bytes or concurrent requests, the request goes on until the body has ended or is dropped.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::convert::Infallible;
     /// use http_body::Body;
     /// use http_body_util::BodyExt;
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -42,8 +40,7 @@ pin_project! {
     /// assert_eq!(service.clone().oneshot(request()).await?.status(), 429);
     /// assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
     /// assert_eq!(service.oneshot(request()).await?.status(), 200);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     #[derive(Debug)]
     pub struct RateLimitBody<B> {

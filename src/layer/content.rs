@@ -173,14 +173,11 @@ pin_project! {
     /// Trailers and the size hint are forwarded. Bytes that nobody reads are not counted.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, key};
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::{RequestContentBody, RequestContentLayer};
-    /// # use tower_quota::PartitionKey;
     /// use http_body_util::BodyExt;
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let limits = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("uploads")
     ///     .key(key::header("x-user-id"))
@@ -203,8 +200,7 @@ pin_project! {
     ///     let decision = admin.peek(&alice, None).await?.expect("alice is limited");
     ///     assert_eq!(decision.allowances().next().map(|upload| upload.remaining()), Some(left));
     /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub struct RequestContentBody<B> {
         #[pin]

@@ -39,13 +39,11 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// fixed or sliding window; the two token buckets count as one algorithm, and so do the two leaky buckets.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::Algorithm;
-/// # use std::{error::Error, time::Duration};
-/// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-/// # use tower_quota::clock::{Clock, Timestamp};
 /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// // 20 requests come a second before a fixed window ends, and 20 more two seconds later. How many pass?
 /// let passed = async |algorithm| {
 ///     let clock = Clock::manual(Timestamp::from_micros(9_000_000));
@@ -70,8 +68,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// assert_eq!(passed(Algorithm::LeakyBucketMeter).await?, [1, 1]);
 /// // These leave one second after the other.
 /// assert_eq!(passed(Algorithm::LeakyBucketQueue { max_waiting: 3 }).await?, [4, 2]);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 ///
 /// The same requests with a quota of 10 per 10 s, as `cargo run --example algorithms` draws them:
@@ -129,10 +126,8 @@ pub enum Algorithm {
 /// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended | requests are slow, and few at a time can be served |
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::{Direction, QuotaUnit};
-/// # use std::{error::Error, time::Duration};
-/// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-/// # use tower_quota::clock::{Clock, Timestamp};
 /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 ///
 /// let policies = PolicySet::new([
@@ -164,10 +159,8 @@ pub enum QuotaUnit {
 /// The content whose bytes are counted.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::Direction;
-/// # use std::{error::Error, time::Duration};
-/// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-/// # use tower_quota::clock::{Clock, Timestamp};
 /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
 ///
 /// let of = |name, content| QuotaPolicy::per_day(name, 1_000_000).with_content_bytes(content);

@@ -138,9 +138,8 @@ impl QuotaPolicy {
     /// connections.
     ///
     /// ```
-    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey};
-    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Settlement, Store};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::concurrent("at once", 2)])?;
@@ -152,8 +151,7 @@ impl QuotaPolicy {
     /// // The first one is over. A layer settles that by itself.
     /// store.settle(Settlement::new(&first, 1)).await?;
     /// assert_eq!(begin().await?.outcome(), Outcome::Allowed);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn concurrent(name: &'static str, quota: u64) -> Self {
         let mut policy = Self::windowed(name, quota, Duration::ZERO);
@@ -185,10 +183,8 @@ impl QuotaPolicy {
     /// The `RateLimit-Policy` field shows the quota, not the capacity: tell your clients what else may pass at once.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::Algorithm;
-    /// # use std::{error::Error, time::Duration};
-    /// # use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
-    /// # use tower_quota::clock::{Clock, Timestamp};
     /// # let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
     /// # let clock = Clock::manual(Timestamp::from_micros(0));
     /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
@@ -234,10 +230,8 @@ impl QuotaPolicy {
     /// client goes away before the end; a `HEAD` request counts for a byte, whatever length it is told.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, key};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("downloads")
     ///     .key(key::header("x-user-id"))
@@ -249,8 +243,7 @@ impl QuotaPolicy {
     /// let response = service.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
     /// assert_eq!(response.headers()["ratelimit"], r#""download";r=700;t=2520"#);
     /// assert_eq!(response.headers()["ratelimit-policy"], r#""download";q=1000;qu="content-bytes";w=3600"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     #[must_use]
     pub const fn with_content_bytes(mut self, content: Direction) -> Self {
@@ -308,14 +301,8 @@ impl QuotaPolicy {
     /// A [decision](crate::Decision) names it: that is for you.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -329,8 +316,7 @@ impl QuotaPolicy {
     /// assert_eq!(rejected.status(), 429);
     /// assert_eq!(rejected.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
     /// assert_eq!(rejected.headers()["retry-after"], "3600");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     #[must_use]
     pub const fn hidden(mut self) -> Self {
@@ -372,14 +358,8 @@ impl QuotaPolicy {
     /// [shadow](Self::shadow).
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -390,8 +370,7 @@ impl QuotaPolicy {
     ///
     /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
     /// assert_eq!(response.headers()["ratelimit"], r#""now";r=99;t=3564, "soon";r=49;t=3528"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     #[must_use]
     pub const fn shown(mut self) -> Self {
@@ -435,14 +414,8 @@ impl QuotaPolicy {
     /// addresses](crate::key::KeyExtractor::may_be_address), `build()` warns by an event if there is none.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -452,8 +425,7 @@ impl QuotaPolicy {
     /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
     /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=99;t=3564;pk=:0ij1xcNBZmisa+8X:"#);
     /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600;pk=:0ij1xcNBZmisa+8X:"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     #[must_use]
     pub const fn show_partition_key(mut self) -> Self {

@@ -21,14 +21,8 @@ use crate::{
 /// why the request is rejected and what the layer would answer; it cannot let the request pass after all.
 ///
 /// ```
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-/// # }
-/// # tokio_test::block_on(async {
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
@@ -47,11 +41,9 @@ use crate::{
 /// let rejected = send(&layer, Request::get("/search")).await;
 /// assert_eq!(rejected.status(), 429);
 /// assert_eq!(rejected.headers()["retry-after"], "3600");
-/// # use http_body_util::BodyExt;
 /// let body = rejected.into_body().collect().await?.to_bytes();
 /// assert_eq!(body, r#"/search: ["hour"] says to wait 3600 s"#);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rejection<'a> {
@@ -191,16 +183,10 @@ impl<'a> Rejection<'a> {
     /// `Cache-Control` of yours.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use http::HeaderValue;
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -216,12 +202,10 @@ impl<'a> Rejection<'a> {
     /// let rejected = send(&layer, Request::get("/")).await;
     /// assert_eq!(rejected.headers()["link"], "</limits>; rel=help");
     /// assert_eq!(rejected.headers()["content-type"], "application/problem+json");
-    /// # use http_body_util::BodyExt;
     /// let problem: serde_json::Value = serde_json::from_slice(&rejected.into_body().collect().await?.to_bytes())?;
     /// assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     /// assert_eq!((&problem["status"], &problem["violated-policies"][0]), (&429.into(), &"hour".into()));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn to_response(&self) -> Response<Bytes> {
         let violated = self.decision.violated().map(|allowance| allowance.policy());

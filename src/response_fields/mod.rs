@@ -91,26 +91,8 @@ enum Form {
 /// On which of the responses that were decided on there are fields. See [`ResponseFields::shown_when`].
 ///
 /// ```
-/// # use tower_quota::clock::{Clock, Timestamp};
-/// # use http::{HeaderMap, Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-/// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-/// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-/// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-/// #         .scope("api")
-/// #         .key(key::header("x-user-id"))
-/// #         .policy(QuotaPolicy::per_minute("minute", 3))
-/// #         .policy(QuotaPolicy::per_hour("hour", 60))
-/// #         .response_fields(fields)
-/// #         .build()?;
-/// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-/// #     for _ in 1..request {
-/// #         service.clone().oneshot(Request::new(())).await?;
-/// #     }
-/// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-/// # }
-/// # tokio_test::block_on(async {
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
 /// // Of 3 requests a minute, the fourth is rejected.
 /// let are_shown = async |shown_when, request| {
 ///     let fields = ResponseFields::draft11().shown_when(shown_when);
@@ -122,8 +104,7 @@ enum Form {
 /// assert!(are_shown(ShownWhen::NearExhaustion(50), 2).await?);
 /// assert!(!are_shown(ShownWhen::Rejected, 3).await?);
 /// assert!(are_shown(ShownWhen::Rejected, 4).await?);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -140,33 +121,14 @@ pub enum ShownWhen {
 /// The meaning of `X-RateLimit-Reset`: servers differ. See [`ResponseFields::legacy`].
 ///
 /// ```
-/// # use tower_quota::clock::{Clock, Timestamp};
-/// # use http::{HeaderMap, Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-/// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-/// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-/// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-/// #         .scope("api")
-/// #         .key(key::header("x-user-id"))
-/// #         .policy(QuotaPolicy::per_minute("minute", 3))
-/// #         .policy(QuotaPolicy::per_hour("hour", 60))
-/// #         .response_fields(fields)
-/// #         .build()?;
-/// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-/// #     for _ in 1..request {
-/// #         service.clone().oneshot(Request::new(())).await?;
-/// #     }
-/// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-/// # }
-/// # tokio_test::block_on(async {
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
 /// // The clock shows 1 000 000 000 s, and a second request is allowed after the first of three a minute.
 /// let seconds = told(ResponseFields::legacy(LegacyReset::Seconds), 1).await?;
 /// assert_eq!(seconds["x-ratelimit-reset"], "40");
 /// let moment = told(ResponseFields::legacy(LegacyReset::UnixTime), 1).await?;
 /// assert_eq!(moment["x-ratelimit-reset"], "1000000040");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -213,32 +175,13 @@ impl ResponseFields {
     /// [`fields::draft11`](crate::fields::draft11) module for what they look like.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // The first response, with 3 requests a minute and 60 an hour:
     /// let headers = told(ResponseFields::draft11(), 1).await?;
     /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40, "hour";r=59;t=3540"#);
     /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn draft11() -> Self {
         Self::new(Form::Draft11)
@@ -250,32 +193,13 @@ impl ResponseFields {
     /// violated, that of the closest one does.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // The first response, with 3 requests a minute and 60 an hour:
     /// let headers = told(ResponseFields::in_between(), 1).await?;
     /// assert_eq!(headers["ratelimit"], "minute;r=2;t=40, hour;r=59;t=3540");
     /// assert_eq!(headers["ratelimit-policy"], "minute;q=3;w=60, hour;q=60;w=3600");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn in_between() -> Self {
         Self::new(Form::InBetween)
@@ -291,34 +215,15 @@ impl ResponseFields {
     /// before the limit really resets, nothing is shown as left until then.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // The first response, with 3 requests a minute and 60 an hour:
     /// let headers = told(ResponseFields::draft06(), 1).await?;
     /// assert_eq!(headers["ratelimit-limit"], "3");
     /// assert_eq!(headers["ratelimit-remaining"], "2");
     /// assert_eq!(headers["ratelimit-reset"], "40");
     /// assert_eq!(headers["ratelimit-policy"], "3;w=60, 60;w=3600");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn draft06() -> Self {
         Self::new(Form::Draft06)
@@ -331,33 +236,14 @@ impl ResponseFields {
     /// meaning, and none is touched.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // The first response, with 3 requests a minute and 60 an hour:
     /// let headers = told(ResponseFields::legacy(LegacyReset::Seconds), 1).await?;
     /// assert_eq!(headers["x-ratelimit-limit"], "3");
     /// assert_eq!(headers["x-ratelimit-remaining"], "2");
     /// assert_eq!(headers["x-ratelimit-reset"], "40");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn legacy(reset: LegacyReset) -> Self {
         Self::new(Form::Legacy(reset))
@@ -366,32 +252,13 @@ impl ResponseFields {
     /// No fields at all. [`Retry-After`](crate::Rejection::retry_after) stays.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// assert!(told(ResponseFields::none(), 1).await?.is_empty());
     /// // The fourth request of three a minute is rejected.
     /// let headers = told(ResponseFields::none(), 4).await?;
     /// assert!(!headers.contains_key("ratelimit") && headers.contains_key("retry-after"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn none() -> Self {
         Self::new(Form::None)
@@ -401,26 +268,8 @@ impl ResponseFields {
     /// stays in the form of draft-11, since both have it. `build()` rejects it beside other dialects.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // The first response, with 3 requests a minute and 60 an hour:
     /// let headers = told(ResponseFields::draft11().with_draft06_limit(), 1).await?;
     /// assert_eq!(headers["ratelimit-remaining"], "2");
@@ -429,8 +278,7 @@ impl ResponseFields {
     ///
     /// let error = told(ResponseFields::draft06().with_draft06_limit(), 1).await.unwrap_err();
     /// assert!(error.to_string().contains("it goes with draft-11 only"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn with_draft06_limit(mut self) -> Self {
         self.adds_draft06_limit = true;
@@ -441,32 +289,13 @@ impl ResponseFields {
     /// with the same number left it is the one whose reset is later. `RateLimit-Policy` has all of them either way.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // The first response, with 3 requests a minute and 60 an hour:
     /// let headers = told(ResponseFields::draft11().closest_only(), 1).await?;
     /// assert_eq!(headers["ratelimit"], r#""minute";r=2;t=40"#);
     /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=3;w=60, "hour";q=60;w=3600"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn closest_only(mut self) -> Self {
         self.closest_only = true;
@@ -482,30 +311,11 @@ impl ResponseFields {
     /// Leaves out `RateLimit`, or the three fields in its place.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let headers = told(ResponseFields::draft11().without_limits(), 1).await?;
     /// assert!(!headers.contains_key("ratelimit") && headers.contains_key("ratelimit-policy"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn without_limits(mut self) -> Self {
         self.without_limits = true;
@@ -515,30 +325,11 @@ impl ResponseFields {
     /// Leaves out `RateLimit-Policy`.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let headers = told(ResponseFields::draft11().without_policies(), 1).await?;
     /// assert!(headers.contains_key("ratelimit") && !headers.contains_key("ratelimit-policy"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn without_policies(mut self) -> Self {
         self.without_policies = true;
@@ -552,12 +343,8 @@ impl ResponseFields {
     /// `Retry-After`, and fewer units are shown instead.
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, RatioCap, ResponseFields, key};
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // A minute of 60 requests ends in 10 seconds, and 59 are left.
     /// let told = async |fields| {
     ///     let clock = Clock::manual(Timestamp::from_micros(50_000_000));
@@ -575,8 +362,7 @@ impl ResponseFields {
     /// assert_eq!(told(ResponseFields::draft11()).await?, r#""minute";r=59;t=30"#);
     /// let capped = ResponseFields::draft11().with_ratio_cap(RatioCap::Once);
     /// assert_eq!(told(capped).await?, r#""minute";r=59;t=59"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn with_ratio_cap(mut self, cap: RatioCap) -> Self {
         self.ratio_cap = cap;
@@ -589,26 +375,8 @@ impl ResponseFields {
     /// more than once for a response.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// use std::sync::{Arc, atomic::{AtomicBool, Ordering}};
     ///
     /// let is_busy = Arc::new(AtomicBool::new(true));
@@ -618,8 +386,7 @@ impl ResponseFields {
     /// });
     /// // 2 of 3 are left for the minute, and 59 of 60 for the hour.
     /// assert_eq!(told(fields, 1).await?["ratelimit"], r#""minute";r=0;t=40, "hour";r=14;t=3540"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn lowered_by<F>(mut self, lower: F) -> Self
     where
@@ -635,26 +402,8 @@ impl ResponseFields {
     /// Clients that were told the same moment then come back at different ones.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// use std::time::Duration;
     ///
     /// let fields = ResponseFields::legacy(LegacyReset::Seconds).with_jitter(Duration::from_secs(30));
@@ -664,8 +413,7 @@ impl ResponseFields {
     /// }
     /// let error = told(ResponseFields::draft11().with_jitter(Duration::from_secs(3_601)), 1).await.unwrap_err();
     /// assert_eq!(error.to_string(), "response fields: jitter 3601s is above 3600s");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn with_jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
@@ -676,26 +424,8 @@ impl ResponseFields {
     /// clocks are right.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// use tower_quota::fields::RetryAfter;
     ///
     /// // The fourth of three requests a minute is rejected.
@@ -703,8 +433,7 @@ impl ResponseFields {
     /// assert_eq!(RetryAfter::read(&seconds)?.and_then(RetryAfter::date), None);
     /// let date = told(ResponseFields::draft11().with_retry_after_as_date(), 4).await?;
     /// assert!(RetryAfter::read(&date)?.and_then(RetryAfter::date).is_some());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn with_retry_after_as_date(mut self) -> Self {
         self.retry_after_as_date = true;
@@ -715,10 +444,8 @@ impl ResponseFields {
     /// reduced ones.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{Capacity, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let half = Capacity::reduced_to(50)?;
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
@@ -731,8 +458,7 @@ impl ResponseFields {
     /// let response = layer.layer(inner).oneshot(Request::new(())).await?;
     /// assert_eq!(response.headers()["ratelimit-policy"], r#""hour";q=100;w=3600"#);
     /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=49;t=3528"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn with_usual_policies(mut self) -> Self {
         self.usual_policies = true;
@@ -746,10 +472,8 @@ impl ResponseFields {
     /// [`none`](Self::none), or because nothing was decided. `Retry-After` of the inner service stays.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, key};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let told = async |fields| {
     ///     let layer = RateLimitLayer::builder(MemoryStore::new())
     ///         .scope("gateway")
@@ -767,8 +491,7 @@ impl ResponseFields {
     /// let joined = told(ResponseFields::draft11()).await?;
     /// assert!(joined.contains(r#""inner";r=5"#) && joined.contains(r#""hour";r=99"#));
     /// assert_eq!(told(ResponseFields::draft11().replacing()).await?, r#""hour";r=99;t=3564"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn replacing(mut self) -> Self {
         self.replacing = true;
@@ -779,34 +502,15 @@ impl ResponseFields {
     /// out those of the layer, and beside [`none`](Self::none). The closure must not block.
     ///
     /// ```
-    /// # use tower_quota::clock::{Clock, Timestamp};
-    /// # use http::{HeaderMap, Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields, ShownWhen, key};
-    /// # async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn std::error::Error>> {
-    /// #     let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
-    /// #     let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
-    /// #         .scope("api")
-    /// #         .key(key::header("x-user-id"))
-    /// #         .policy(QuotaPolicy::per_minute("minute", 3))
-    /// #         .policy(QuotaPolicy::per_hour("hour", 60))
-    /// #         .response_fields(fields)
-    /// #         .build()?;
-    /// #     let service = layer.layer(service_fn(async |_| Ok::<_, http::Error>(Response::new(String::new()))));
-    /// #     for _ in 1..request {
-    /// #         service.clone().oneshot(Request::new(())).await?;
-    /// #     }
-    /// #     Ok(service.oneshot(Request::new(())).await?.into_parts().0.headers)
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let fields = ResponseFields::draft06().with_extra_fields(|decision, headers| {
     ///     if let Some(hour) = decision.allowances().find(|allowance| allowance.policy().name() == "hour") {
     ///         headers.insert("acme-ratelimit-hourlimit", hour.policy().quota().into());
     ///     }
     /// });
     /// assert_eq!(told(fields, 1).await?["acme-ratelimit-hourlimit"], "60");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn with_extra_fields<F>(mut self, extra: F) -> Self
     where

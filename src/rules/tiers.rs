@@ -20,16 +20,10 @@ use crate::policy::QuotaPolicy;
 /// [`build`](crate::RateLimitLayerBuilder::build).
 ///
 /// ```
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-/// # }
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::Tiers;
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// #[derive(Clone)]
 /// struct Plan(&'static str);
 ///
@@ -53,8 +47,7 @@ use crate::policy::QuotaPolicy;
 ///     let shown = response.headers().get("ratelimit-policy").map(|value| value.to_str()).transpose()?;
 ///     assert_eq!(shown, policy, "{plan}");
 /// }
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 pub struct Tiers {
     pub(super) source: TierSource,
@@ -108,16 +101,10 @@ impl Tiers {
     /// has passed no `TierLayer` at all, because that is missing or inside of this layer, a `tracing` event says so once.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::{ResolvedTier, Tiers};
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -132,8 +119,7 @@ impl Tiers {
     /// assert_eq!(premium.headers()["ratelimit-policy"], r#""minute";q=1000;w=60"#);
     /// let unknown = send(&layer, Request::get("/")).await;
     /// assert_eq!(unknown.headers()["ratelimit-policy"], r#""minute";q=100;w=60"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn resolved() -> Self {
         let mut tiers = Self::by(|request| request.extensions.get().map(ResolvedTier::as_str));

@@ -106,17 +106,10 @@ impl AccessList {
     /// lengths by which `client_ip` groups clients have no effect here.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use std::net::SocketAddr;
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use tower_quota::{Access, AccessList, key::{ForwardingField, PeerAddress}};
     ///
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let proxied = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.1"]);
     /// let access = AccessList::new(proxied);
     /// access.update(|rules| rules.set_network("203.0.113.0/24", Access::Block))?;
@@ -131,8 +124,7 @@ impl AccessList {
     /// let from = |client| Request::get("/").extension(proxy).header("x-forwarded-for", client);
     /// assert_eq!(send(&layer, from("203.0.113.9")).await.status(), 403);
     /// assert_eq!(send(&layer, from("198.51.100.7")).await.status(), 200);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn new(client_ip: ClientIp) -> Self {
         Self(Arc::new(Shared {

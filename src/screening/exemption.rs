@@ -73,19 +73,9 @@ impl Exemption {
     /// Requests with this method.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
-    /// #     send(layer, request).await.headers().contains_key("ratelimit")
-    /// # }
-    /// # use tower_quota::Exemption;
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # use http::Method;
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -95,8 +85,7 @@ impl Exemption {
     ///
     /// assert!(!is_counted(&layer, Request::head("/")).await);
     /// assert!(is_counted(&layer, Request::get("/")).await);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn method(method: Method) -> Self {
         Self(Condition::Method(method))
@@ -112,18 +101,8 @@ impl Exemption {
     /// empty segments, with `.` or `..`, or with percent-encoded delimiters: servers do not agree about what these mean.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
-    /// #     send(layer, request).await.headers().contains_key("ratelimit")
-    /// # }
-    /// # use tower_quota::Exemption;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = |exemption| RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -137,8 +116,7 @@ impl Exemption {
     ///
     /// let error = layer(Exemption::path("/health?verbose")).unwrap_err();
     /// assert!(error.to_string().starts_with("exemption: \"/health?verbose\" is not a path"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn path(path: impl Into<String>) -> Self {
         Self(Condition::Path(path.into()))
@@ -153,18 +131,8 @@ impl Exemption {
     /// slash, backslash, semicolon or percent sign.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
-    /// #     send(layer, request).await.headers().contains_key("ratelimit")
-    /// # }
-    /// # use tower_quota::Exemption;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -175,8 +143,7 @@ impl Exemption {
     /// assert!(!is_counted(&layer, Request::get("/health/live")).await);
     /// assert!(is_counted(&layer, Request::get("/healthy")).await);
     /// assert!(is_counted(&layer, Request::get("/health/../admin")).await);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn path_prefix(path: impl Into<String>) -> Self {
         let path = path.into();
@@ -194,20 +161,8 @@ impl Exemption {
     /// error of [`build`](crate::RateLimitLayerBuilder::build).
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
-    /// #     send(layer, request).await.headers().contains_key("ratelimit")
-    /// # }
-    /// # use tower_quota::Exemption;
-    /// # use std::net::SocketAddr;
-    /// # use tower_quota::key::PeerAddress;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -220,8 +175,7 @@ impl Exemption {
     /// assert!(is_counted(&layer, from([198, 51, 100, 7])).await);
     /// // Nobody knows who that is.
     /// assert!(is_counted(&layer, Request::get("/")).await);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn network(client_ip: ClientIp, networks: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let mut read = Networks::default();
@@ -242,19 +196,8 @@ impl Exemption {
     /// [`key::header`](crate::key::header) for what the key should be made from.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
-    /// #     send(layer, request).await.headers().contains_key("ratelimit")
-    /// # }
-    /// # use tower_quota::Exemption;
-    /// # use tower_quota::PartitionKey;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -264,8 +207,7 @@ impl Exemption {
     ///
     /// assert!(!is_counted(&layer, Request::get("/").header("x-user-id", "partner")).await);
     /// assert!(is_counted(&layer, Request::get("/").header("x-user-id", "alice")).await);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub const fn key(key: PartitionKey) -> Self {
         Self(Condition::Key(key))
@@ -275,18 +217,8 @@ impl Exemption {
     /// applies, and must not block. A field that any client can send is no good reason.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
-    /// #     send(layer, request).await.headers().contains_key("ratelimit")
-    /// # }
-    /// # use tower_quota::Exemption;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -296,8 +228,7 @@ impl Exemption {
     ///
     /// assert!(!is_counted(&layer, Request::get("/").header("x-internal", "1")).await);
     /// assert!(is_counted(&layer, Request::get("/")).await);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn when<F>(is_exempt: F) -> Self
     where
@@ -309,19 +240,9 @@ impl Exemption {
     /// Requests to which both apply. The second one is not looked at where the first one does not.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
-    /// #     send(layer, request).await.headers().contains_key("ratelimit")
-    /// # }
-    /// # use tower_quota::Exemption;
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # use http::Method;
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -332,8 +253,7 @@ impl Exemption {
     /// assert!(!is_counted(&layer, Request::get("/static/logo.svg")).await);
     /// assert!(is_counted(&layer, Request::put("/static/logo.svg")).await);
     /// assert!(is_counted(&layer, Request::get("/")).await);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     #[must_use]
     pub fn and(self, other: Self) -> Self {

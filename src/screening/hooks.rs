@@ -10,18 +10,11 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// [capacity hook](crate::RateLimitLayerBuilder::capacity) says about each request.
 ///
 /// ```
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-/// # }
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::{sync::{Arc, atomic::{AtomicU8, Ordering}}, time::Duration};
-/// # use tower_quota::Decision;
 /// use tower_quota::Capacity;
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// // Whoever watches the load writes to it.
 /// let load = Arc::new(AtomicU8::new(50));
 /// let seen = Arc::clone(&load);
@@ -49,8 +42,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// let exhausted = send(&layer, Request::get("/")).await;
 /// assert_eq!(exhausted.status(), 503);
 /// assert_eq!(exhausted.headers()["retry-after"], "5");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Capacity(Level);
@@ -112,17 +104,11 @@ impl Capacity {
 /// It is rejected with status 429 and the problem type `abnormal-usage-detected`, and takes no quota.
 ///
 /// ```
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-/// # }
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::time::Duration;
 /// use tower_quota::AbnormalUsage;
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
@@ -139,8 +125,7 @@ impl Capacity {
 /// assert_eq!(rejected.headers()["retry-after"], "3600");
 /// let rejected = send(&layer, Request::get("/wp-login.php")).await;
 /// assert!(!rejected.headers().contains_key("retry-after"));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AbnormalUsage {

@@ -16,20 +16,8 @@ use crate::{
 /// Settings of a [`TierLayer`]. All have a default, and nothing is checked before [`build`](Self::build).
 ///
 /// ```
-/// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-/// # use http::Request;
-/// # use tower::{Layer, Service, ServiceExt, service_fn};
-/// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-/// # /// The tier that a request of this user carries behind the layer.
-/// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-/// #     let inner = service_fn(async |request: Request<()>| {
-/// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-/// #         Ok::<_, Infallible>(tier)
-/// #     });
-/// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-/// # }
-/// # tokio_test::block_on(async {
-/// # tokio::time::pause();
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
 /// let builder = || TierLayer::by_extension(|user: u64| async move {
 ///     Ok::<_, Infallible>((user == 7).then_some("premium"))
 /// });
@@ -39,8 +27,7 @@ use crate::{
 ///
 /// let error = builder().max_look_ups(0).build().unwrap_err();
 /// assert_eq!(error.to_string(), "tier layer: max_look_ups 0 is outside 1..=65536");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TierLayerBuilder {
@@ -75,20 +62,8 @@ impl TierLayerBuilder {
     /// that comes too late for it, from a source that is slower than this, is used as a [stale](Self::stale_for) one.
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// static CALLS: AtomicUsize = AtomicUsize::new(0);
     /// let builder = || TierLayer::by_extension(|_user: u64| async {
     ///     // The plan is another one when the source is asked again.
@@ -105,8 +80,7 @@ impl TierLayerBuilder {
     ///
     /// let error = builder().time_to_live(Duration::ZERO).build().unwrap_err();
     /// assert_eq!(error.to_string(), "tier layer: time_to_live 0ns is outside 1ms..=604800s");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.settings.times.time_to_live = time;
@@ -117,20 +91,8 @@ impl TierLayerBuilder {
     /// not at all. Default: 10 minutes.
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// static IS_DOWN: AtomicBool = AtomicBool::new(false);
     /// let clock = Clock::manual(Timestamp::from_micros(0));
     /// let layer = TierLayer::by_extension(|_user: u64| async {
@@ -147,8 +109,7 @@ impl TierLayerBuilder {
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
     /// clock.advance(Duration::from_secs(1));
     /// assert_eq!(tier_of(&layer, 7).await, None);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.settings.times.stale_for = time;
@@ -160,20 +121,8 @@ impl TierLayerBuilder {
     /// After it the request goes on with what is known, and the look-up goes on by itself.
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = TierLayer::by_extension(|_user: u64| async {
     ///     tokio::time::sleep(Duration::from_secs(1)).await; // a slow database
     ///     Ok::<_, Infallible>(Some("premium"))
@@ -187,8 +136,7 @@ impl TierLayerBuilder {
     /// // The look-up has gone on.
     /// tokio::time::sleep(Duration::from_secs(1)).await;
     /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.settings.deadline = deadline;
@@ -201,20 +149,8 @@ impl TierLayerBuilder {
     /// No request waits that long. A resolver that never answers keeps its place for so long.
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// static CALLS: AtomicUsize = AtomicUsize::new(0);
     /// let builder = || TierLayer::by_extension(|_user: u64| async {
     ///     CALLS.fetch_add(1, Ordering::Relaxed);
@@ -230,8 +166,7 @@ impl TierLayerBuilder {
     /// }
     /// let error = builder().look_up_timeout(Duration::from_millis(20)).build().unwrap_err();
     /// assert_eq!(error.to_string(), "tier layer: look_up_timeout 20ms is outside 50ms..=300s");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn look_up_timeout(mut self, timeout: Duration) -> Self {
         self.settings.look_up_timeout = timeout;
@@ -244,20 +179,8 @@ impl TierLayerBuilder {
     /// [`max_look_ups`](Self::max_look_ups).
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// static CALLS: AtomicUsize = AtomicUsize::new(0);
     /// let clock = Clock::manual(Timestamp::from_micros(0));
     /// let layer = TierLayer::by_extension(|_user: u64| async {
@@ -273,8 +196,7 @@ impl TierLayerBuilder {
     ///     assert_eq!(tier_of(&layer, 7).await, None);
     ///     assert_eq!(CALLS.load(Ordering::Relaxed), calls);
     /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn failure_pause(mut self, pause: Duration) -> Self {
         self.settings.times.failure_pause = pause;
@@ -286,20 +208,8 @@ impl TierLayerBuilder {
     /// A request that would need one more does not wait for its turn: it goes on with what is known.
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// static CALLS: AtomicUsize = AtomicUsize::new(0);
     /// let layer = TierLayer::by_extension(|_user: u64| async {
     ///     CALLS.fetch_add(1, Ordering::Relaxed);
@@ -313,8 +223,7 @@ impl TierLayerBuilder {
     ///     assert_eq!(tier_of(&layer, user).await, None);
     /// }
     /// assert_eq!(CALLS.load(Ordering::Relaxed), 2);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn max_look_ups(mut self, look_ups: usize) -> Self {
         self.settings.max_look_ups = look_ups;
@@ -328,20 +237,8 @@ impl TierLayerBuilder {
     /// evict users a little before it is reached.
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = TierLayer::by_extension(|_user: u64| async { Ok::<_, Infallible>(Some("premium")) })
     ///     .max_users(5)
     ///     .build()?;
@@ -349,8 +246,7 @@ impl TierLayerBuilder {
     ///     assert_eq!(tier_of(&layer, user).await.as_deref(), Some("premium"));
     /// }
     /// assert_eq!(layer.cache().users(), 5);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn max_users(mut self, users: usize) -> Self {
         self.settings.max_users = users;

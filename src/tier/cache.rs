@@ -36,20 +36,8 @@ use crate::{
 /// that it is 20 MB at most by default.
 ///
 /// ```
-/// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-/// # use http::Request;
-/// # use tower::{Layer, Service, ServiceExt, service_fn};
-/// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-/// # /// The tier that a request of this user carries behind the layer.
-/// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-/// #     let inner = service_fn(async |request: Request<()>| {
-/// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-/// #         Ok::<_, Infallible>(tier)
-/// #     });
-/// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-/// # }
-/// # tokio_test::block_on(async {
-/// # tokio::time::pause();
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
 /// static HAS_PAID: AtomicBool = AtomicBool::new(false);
 /// let layer = TierLayer::by_extension(|_user: u64| async {
 ///     Ok::<_, Infallible>(HAS_PAID.load(Ordering::Relaxed).then_some("premium"))
@@ -69,8 +57,7 @@ use crate::{
 /// assert_eq!(cache.users(), 2);
 /// cache.forget_all();
 /// assert_eq!(cache.users(), 0);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);

@@ -20,20 +20,9 @@ pin_project! {
     /// what it finds is remembered.
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::{ResponseFuture, TierLayer}};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # use tower_quota::tier::ResponseFuture;
+    /// # run(async {
     /// let layer = TierLayer::by_extension(|_user: u64| async {
     ///     tokio::time::sleep(Duration::from_millis(10)).await;
     ///     Ok::<_, Infallible>(Some("premium"))
@@ -48,8 +37,7 @@ pin_project! {
     /// drop(future);
     /// tokio::time::sleep(Duration::from_millis(20)).await;
     /// assert_eq!(layer.cache().users(), 1);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]

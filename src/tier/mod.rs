@@ -142,20 +142,8 @@ impl TierLayer {
     /// without a tier.
     ///
     /// ```
-    /// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-    /// # use http::Request;
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-    /// # /// The tier that a request of this user carries behind the layer.
-    /// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    /// #     let inner = service_fn(async |request: Request<()>| {
-    /// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-    /// #         Ok::<_, Infallible>(tier)
-    /// #     });
-    /// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = TierLayer::by(
     ///     // Set by the gateway in front of this service, which removes what clients send.
     ///     |request| request.headers.get("x-user-id")?.to_str().ok().map(str::to_owned),
@@ -170,8 +158,7 @@ impl TierLayer {
     ///     let request = Request::get("/").header("x-user-id", user).body(())?;
     ///     assert_eq!(service.clone().oneshot(request).await?, tier);
     /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn by<U, F, R, A, N, E>(user: F, resolver: R) -> TierLayerBuilder
     where

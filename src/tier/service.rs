@@ -16,20 +16,8 @@ use super::{ResponseFuture, TierLayer, cache::Found, future::pass_on};
 /// known of users.
 ///
 /// ```
-/// # use std::{convert::Infallible, sync::atomic::{AtomicBool, AtomicUsize, Ordering}, time::Duration};
-/// # use http::Request;
-/// # use tower::{Layer, Service, ServiceExt, service_fn};
-/// # use tower_quota::{ResolvedTier, clock::{Clock, Timestamp}, tier::TierLayer};
-/// # /// The tier that a request of this user carries behind the layer.
-/// # async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-/// #     let inner = service_fn(async |request: Request<()>| {
-/// #         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
-/// #         Ok::<_, Infallible>(tier)
-/// #     });
-/// #     layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
-/// # }
-/// # tokio_test::block_on(async {
-/// # tokio::time::pause();
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
 /// let layer = TierLayer::by_extension(|_user: u64| async { Ok::<_, Infallible>(Some("premium")) }).build()?;
 /// let service = layer.layer(service_fn(async |request: Request<()>| {
 ///     Ok::<_, Infallible>(request.extensions().get::<ResolvedTier>().cloned())
@@ -39,8 +27,7 @@ use super::{ResponseFuture, TierLayer, cache::Found, future::pass_on};
 /// assert_eq!(service.clone().oneshot(request()).await?, Some(ResolvedTier::new("premium")));
 /// // The inner service is as it was.
 /// assert_eq!(service.into_inner().oneshot(request()).await?, None);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct ResolveTier<S> {

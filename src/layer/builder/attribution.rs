@@ -13,15 +13,8 @@ impl RateLimitLayerBuilder {
     /// do not apply to it, or it is rejected.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # use tower_quota::PartitionKey;
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -36,8 +29,7 @@ impl RateLimitLayerBuilder {
     /// send(&layer, request("alice")).await;
     /// let bob = send(&layer, request("bob")).await;
     /// assert!(bob.headers()["ratelimit"].to_str()?.starts_with(r#""user";r=59;t=3540, "team";r=98;"#));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn named_key(mut self, name: impl Into<String>, key: impl KeyExtractor) -> Self {
         self.attribution.named_keys.push((name.into(), Box::new(key)));
@@ -58,14 +50,8 @@ impl RateLimitLayerBuilder {
     /// same in all instances; with another secret, every caller starts with a full quota.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let store = MemoryStore::new();
     /// let builder = || {
     ///     let builder = RateLimitLayer::builder(store.clone()).scope("api").key(key::header("x-user-id"));
@@ -78,8 +64,7 @@ impl RateLimitLayerBuilder {
     /// assert_eq!(with_the_secret.headers()["ratelimit"], r#""hour";r=8;t=2880"#);
     /// let without = send(&builder().build()?, alice()).await;
     /// assert_eq!(without.headers()["ratelimit"], r#""hour";r=9;t=3240"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.attribution.digest_key = Some(key);

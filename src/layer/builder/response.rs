@@ -19,15 +19,8 @@ impl RateLimitLayerBuilder {
     /// as 404, a rejection has `Cache-Control: no-store`.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use http::StatusCode;
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let builder = || RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -39,8 +32,7 @@ impl RateLimitLayerBuilder {
     /// }
     /// let error = builder().rejection_status(StatusCode::FOUND).build().unwrap_err();
     /// assert_eq!(error.to_string(), "rejection status 302 is outside 400..=599");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn rejection_status(mut self, status: StatusCode) -> Self {
         self.status = status;

@@ -14,15 +14,8 @@ impl RateLimitLayerBuilder {
     /// request, and go with no policies. A [`RulesHandle`](crate::RulesHandle) replaces all of them.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # use tower_quota::{Rules, Tiers};
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // From a file, with the feature `serde`:
     /// let rules = Rules::new().tier("free", [QuotaPolicy::per_minute("minute", 60)]).unlimited("admin");
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
@@ -36,8 +29,7 @@ impl RateLimitLayerBuilder {
     /// assert_eq!(free.headers()["ratelimit"], r#""minute";r=59;t=59"#);
     /// let admin = send(&layer, Request::get("/").header("x-plan", "admin")).await;
     /// assert!(!admin.headers().contains_key("ratelimit"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules.rules(rules);
@@ -50,14 +42,8 @@ impl RateLimitLayerBuilder {
     /// hold is an error of [`build`](Self::build) and of [new rules](crate::RulesHandle::replace): no request would pass.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("reports")
     ///     .key(key::header("x-user-id"))
@@ -67,8 +53,7 @@ impl RateLimitLayerBuilder {
     ///
     /// let response = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
     /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=75;t=2700"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost.expected = ExpectedCost::Same(cost);
@@ -83,14 +68,8 @@ impl RateLimitLayerBuilder {
     /// The closure is called once for each request and must not block.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -106,8 +85,7 @@ impl RateLimitLayerBuilder {
     ///     let response = send(&layer, Request::get(path).header("x-user-id", "alice")).await;
     ///     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{path}");
     /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn cost_by<F>(mut self, cost: F) -> Self
     where
@@ -127,10 +105,8 @@ impl RateLimitLayerBuilder {
     /// charge; a place in a leaky bucket that was used does not come back.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let failed_logins = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("failed logins")
     ///     .key(key::header("x-user-id"))
@@ -147,8 +123,7 @@ impl RateLimitLayerBuilder {
     ///     let response = login.clone().oneshot(request).await?;
     ///     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{password}");
     /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn actual_cost<F>(mut self, actual_cost: F) -> Self
     where

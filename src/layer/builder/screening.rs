@@ -31,16 +31,8 @@ impl RateLimitLayerBuilder {
     /// is made by [`respond_with`](Self::respond_with).
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use http::StatusCode;
-    /// # use tower_quota::{Access, AccessList, PartitionKey};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let mallory = PartitionKey::new("x-user-id", "mallory");
     /// let access = AccessList::new(key::client_ip());
     /// access.update(|rules| rules.set_key(mallory, Access::Block))?;
@@ -57,8 +49,7 @@ impl RateLimitLayerBuilder {
     ///
     /// let error = builder().blocked_status(StatusCode::NOT_FOUND).build().unwrap_err();
     /// assert_eq!(error.to_string(), "blocked status 404 is neither 403 nor 429");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn blocked_status(mut self, status: StatusCode) -> Self {
         self.screening.blocked_status = status;
@@ -72,14 +63,8 @@ impl RateLimitLayerBuilder {
     /// answers them; [`fields::EXPOSED`](crate::fields::EXPOSED) names the fields that scripts should be able to read.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -91,8 +76,7 @@ impl RateLimitLayerBuilder {
     /// let preflight = send(&layer, options().header("access-control-request-method", "PUT")).await;
     /// assert!(!preflight.headers().contains_key("ratelimit"));
     /// assert!(send(&layer, options()).await.headers().contains_key("ratelimit"));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn skip_cors_preflight(mut self) -> Self {
         self.screening.skips_cors_preflight = true;
@@ -105,15 +89,8 @@ impl RateLimitLayerBuilder {
     /// must not block. What is abnormal is up to you: the layer has no opinion.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// # use tower_quota::AbnormalUsage;
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -124,8 +101,7 @@ impl RateLimitLayerBuilder {
     /// assert_eq!(send(&layer, Request::get("/wp-login.php")).await.status(), 429);
     /// // It has taken no quota.
     /// assert_eq!(send(&layer, Request::get("/")).await.headers()["ratelimit"], r#""minute";r=59;t=59"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn abnormal_usage<F>(mut self, detect: F) -> Self
     where

@@ -18,15 +18,7 @@ impl RateLimitLayerBuilder {
     /// process that is not starved.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use std::time::Duration;
-    /// # use tower_quota::{AcquireFuture, Plan, Settlement, Store, StoreFuture};
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// /// A server that does not answer.
     /// #[derive(Debug)]
     /// struct Hanging;
@@ -40,8 +32,7 @@ impl RateLimitLayerBuilder {
     ///     // …
     /// }
     ///
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # run(async {
     /// let builder = || RateLimitLayer::builder(Hanging)
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -54,8 +45,7 @@ impl RateLimitLayerBuilder {
     ///
     /// let error = builder().deadline(Duration::from_secs(61)).build().unwrap_err();
     /// assert_eq!(error.to_string(), "deadline 61s is outside 1ms..=60s");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.terms.deadline = deadline;
@@ -74,12 +64,10 @@ impl RateLimitLayerBuilder {
     /// As a rule, it is the requests a second of one instance times the deadline in seconds, and some room.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::time::Duration;
     /// use tower_quota::{AcquireFuture, FailureMode, Plan, QuotaPolicy, RateLimitLayer, Store, key};
     /// # use futures_util::{future::join_all, FutureExt};
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{Settlement, StoreFuture};
     ///
     /// /// Never answers.
     /// #[derive(Debug)]
@@ -94,8 +82,7 @@ impl RateLimitLayerBuilder {
     ///     // …
     /// }
     ///
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # run(async {
     /// let builder = || RateLimitLayer::builder(Hanging)
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -112,8 +99,7 @@ impl RateLimitLayerBuilder {
     ///
     /// let error = builder().max_waiting(0).build().unwrap_err();
     /// assert_eq!(error.to_string(), "max waiting 0 is outside 1..=65536");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn max_waiting(mut self, requests: u32) -> Self {
         self.terms.max_waiting = requests;
@@ -208,26 +194,9 @@ impl RateLimitLayerBuilder {
     /// [`deadline`](Self::deadline), which begins when that of the store is over.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # // A server that is away.
-    /// # use tower_quota::{AcquireFuture, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
-    /// # #[derive(Debug)]
-    /// # struct Away;
-    /// # impl Store for Away {
-    /// #     fn acquire(&self, _: Plan) -> AcquireFuture {
-    /// #         AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
-    /// #     }
-    /// #     fn settle(&self, _: Settlement) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-    /// #     fn reset(&self, _: Plan) -> StoreFuture<()> { StoreFuture::ready(Ok(())) }
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// let layer = RateLimitLayer::builder(Away)
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(Unavailable)
     ///     .fallback(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -237,8 +206,7 @@ impl RateLimitLayerBuilder {
     /// for status in [200, 200, 429] {
     ///     assert_eq!(send(&layer, Request::get("/").header("x-user-id", "alice")).await.status(), status);
     /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn fallback(mut self, store: impl Store) -> Self {
         self.fallback = Some(Arc::new(store));
@@ -253,16 +221,8 @@ impl RateLimitLayerBuilder {
     /// deadlines are kept by Tokio's timer.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # use std::time::Duration;
-    /// # use tower_quota::{ToPartitionKey, clock::{Clock, Timestamp}};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// let clock = Clock::manual(Timestamp::from_micros(0));
     /// let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock.clone()).build()?)
     ///     .clock(clock.clone())
@@ -277,8 +237,7 @@ impl RateLimitLayerBuilder {
     /// clock.advance(Duration::from_secs(600));
     /// let later = send(&layer, Request::get("/")).await;
     /// assert_eq!(later.headers()["ratelimit-policy"], r#""hour";q=10;w=3600"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;

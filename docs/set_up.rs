@@ -1,0 +1,92 @@
+// The hidden part of the examples in the documentation: each includes this file as a module. It is a file and no item of the
+// crate, so that the examples run with any features and users never meet it.
+
+pub use std::{
+    convert::Infallible,
+    error::Error,
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    time::Duration,
+};
+
+pub use http::{HeaderMap, Request, Response, StatusCode, request::Parts};
+pub use http_body_util::BodyExt;
+pub use tower::{Layer, Service, ServiceExt, service_fn};
+#[cfg(feature = "tier")]
+pub use tower_quota::tier::TierLayer;
+pub use tower_quota::{
+    clock::{Clock, Timestamp},
+    key::PeerAddress,
+    *,
+};
+
+/// Runs an example. Its timers do not wait in real time.
+pub fn run(example: impl Future<Output = Result<(), Box<dyn Error>>>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.unwrap().block_on(example).unwrap();
+}
+
+/// Sends a request through the layer, to a service that answers 200.
+pub async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
+    let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new())));
+    layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+}
+
+/// Returns `true` if the layer counts the request.
+pub async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder) -> bool {
+    send(layer, request).await.headers().contains_key("ratelimit")
+}
+
+/// The fields of the response to the nth request, of 3 a minute and 60 an hour.
+pub async fn told(fields: ResponseFields, request: usize) -> Result<HeaderMap, Box<dyn Error>> {
+    let clock = Clock::manual(Timestamp::from_micros(1_000_000_000_000_000));
+    let layer = RateLimitLayer::builder(MemoryStore::builder().clock(clock).build()?)
+        .scope("api")
+        .key(tower_quota::key::header("x-user-id"))
+        .policy(QuotaPolicy::per_minute("minute", 3))
+        .policy(QuotaPolicy::per_hour("hour", 60))
+        .response_fields(fields)
+        .build()?;
+    for _ in 1..request {
+        send(&layer, Request::get("/")).await;
+    }
+    Ok(send(&layer, Request::get("/")).await.into_parts().0.headers)
+}
+
+/// The head of a request, as a key sees it.
+pub fn parts(request: http::request::Builder) -> Parts {
+    request.body(()).unwrap().into_parts().0
+}
+
+/// The head of a request from this address.
+pub fn from(address: &str) -> Parts {
+    parts(Request::get("/").extension(PeerAddress(SocketAddr::new(address.parse().unwrap(), 4711))))
+}
+
+/// The tier that a request of this user carries behind the layer.
+#[cfg(feature = "tier")]
+pub async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
+    let inner = service_fn(async |request: Request<()>| {
+        let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
+        Ok::<_, Infallible>(tier)
+    });
+    layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+}
+
+/// A store whose server is unavailable.
+#[derive(Debug)]
+pub struct Unavailable;
+
+impl Store for Unavailable {
+    fn acquire(&self, _: Plan) -> AcquireFuture {
+        AcquireFuture::ready(Err(StoreError::new(StoreErrorKind::Unreachable, "connection refused")))
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
