@@ -233,6 +233,7 @@ fn conditional_compilation_stays_at_the_edges() {
         "src/exchange/mod.rs",
         "src/key/client_ip/peer.rs",
         "src/key/mod.rs",
+        "src/layer/builder/mod.rs",
         "src/layer/mod.rs",
         "src/lib.rs",
         "src/rules/mod.rs",

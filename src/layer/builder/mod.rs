@@ -1,6 +1,11 @@
 //! Configuration of a layer, checked as a whole.
 
+// The first of all, so that the page of the builder begins with it.
+mod basics;
+
 mod attribution;
+#[cfg(feature = "axum")]
+mod axum;
 mod response;
 mod rules;
 mod screening;
@@ -8,30 +13,15 @@ mod store;
 
 use std::{fmt, sync::Arc};
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::StatusCode;
 
-use super::{
-    RateLimitLayer,
-    admission::Limits,
-    attribution::{Attribution, AttributionSettings},
-    cost::RequestCost,
-};
+use super::{attribution::AttributionSettings, cost::RequestCost};
 use crate::{
-    clock::Clock,
-    error::{ConfigError, ConfigErrorKind},
-    guard::{FailureMode, Guard, Terms},
-    key::KeyExtractor,
-    policy::QuotaPolicy,
-    rejection::{Rejection, Responder},
-    response_fields::ResponseFields,
-    rules::{Policies, RulesSettings, Tiers},
-    screening::Screening,
-    store::Store,
-    telemetry::{self, LayerTelemetry},
+    clock::Clock, guard::Terms, rejection::Responder, response_fields::ResponseFields, rules::RulesSettings,
+    screening::Screening, store::Store,
 };
 
-/// Settings of a [`RateLimitLayer`].
+/// Settings of a [`RateLimitLayer`](crate::RateLimitLayer).
 ///
 /// Most programs need seven methods: [`scope`](Self::scope), [`key`](Self::key), and [`policy`](Self::policy) or
 /// [`tiers`](Self::tiers) are required; [`failure_mode`](Self::failure_mode) and [`respond_with`](Self::respond_with) have
@@ -84,212 +74,6 @@ impl RateLimitLayerBuilder {
             decision_in_request: false,
         }
     }
-
-    /// The namespace of these limits, `"api"` or `"login"`, say. Required.
-    ///
-    /// Layers with the same scope on the same store share their buckets, in all instances; layers with different scopes
-    /// never do.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// let store = MemoryStore::new();
-    /// let layer = |scope| {
-    ///     let builder = RateLimitLayer::builder(store.clone()).scope(scope).key(key::header("x-user-id"));
-    ///     builder.policy(QuotaPolicy::per_hour("hour", 10)).build()
-    /// };
-    /// let alice = || Request::get("/").header("x-user-id", "alice");
-    ///
-    /// send(&layer("api")?, alice()).await;
-    /// let again = send(&layer("api")?, alice()).await;
-    /// assert_eq!(again.headers()["ratelimit"], r#""hour";r=8;t=2880"#);
-    /// let elsewhere = send(&layer("mails")?, alice()).await;
-    /// assert_eq!(elsewhere.headers()["ratelimit"], r#""hour";r=9;t=3240"#);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn scope(mut self, scope: impl Into<String>) -> Self {
-        self.attribution.scope = Some(scope.into());
-        self
-    }
-
-    /// Whose quota a request uses; see [`key`](crate::key). Required.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 1))
-    ///     .build()?;
-    ///
-    /// for (user, status) in [("alice", 200), ("alice", 429), ("bob", 200)] {
-    ///     assert_eq!(send(&layer, Request::get("/").header("x-user-id", user)).await.status(), status);
-    /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.attribution.key = Some(Box::new(key));
-        self
-    }
-
-    /// Adds a policy. A request has to fit into all of them, and uses quota of all of them or of none. Up to 16.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 100))
-    ///     .policy(QuotaPolicy::per_day("day", 2))
-    ///     .build()?;
-    /// let alice = || Request::get("/").header("x-user-id", "alice");
-    ///
-    /// send(&layer, alice()).await;
-    /// send(&layer, alice()).await;
-    /// let rejected = send(&layer, alice()).await;
-    /// assert_eq!(rejected.status(), 429);
-    /// assert!(rejected.headers()["ratelimit"].to_str()?.starts_with(r#""hour";r=98;t=3528, "day";r=0;"#));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn policy(mut self, policy: QuotaPolicy) -> Self {
-        self.rules.policy(policy);
-        self
-    }
-
-    /// Policies by the tier of the caller, in place of [`policy`](Self::policy). Both together, or tiers twice, are an error
-    /// of [`build`](Self::build). See [`Tiers`].
-    pub fn tiers(mut self, tiers: Tiers) -> Self {
-        self.rules.tiers(tiers);
-        self
-    }
-
-    /// What happens to a request when the store gives no decision. Default: [`FailureMode::Open`]. See [`FailureMode`]
-    /// for an example of each.
-    pub fn failure_mode(mut self, failure_mode: FailureMode) -> Self {
-        self.terms.failure_mode = failure_mode;
-        self
-    }
-
-    /// Replaces the response to rejected requests. Default: [`Rejection::to_response`].
-    ///
-    /// Status and body are yours; `RateLimit`, `RateLimit-Policy` and `Retry-After` are added to whatever the closure
-    /// returns. A `Retry-After` of yours stays if it is the later one, and a `Cache-Control` in any case: without one, a
-    /// response with a status that caches may store by themselves gets `no-store`.
-    ///
-    /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-    /// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-    /// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    /// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-    /// # }
-    /// # tokio_test::block_on(async {
-    /// let layer = RateLimitLayer::builder(MemoryStore::new())
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_minute("minute", 1))
-    ///     .respond_with(|rejection| {
-    ///         let mut response = Response::new("Slow down, please.\n".into());
-    ///         *response.status_mut() = rejection.status();
-    ///         response
-    ///     })
-    ///     .build()?;
-    ///
-    /// send(&layer, Request::get("/")).await;
-    /// let rejected = send(&layer, Request::get("/")).await;
-    /// assert_eq!(rejected.status(), 429);
-    /// assert_eq!(rejected.headers()["retry-after"], "60");
-    /// # use http_body_util::BodyExt;
-    /// assert_eq!(rejected.into_body().collect().await?.to_bytes(), "Slow down, please.\n");
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
-    /// ```
-    pub fn respond_with<F>(mut self, respond: F) -> Self
-    where
-        F: Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
-    {
-        self.responder = Responder::new(respond);
-        self
-    }
-
-    /// Builds the layer, if the settings are valid.
-    ///
-    /// # Errors
-    ///
-    /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range, a
-    /// [fixed cost](Self::cost) above what a policy can ever hold, a [named key](Self::named_key) that no policy counts by
-    /// (unless [rules](Self::rules) came as data, which may count by it later). The message names the policy or setting,
-    /// the value and the bound.
-    pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
-        let attribution = self.attribution.build()?;
-        self.screening.check()?;
-        self.fields.check()?;
-        let policies = self.rules.build(attribution.names(), self.cost.fixed(), self.fields)?;
-        self.terms.check()?;
-        check_status(self.status)?;
-        warn(&attribution, &policies);
-        let guard = Guard::new(
-            self.store,
-            self.fallback,
-            self.terms,
-            self.clock,
-            attribution.scope_name(),
-        );
-        Ok(RateLimitLayer::new(Limits {
-            screening: self.screening,
-            attribution,
-            policies: Arc::new(policies),
-            cost: self.cost,
-            guard: Arc::new(guard),
-            responder: self.responder,
-            status: self.status,
-            decision_in_request: self.decision_in_request,
-            log: LayerTelemetry::default(),
-        }))
-    }
-}
-
-/// Tells of settings that work, and not as most people want it.
-fn warn(attribution: &Attribution, policies: &Policies) {
-    let scope = attribution.scope_name();
-    if let Some(window) = policies.lone_large_windows().first() {
-        telemetry::lone_large_window(scope, *window);
-    }
-    if let Some(policy) = policies.showing_key(|named| attribution.may_show_address(named)) {
-        telemetry::guessable_address(scope, &policy);
-    }
-}
-
-fn check_status(status: StatusCode) -> Result<(), ConfigError> {
-    if status.is_client_error() || status.is_server_error() {
-        return Ok(());
-    }
-    let message = format!("rejection status {} is outside 400..=599", status.as_u16());
-    Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
 }
 
 impl fmt::Debug for RateLimitLayerBuilder {

@@ -1,0 +1,82 @@
+//! Rejections as responses of axum.
+
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
+use axum::{body::Body, response::IntoResponse};
+use bytes::Bytes;
+use http::Response;
+use http_body::Body as _;
+
+use super::RateLimitLayerBuilder;
+use crate::{rejection::Rejection, telemetry::StreamTelemetry};
+
+/// # Advanced: rejections from axum
+impl RateLimitLayerBuilder {
+    /// Replaces the response to rejected requests by what axum makes of a value: `Json`, `Html`, a status with a text.
+    /// Needs the feature `axum`.
+    ///
+    /// It is [`respond_with`](Self::respond_with) with other types; the fields are added afterwards here, too. The body
+    /// has to be in memory as a whole, as it is of texts, `Html`, `Json` and bytes. A stream is not waited for: in its
+    /// place there is the response that the layer gives by default, and the first time a `tracing` event.
+    ///
+    /// ```
+    /// use axum::{Router, response::{Html, IntoResponse}, routing::get};
+    /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Rejection, key};
+    /// # use tower::ServiceExt;
+    ///
+    /// fn slow_down(rejection: &Rejection<'_>) -> impl IntoResponse + use<> {
+    ///     let seconds = rejection.retry_after().map_or(0, |wait| wait.as_secs());
+    ///     (rejection.status(), Html(format!("<p>Come back in {seconds} seconds.")))
+    /// }
+    ///
+    /// # tokio_test::block_on(async {
+    /// let limits = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("pages")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 1))
+    ///     .respond_with_axum(slow_down)
+    ///     .build()?;
+    /// let app: Router = Router::new().route("/", get(|| async {})).layer(limits);
+    ///
+    /// let request = || http::Request::get("/").header("x-user-id", "alice").body(String::new()).unwrap();
+    /// app.clone().oneshot(request()).await?;
+    /// let rejected = app.oneshot(request()).await?;
+    /// assert_eq!(rejected.status(), 429);
+    /// assert_eq!(rejected.headers()["content-type"], "text/html; charset=utf-8");
+    /// assert_eq!(rejected.headers()["retry-after"], "60");
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn respond_with_axum<F, R>(self, respond: F) -> Self
+    where
+        F: Fn(&Rejection<'_>) -> R + Send + Sync + 'static,
+        R: IntoResponse,
+    {
+        let log = StreamTelemetry::default();
+        self.respond_with(move |rejection| {
+            let (head, body) = respond(rejection).into_response().into_parts();
+            match in_memory(body) {
+                Some(body) => Response::from_parts(head, body),
+                None => {
+                    log.record();
+                    rejection.to_response()
+                }
+            }
+        })
+    }
+}
+
+/// A body of one piece that need not be waited for. Nothing is copied.
+fn in_memory(body: Body) -> Option<Bytes> {
+    let mut body = pin!(body);
+    let mut poll = || body.as_mut().poll_frame(&mut Context::from_waker(Waker::noop()));
+    let data = match poll() {
+        Poll::Ready(None) => return Some(Bytes::new()),
+        Poll::Ready(Some(Ok(frame))) => frame.into_data().ok()?,
+        Poll::Ready(Some(Err(_))) | Poll::Pending => return None,
+    };
+    matches!(poll(), Poll::Ready(None)).then_some(data)
+}
