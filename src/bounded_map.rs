@@ -16,10 +16,10 @@ use crate::{partition::PartitionId, random::Sequence};
 /// nobody visits, so their worth is to depend on that.
 pub(crate) struct BoundedMap<V> {
     entries: IndexMap<PartitionId, V, RandomState>,
-    /// Whether each entry was visited, by its index. Beside the entries, because in them it would take eight bytes.
+    /// True for each visited entry, by its index. Beside the entries, because in them it would take eight bytes.
     visited: Vec<bool>,
     cap: usize,
-    /// Where the next search for expired entries begins; it goes round and round.
+    /// Index at which the next search for expired entries begins; it wraps around.
     hand: usize,
     random: Sequence,
     /// Told when an entry is evicted that had not expired.
@@ -27,11 +27,11 @@ pub(crate) struct BoundedMap<V> {
 }
 
 impl<V> BoundedMap<V> {
-    /// How many entries a new one looks at to find those that have expired.
+    /// Number of entries that each insertion checks for expiry.
     const SWEEP: usize = 2;
-    /// How many entries compete for being evicted when the map is full.
+    /// Number of entries that are sampled for eviction when the map is full.
     const CANDIDATES: usize = 8;
-    /// How many compete at most.
+    /// Maximum size of that sample.
     const MAX_CANDIDATES: usize = 32;
 
     pub(crate) fn new(cap: usize, evicted: fn()) -> Self {

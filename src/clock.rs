@@ -80,7 +80,7 @@ impl Timestamp {
     }
 }
 
-/// Where a store or a guard takes the time from.
+/// The source of time for a store or a guard.
 ///
 /// [`Clock::system`] is what you want in production. [`Clock::manual`] stands still until it is told to move: use it to
 /// test limits without waiting. Clones of a clock share its time.

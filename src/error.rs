@@ -55,7 +55,7 @@ pub enum ConfigErrorKind {
     Algorithm,
     /// The burst capacity of a policy.
     BurstCapacity,
-    /// How much of its capacity a service has.
+    /// The current capacity of a service.
     Capacity,
     /// A setting of a client: how long it waits, how much it believes.
     Client,
@@ -246,12 +246,12 @@ impl StoreError {
         self
     }
 
-    /// What the error says about the next call.
+    /// The category of the error: its meaning for the next call.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
 
-    /// Whether the store as a whole is in trouble, so that asking it again at once would only cost time.
+    /// Returns `true` if the whole store is affected, so that another call at once would only cost time.
     pub(crate) fn opens_circuit(&self) -> bool {
         match self.kind {
             StoreErrorKind::TimedOut | StoreErrorKind::Unavailable | StoreErrorKind::Unreachable => true,

@@ -13,7 +13,7 @@ use crate::{
     fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit},
 };
 
-/// When a request was sent, and when the head of its response came.
+/// The moments at which a request was sent and the head of its response arrived.
 ///
 /// Both are by the clock of this computer. They matter where a `Retry-After` is a date, and where
 /// [dates are trusted](Caps::trusting_dates).
@@ -35,9 +35,9 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// When the request was sent.
+    /// The moment at which the request was sent.
     pub sent: Timestamp,
-    /// When the head of the response was there.
+    /// The moment at which the head of the response arrived.
     pub received: Timestamp,
 }
 
@@ -165,7 +165,7 @@ impl Advice {
         &self.ignored
     }
 
-    /// Whether the response says nothing at all, not even something malformed.
+    /// Returns `true` if the response has no field about limits, not even a malformed one.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.retry_after.is_none() && self.ignored.is_empty()
     }
@@ -276,8 +276,8 @@ fn age(headers: &HeaderMap) -> u64 {
     })
 }
 
-/// Whether `Retry-After` is about the server, rather than about one resource. Not only 429 and 503: a server chooses
-/// its status.
+/// Returns `true` if `Retry-After` is about the server, not about one resource. The status may be other than 429 and
+/// 503: a server chooses it.
 fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
     let grpc_status = headers.get("grpc-status").map(|status| status.as_bytes());
     status.is_client_error()

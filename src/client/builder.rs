@@ -83,7 +83,7 @@ impl<R> ClientLayerBuilder<R> {
     const PATIENCES: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(86_400);
     const COUNTS: RangeInclusive<usize> = 1..=1_000_000;
 
-    /// How the client spends the remaining units. Default: [`Strategy::Wait`].
+    /// Sets the way in which the client spends the remaining units. Default: [`Strategy::Wait`].
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -140,7 +140,7 @@ impl<R> ClientLayerBuilder<R> {
 
     /// The most units that a server is believed to have left, at least one and at most 15 digits. Default: 10 000.
     ///
-    /// What is sent before it says something else is at most as much.
+    /// Until it gives another number, the client sends at most as much.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -164,7 +164,7 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Whether `Date` fields are compared with this computer's time: see [`Caps::trusting_dates`]. Default: no.
+    /// Compares `Date` fields with the time of this computer, if true: see [`Caps::trusting_dates`]. Default: false.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

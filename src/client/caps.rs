@@ -61,7 +61,7 @@ impl Caps {
         })
     }
 
-    /// Whether the `Date` of a response is compared with the clock of this computer. Default: no.
+    /// Compares the `Date` of a response with the clock of this computer, if true. Default: false.
     ///
     /// Then the time that a response was on its way is taken off the waits that it asks for, and a response that is
     /// older than its exchange counts as one from a cache. It needs clocks that agree to the second: if this computer
@@ -106,7 +106,7 @@ impl Caps {
         self.units
     }
 
-    /// Whether `Date` fields count. Default: no.
+    /// Returns `true` if `Date` fields count. Default: false.
     pub fn trusts_dates(&self) -> bool {
         self.trusts_dates
     }

@@ -23,7 +23,7 @@ use crate::clock::Timestamp;
 pin_project! {
     /// The future of [`Client`](super::Client).
     ///
-    /// When it is dropped while it waits, the request is not sent, and its place is free. When it is dropped later, the
+    /// If it is dropped while it waits, the request is not sent, and its place is free. If it is dropped later, the
     /// server may or may not count the request.
     ///
     /// ```
@@ -106,7 +106,7 @@ impl<R> Journey<R> {
         self.retries > 0
     }
 
-    /// Whether a request that was answered like this should be sent again, and can be in time.
+    /// Returns `true` if a request with this answer should be sent again, and can be in time.
     fn repeats<T>(&self, method: &Method, response: &Response<T>, advice: &Advice) -> bool {
         advice.retry_after().is_some()
             && may_repeat(method, response.status())

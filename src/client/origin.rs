@@ -42,7 +42,7 @@ pub(super) struct OriginState {
 }
 
 impl OriginState {
-    /// When the state expires; `None` while a request waits or is in progress.
+    /// The moment at which the state expires; `None` while a request waits or is in progress.
     pub(super) fn idle_at(&self) -> Option<Timestamp> {
         let is_idle = self.waiting == 0 && self.pacing.in_flight() == 0;
         is_idle.then(|| self.pacing.known_until())
@@ -104,7 +104,7 @@ impl Origin {
         }
     }
 
-    /// Whether a request that was rejected may wait for another turn, until `deadline`, and has a chance to get it.
+    /// Returns `true` if a rejected request may wait for another turn, and can get one before `deadline`.
     pub(super) fn may_return(&self, hall: &Hall, deadline: Timestamp) -> bool {
         let now = hall.clock.now();
         let pacing = &self.lock().pacing;
@@ -122,7 +122,7 @@ impl Origin {
     }
 }
 
-/// Whether the deadline is over, or comes before anything can happen.
+/// Returns `true` if the deadline has passed, or will pass before the wait can end.
 fn is_hopeless(wait: Wait, now: Timestamp, deadline: Timestamp) -> bool {
     now >= deadline || (wait.is_certain() && wait.until() > deadline)
 }
@@ -198,7 +198,7 @@ impl Ticket {
         self.sent = Some(self.hall.clock.now());
     }
 
-    /// Whether the server has asked for a wait since the ticket was given out.
+    /// Returns `true` if the server has asked for a wait since the ticket was issued.
     pub(super) fn is_outdated(&self) -> bool {
         self.origin.lock().pacing.is_blocked(self.hall.clock.now())
     }

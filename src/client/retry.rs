@@ -8,7 +8,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// Whether requests with content `B` are sent again after a rejection: [`NoRetries`] or [`Retries`].
+/// Decides if requests with content `B` are sent again after a rejection: [`NoRetries`] or [`Retries`].
 ///
 /// You want it as a bound of what takes a [`ClientLayer`](super::ClientLayer) of either kind. It cannot be implemented:
 /// for rules of your own, put `tower::retry` outside of the client.
@@ -162,7 +162,7 @@ pub(super) fn clone_of<B>(request: &Request<B>, retry: &impl Retry<B>) -> Option
     Some(again)
 }
 
-/// Whether a rejection says that the request has done nothing, or that doing it twice does no harm.
+/// Returns `true` if the rejected request had no effect, or if repeating it does no harm.
 pub(super) fn may_repeat(method: &Method, status: StatusCode) -> bool {
     match status {
         StatusCode::TOO_MANY_REQUESTS => true,

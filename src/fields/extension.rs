@@ -153,7 +153,7 @@ impl fmt::Display for ExtensionValue {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extensions(Vec<(Key, ExtensionValue)>);
 
-/// Whether the name of an extension parameter has to begin with a vendor's name.
+/// The rule for the prefix of an extension parameter's name: the name of its vendor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefix {
     Required,
@@ -165,7 +165,7 @@ pub(super) enum Prefix {
 pub(super) struct Rules {
     /// Parameters with a meaning.
     pub(super) known: &'static [&'static str],
-    /// Whether values are those of RFC 9651, with dates and display strings.
+    /// True for the values of RFC 9651, with dates and display strings.
     pub(super) has_dates: bool,
 }
 

@@ -270,7 +270,7 @@ impl Hints {
         self.limits_dialect = self.limits_dialect.or(Some(Dialect::Draft06));
     }
 
-    /// Whether the three numbers, which count requests, are nothing but another form of this item of the list.
+    /// Returns `true` if the three numbers, which count requests, only repeat this item of the list.
     fn says_no_more(&self, numbers: &LimitHint, item: &LimitHint) -> bool {
         let is_its = |policy: &PolicyHint| {
             policy.unit == Unit::Requests && numbers.quota.is_none_or(|quota| quota == policy.quota)
@@ -298,7 +298,7 @@ impl Hints {
     }
 }
 
-/// Whether an `Age` says that the response is older than a second. One that cannot be read says nothing.
+/// Returns `true` if `Age` says that the response is older than a second. An unreadable one is ignored.
 fn is_from_a_cache(headers: &HeaderMap) -> bool {
     let age = headers.get(AGE).map(|age| age.as_bytes().trim_ascii());
     age.is_some_and(|age| age.iter().all(u8::is_ascii_digit) && age.iter().any(|digit| *digit != b'0'))

@@ -284,7 +284,7 @@ trait Merge: Member {
 
     fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units;
 
-    /// Whether both items are about the same quota, as far as anybody can know.
+    /// Returns `true` if both items are about the same quota, as far as their text shows.
     fn is_same(&self, own: &Self, units: &Self::Units) -> bool;
 
     /// The parameters of which the lower value is shown, and those of which the greater one is.

@@ -21,7 +21,7 @@ const END_OF_DATES: u64 = 253_402_300_800;
 
 /// The field `Retry-After` (RFC 9110, section 10.2.3): how long a client should wait, in seconds or until a date.
 ///
-/// Where a response has it, it counts more than anything that the `RateLimit` fields say. Put a bound of your own on
+/// If a response has it, it takes precedence over the `RateLimit` fields. Put a bound of your own on
 /// the wait: a server can send any number.
 ///
 /// ```

@@ -60,7 +60,7 @@ impl Unit {
         }
     }
 
-    /// Whether this crate knows what the unit counts.
+    /// Returns `true` if this crate knows the unit.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Other(_))
     }

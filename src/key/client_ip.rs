@@ -138,7 +138,7 @@ impl ClientIp {
     /// | the place where an `X-Forwarded-For` line was cut: its last 8 KiB are read | unknown |
     /// | a 33rd hop | counted for the 32nd, which matches no access list or exemption |
     ///
-    /// What stands left of the end of the walk is not looked at and changes nothing. An address may have a port
+    /// Hops to the left of the end of the walk are not read and change nothing. An address may have a port
     /// (`192.0.2.1:4711`, `[2001:db8::1]:4711`) and brackets. Several lines are one list. A hop is also unreadable if its
     /// line has nothing in it.
     ///
@@ -293,10 +293,10 @@ impl ClientIp {
     }
 }
 
-/// Where a walk over the hops has ended.
+/// The end of a walk over the hops.
 struct End {
     address: IpAddr,
-    /// Whether it is the client for all that is known, and not the last hop that was looked at.
+    /// True if it is the client, as far as is known; false if it is only the last hop that was read.
     is_believed: bool,
 }
 

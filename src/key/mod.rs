@@ -92,7 +92,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether keys may be made from addresses. No, unless it is written otherwise; an extractor that has another one in it
+    /// Returns `true` if keys may be made from addresses. Default: `false`; an extractor that has another one in it
     /// asks that.
     ///
     /// There are so few addresses that a reader of a digest can try them all. So

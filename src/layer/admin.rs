@@ -1,4 +1,4 @@
-//! What support staff ask and do.
+//! Questions and actions of support staff.
 
 use std::{error::Error, fmt, sync::Arc, time::Duration};
 
@@ -14,8 +14,8 @@ use crate::{
 /// [`RateLimitLayer::admin`](crate::RateLimitLayer::admin).
 ///
 /// It asks the store of the layer directly, without its deadline, circuit breaker and fallback: put a timeout around it.
-/// What it gives back is given back for all instances that share the store; a [grant](Self::grant) belongs to this
-/// process. It does not know who may do that: that is up to you.
+/// A reset holds for all instances that share the store; a [grant](Self::grant) holds in this process only. The handle
+/// does not check permissions: protect the route that uses it.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -56,8 +56,8 @@ impl AdminHandle {
         Self(limits)
     }
 
-    /// What a caller has left, without a charge, by the policies of a tier that count by the layer's main key. Without a
-    /// tier: by those of the first one, or by the policies of all callers.
+    /// Reads a caller's remaining quota without a charge, by the policies of a tier that count by the layer's main key.
+    /// Without a tier: by those of the first one, or by the policies of all callers.
     ///
     /// While new rules are [tried](crate::RulesHandle::roll_out), they are those by which this caller is limited.
     ///
@@ -176,7 +176,7 @@ impl AdminHandle {
     /// Gives a caller so many units more than the rules say, for as long as this: in each window of those policies that
     /// count requests by the main key.
     ///
-    /// What is used stays used, before and afterwards. A grant takes the place of an earlier one of the same caller, so
+    /// Used units stay used, before and afterwards. A grant replaces an earlier one of the same caller, so
     /// that one of 0 units ends it, and up to 10 000 callers may have one. It ends by the layer's
     /// [clock](crate::RateLimitLayerBuilder::clock). It belongs to this process and is not kept when that ends: give it
     /// in each instance, as you do with [rules](crate::RulesHandle).
@@ -256,7 +256,7 @@ impl AdminHandle {
     }
 }
 
-/// What is asked of a partition by those policies of a set that count by this key, if there are any.
+/// A plan of those policies of a set that count by this key, if there are any.
 fn plan(set: &QuotaSet, key: Option<usize>, holder: &Holder) -> Option<Plan> {
     let part = set.parts.iter().find(|part| part.key == key)?;
     Some(Plan::new(part.policies.clone(), holder.partition, 1).labelled(holder.partition, holder.label.as_ref()))

@@ -12,7 +12,7 @@ use crate::{
     telemetry::LayerTelemetry,
 };
 
-/// What happens to a request for which no key is found, or not one of the
+/// The treatment of a request without a key, or without one of the
 /// [named keys](crate::RateLimitLayerBuilder::named_key).
 ///
 /// A client may be able to have no key by what it sends: see
@@ -171,7 +171,7 @@ impl Attribution {
         self.named.iter().map(|key| key.name.clone()).collect()
     }
 
-    /// Whether clients that read the digest of a key could find out an address by trying all of them.
+    /// Returns `true` if a client could find an address from the digest of a key by trying all addresses.
     pub(super) fn may_show_address(&self, named: Option<usize>) -> bool {
         !self.has_digest_key && self.key(named).extractor.may_be_address()
     }

@@ -15,7 +15,7 @@ use super::charge::OpenCharge;
 pin_project! {
     /// The body of a response of [`RateLimit`](crate::RateLimit).
     ///
-    /// What the inner service has sent is forwarded frame by frame, trailers and size hint included. Where a policy
+    /// It forwards the inner body frame by frame, with trailers and size hint. If a policy
     /// counts bytes or concurrent requests, the request goes on until the body has ended or is dropped.
     ///
     /// ```

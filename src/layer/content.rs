@@ -117,7 +117,7 @@ where
     }
 }
 
-/// Who wants to know about the bytes of one request.
+/// The readers that count the bytes of one request.
 #[derive(Clone, Default)]
 pub(super) struct Reader(Arc<Mutex<Listeners>>);
 

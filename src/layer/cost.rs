@@ -1,17 +1,17 @@
-//! What a request costs: before it is passed on, and when that is known better.
+//! The cost of a request: the expected one, and the real one once it is known.
 
 use http::{request, response};
 
 pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
 pub(super) type ActualCostOf = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
-/// How a layer finds the cost of a request.
+/// The settings from which a layer computes the cost of a request.
 pub(super) struct RequestCost {
     pub(super) expected: ExpectedCost,
     pub(super) actual: Option<Box<ActualCostOf>>,
 }
 
-/// What is charged before the inner service is called.
+/// The cost that is charged before the inner service is called.
 pub(super) enum ExpectedCost {
     By(Box<CostOf>),
     Same(u64),
@@ -42,15 +42,15 @@ impl RequestCost {
         }
     }
 
-    /// What the response says, or else what the application makes of it.
+    /// The cost in the response, or else the one that the application computes from it.
     pub(super) fn actual(&self, response: &response::Parts) -> Option<u64> {
         let told = response.extensions.get().map(|ActualCost(cost)| *cost);
         told.or_else(|| self.actual.as_ref()?(response))
     }
 }
 
-/// What a request has really cost, in the units of policies that count requests: a handler or a layer puts it into the
-/// extensions of its response, and the difference to what was charged before is charged or given back.
+/// The real cost of a request, in the units of policies that count requests. A handler or a layer puts it into the
+/// extensions of its response; the layer then charges or refunds the difference to the expected cost.
 ///
 /// You want it when the cost is known only after the work: a query's complexity, the number of rows. It wins over
 /// [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). The layers around the handler all take it, each for its own

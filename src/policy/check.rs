@@ -1,4 +1,4 @@
-//! What a policy has to be before it is counted.
+//! The checks that a policy must pass before it is used.
 
 use std::time::Duration;
 

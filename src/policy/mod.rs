@@ -18,7 +18,7 @@ pub(crate) const MAX_QUOTA: u64 = 999_999_999_999_999;
 /// The longest window, in seconds: a bit over 31 years.
 pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 
-/// How time is counted: what a policy lets pass when, and what it has to remember for that.
+/// The algorithm of a policy: which requests pass when, and what the store keeps for that.
 ///
 /// *q* is the quota and *w* the window. "Most" is the most units that pass in any stretch of time as long as the window,
 /// from its first microsecond up to the one before that at which the next stretch begins; costs that become known late,
@@ -89,12 +89,12 @@ pub enum Algorithm {
     LeakyBucketMeter,
     /// Requests leave one at a time, *w* ÷ *q* apart, and wait for their turn.
     ///
-    /// When a request leaves is decided in the store, so the order holds across instances. A request that finds
+    /// The store decides when a request leaves, so the order holds across instances. A request that finds
     /// `max_waiting` units waiting is rejected; the longest wait is `max_waiting` × *w* ÷ *q*. The place of a request that is
     /// [cancelled](crate::ResponseFuture) while it waits stays taken. If the inner service fails meanwhile, the place is
     /// given back if it was the last one.
     LeakyBucketQueue {
-        /// How many units may wait, from 1 to 999 999 999 999 999.
+        /// The number of units that may wait, from 1 to 999 999 999 999 999.
         max_waiting: u64,
     },
     /// The count of this window and that of the last one, weighed by how much of it a sliding window still covers.
@@ -104,11 +104,11 @@ pub enum Algorithm {
     SlidingWindowCounter,
     /// The moment of each request. Exact, and the dearest: for quotas up to 10 000.
     ///
-    /// What a request has not used comes back unless 1 000 or more have come after it.
+    /// Unused units of a request are refunded unless 1 000 or more requests have come after it.
     SlidingWindowLog,
     /// A token bucket of which no stretch of time as long as the window sees more than the quota.
     ///
-    /// What the bucket holds is a part of the quota, so that it fills more slowly: with a burst capacity of *c*, by
+    /// The content of the bucket is a part of the quota, so that it fills more slowly: with a burst capacity of *c*, by
     /// *q* − *c* + 1 units per window. The burst capacity is half the quota, rounded up, unless it is set, and at most
     /// the quota.
     StrictTokenBucket,
@@ -117,7 +117,7 @@ pub enum Algorithm {
     TokenBucket,
 }
 
-/// What is counted.
+/// The unit of a quota.
 ///
 /// | unit | a request uses | take it when |
 /// |---|---|---|

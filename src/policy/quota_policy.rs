@@ -84,7 +84,7 @@ pub struct QuotaPolicy {
     pub(super) burst_capacity: Option<u64>,
     pub(super) algorithm: Algorithm,
     pub(super) unit: QuotaUnit,
-    /// How many units an instance may take at once.
+    /// The number of units that an instance may prefetch at once.
     pub(super) prefetch: Option<u64>,
     pub(super) is_hidden: bool,
     pub(super) is_shadow: bool,
@@ -221,7 +221,7 @@ impl QuotaPolicy {
 
     /// Counts bytes of content instead of requests; a request counts for at least one.
     ///
-    /// What is known before the request is passed on is charged then, and what is known later is charged later: the
+    /// The layer charges a known length before it passes the request on, and other bytes as they are streamed: the
     /// policy is then overdrawn, by up to as much again as it may hold, and later requests wait until that is paid off.
     /// A request whose size nobody knows in advance is passed on if one byte is left.
     ///
@@ -403,7 +403,7 @@ impl QuotaPolicy {
 
     /// Shows the partition key (`pk`), so that clients can tell whose quota the numbers are about.
     ///
-    /// What is shown is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects that have no place for
+    /// The value is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects that have no place for
     /// it leave it out.
     ///
     /// **A digest hides only what cannot be guessed.** Whoever sees it, and knows the scope and how keys are made, can try
@@ -493,12 +493,12 @@ impl QuotaPolicy {
         self.window
     }
 
-    /// What is counted.
+    /// The unit of the quota.
     pub const fn unit(&self) -> QuotaUnit {
         self.unit
     }
 
-    /// How time is counted.
+    /// The algorithm of the policy.
     pub const fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
@@ -515,12 +515,12 @@ impl QuotaPolicy {
         }
     }
 
-    /// How many units an instance may take at once, where [`with_prefetch`](Self::with_prefetch) has said so.
+    /// The number of units that an instance may prefetch at once, if [`with_prefetch`](Self::with_prefetch) is set.
     pub const fn prefetch(&self) -> Option<u64> {
         self.prefetch
     }
 
-    /// Whether clients are not told about the policy.
+    /// Returns `true` if responses do not show the policy.
     pub const fn is_hidden(&self) -> bool {
         self.is_hidden
     }
@@ -530,7 +530,7 @@ impl QuotaPolicy {
         self.key.as_deref()
     }
 
-    /// Whether the policy rejects nothing, because it is a [shadow](Self::shadow).
+    /// Returns `true` if the policy is a [shadow](Self::shadow), which rejects nothing.
     pub const fn is_shadow(&self) -> bool {
         self.is_shadow
     }

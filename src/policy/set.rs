@@ -43,7 +43,7 @@ impl Policy {
         &self.policy
     }
 
-    /// What tells this policy's state from that of others under one partition: made from the name, the unit and the
+    /// Identifies the state of this policy among those of one partition. It is made from the name, the unit and the
     /// algorithm, so that a policy whose numbers change keeps the units that were used.
     #[inline]
     pub(crate) fn id(&self) -> u32 {
@@ -77,11 +77,11 @@ impl Policy {
 #[derive(Clone, PartialEq, Eq)]
 pub struct PolicySet {
     policies: Arc<[Policy]>,
-    /// Whether any of them limits concurrent requests.
+    /// True if any of them limits concurrent requests.
     has_slots: bool,
-    /// Whether any of them keeps a log.
+    /// True if any of them keeps a log.
     has_logs: bool,
-    /// Whether units of all of them may be taken in advance.
+    /// True if units of all of them may be prefetched.
     has_prefetch: bool,
 }
 
@@ -90,7 +90,7 @@ pub struct PolicySet {
 pub(crate) struct BlockTerms {
     /// The most units that are held at a time.
     pub(crate) units: u64,
-    /// How long they may be spent.
+    /// The time in which they may be spent.
     pub(crate) lifetime: Duration,
 }
 
@@ -170,7 +170,7 @@ impl PolicySet {
         (!others.is_empty()).then(|| Self::of(others))
     }
 
-    /// Whether these are clones of each other.
+    /// Returns `true` if these are clones of each other.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.policies, &other.policies)
@@ -233,7 +233,7 @@ fn indistinguishable(name: &str, other: &str) -> ConfigError {
     ConfigError::new(ConfigErrorKind::DuplicatePolicy, message)
 }
 
-/// How many policies one decision can hold: enough for any sensible set, and a bound on the size of a value in Redis.
+/// The maximum number of policies in one decision: enough for any sensible set, and a bound on the size of a value in Redis.
 pub(crate) const MAX_POLICIES: usize = 16;
 
 /// Policies share used units if all of this is equal. The window is a part where the state is counted in windows.

@@ -75,7 +75,7 @@ impl<'a> Rejection<'a> {
         self.request
     }
 
-    /// Whether the request is one of gRPC or gRPC-Web, by its content type.
+    /// Returns `true` if the request is one of gRPC or gRPC-Web, by its content type.
     ///
     /// Such a client understands nothing but a gRPC status, so a response of your own should leave these requests to
     /// [`to_response`](Self::to_response):
@@ -157,7 +157,7 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// When to try again, as the `Retry-After` field says it before it is rounded up to whole seconds; `None` if the
+    /// The wait before the next try, as `Retry-After` has it before it is rounded up to whole seconds; `None` if the
     /// same request never passes.
     ///
     /// It is the wait of the [decision](Self::decision), or longer where [`ResponseFields`](crate::ResponseFields)
@@ -273,7 +273,7 @@ impl Responder {
     }
 }
 
-/// Whether a cache may store a response with this status though nothing in it says so: RFC 9110, section 15.1, and RFC 7725.
+/// Returns `true` if a cache may store a response with this status by default: RFC 9110, section 15.1, and RFC 7725.
 fn is_cacheable(status: StatusCode) -> bool {
     matches!(
         status.as_u16(),

@@ -336,8 +336,8 @@ impl ResponseFields {
         self
     }
 
-    /// How many times the rate of its policy a client gets if it spends the remaining units in the time shown. Default:
-    /// [`RatioCap::Twice`].
+    /// Bounds the rate of a client that spends the shown units in the shown time, as a multiple of its policy's rate.
+    /// Default: [`RatioCap::Twice`].
     ///
     /// The time is lengthened as needed. The time of a policy that rejects the request is not: it is the wait, as in
     /// `Retry-After`, and fewer units are shown instead.

@@ -111,7 +111,7 @@ macro_rules! extended {
 }
 
 impl ResponseFields {
-    /// Whether the dialect has a place for them.
+    /// Returns `true` if the dialect has a place for them.
     pub(crate) fn can_show_partition_keys(&self) -> bool {
         matches!(self.form, Form::Draft11 | Form::InBetween)
     }
@@ -172,7 +172,7 @@ fn draft06_policies<'a>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Resu
     Ok(Shown::Same(field.to_header_value()))
 }
 
-/// Whether a dialect that has numbers only can show the policy: readers take them for requests.
+/// Returns `true` if a dialect with numbers only can show the policy: readers take them for requests.
 pub(super) fn has_one_number(policy: &QuotaPolicy) -> bool {
     policy.unit() == QuotaUnit::Requests
 }

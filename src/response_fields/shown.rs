@@ -33,7 +33,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Whether at most so many percent of the quota are left.
+    /// Returns `true` if at most so many percent of the quota are left.
     fn is_at_most(&self, percent: u8) -> bool {
         u128::from(self.remaining) * 100 <= u128::from(self.policy.quota()) * u128::from(percent)
     }
@@ -115,7 +115,7 @@ impl ResponseFields {
         Some(violated.filter_map(|shown| shown.reset).fold(wait, u64::max))
     }
 
-    /// Whether there are fields on the response to this decision.
+    /// Returns `true` if the response to this decision has fields.
     pub(super) fn is_due(&self, decision: &Decision) -> bool {
         match (self.form, self.shown_when) {
             (Form::None, _) => false,
@@ -127,7 +127,7 @@ impl ResponseFields {
         }
     }
 
-    /// Whether a limit is nearly reached.
+    /// Returns `true` if a limit is nearly reached.
     pub(super) fn is_low(&self, decision: &Decision) -> bool {
         self.all_shown(decision, 0).any(|shown| shown.is_at_most(10))
     }

@@ -10,14 +10,14 @@ use crate::{
     partition::PartitionId,
 };
 
-/// How many callers may have a grant at the same time: they are exceptions.
+/// The maximum number of callers with a grant: they are exceptions.
 const MAX_GRANTS: usize = 10_000;
 
 /// The grants of a layer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grants(HashMap<PartitionId, Arc<Grant>>);
 
-/// What one caller has in addition.
+/// The additional units of one caller.
 #[derive(Debug)]
 pub(crate) struct Grant {
     units: u64,

@@ -93,8 +93,8 @@ impl RulesHandle {
 
     /// Tries new rules on so many percent of the callers, from 0 to 100; the others keep the old ones.
     ///
-    /// Who is among them follows from the caller's digest, so that it is the same on every instance and after a
-    /// restart, and those of a smaller share are among those of a larger one. With 0 percent nobody is; rules that were
+    /// The caller's digest decides, so that the share is the same on every instance and after a
+    /// restart, and a smaller share is a part of a larger one. With 0 percent no caller is in it; rules that were
     /// tried before are dropped. [`replace`](Self::replace) ends it.
     ///
     /// A caller is whom the layer's main key names. All requests without that key have the same rules.
@@ -179,7 +179,7 @@ impl RulesHandle {
         self.switch(true);
     }
 
-    /// Whether requests are limited: `false` between [`switch_off`](Self::switch_off) and
+    /// Returns `true` while requests are limited: `false` between [`switch_off`](Self::switch_off) and
     /// [`switch_on`](Self::switch_on).
     pub fn is_on(&self) -> bool {
         self.0.active.load().is_on

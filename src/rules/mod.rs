@@ -36,18 +36,18 @@ pub(crate) struct Policies {
     active: ArcSwap<Active>,
 }
 
-/// What rules must fit into: it stays when they are replaced.
+/// The settings of the layer that rules must fit: they stay when rules are replaced.
 #[derive(Default)]
 struct Frame {
     tiers: TierSource,
     /// The names of all keys but the main one.
     keys: Vec<String>,
-    /// What every request costs, if that is known.
+    /// The cost of every request, if it is fixed.
     fixed_cost: Option<u64>,
     fields: ResponseFields,
 }
 
-/// What holds at one moment.
+/// The rules in force at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
     is_on: bool,
@@ -82,9 +82,9 @@ pub(crate) struct Selection {
     tier: Option<Arc<str>>,
     /// None if the request is not limited.
     pub(crate) set: Option<Arc<QuotaSet>>,
-    /// Whether the request named a tier that the layer does not have.
+    /// True if the request named a tier that the layer does not have.
     pub(crate) is_unknown: bool,
-    /// Whether the tier is for a [`TierLayer`](crate::tier::TierLayer) to find, and the request has passed none.
+    /// True if a [`TierLayer`](crate::tier::TierLayer) has to find the tier, and the request has passed none.
     pub(crate) is_unresolved: bool,
 }
 
@@ -145,7 +145,7 @@ impl Policies {
         result
     }
 
-    /// What holds now. Whoever has begun with it goes on with it.
+    /// The rules in force. A request keeps the ones that it began with.
     pub(crate) fn active(&self) -> arc_swap::Guard<Arc<Active>> {
         self.active.load()
     }
@@ -230,7 +230,7 @@ impl Policies {
 }
 
 impl Active {
-    /// Whether requests are limited at all.
+    /// Returns `true` if requests are limited at all.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
     }
@@ -254,7 +254,7 @@ impl Active {
         })
     }
 
-    /// Whether it matters to the rules who the caller is.
+    /// Returns `true` if the rules depend on the caller.
     pub(crate) fn depends_on_caller(&self) -> bool {
         self.candidate.is_some() || !self.grants.is_empty()
     }

@@ -22,7 +22,7 @@ pub(crate) struct QuotaSet {
     pub(crate) fields: Arc<PolicyFields>,
     pub(crate) follow_up: FollowUp,
     pub(crate) has_shadows: bool,
-    /// Whether these are other policies with a part of their quotas.
+    /// True if these are other policies with a part of their quotas.
     pub(crate) is_reduced: bool,
     /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
     reduced: OnceLock<Box<Reduced>>,
@@ -47,7 +47,7 @@ impl SetPart {
 
 type Reduced = [OnceLock<Arc<QuotaSet>>; 99];
 
-/// What has to be followed after a request was admitted.
+/// The parts of a request that are followed after it was admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FollowUp {
     pub(crate) counts_request_bytes: bool,

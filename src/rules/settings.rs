@@ -1,4 +1,4 @@
-//! What the builder of a layer got as rules: `policy`, `tiers` and `rules` meet in one [`Rules`].
+//! The rules in a layer's builder: `policy`, `tiers` and `rules` meet in one [`Rules`].
 
 use std::{fmt, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
 pub(crate) struct RulesSettings {
     rules: Rules,
     tiers: Vec<Tiers>,
-    /// Whether rules came as data, which need not use all that the program offers.
+    /// True if rules came as data, which need not use every key of the program.
     has_data: bool,
 }
 

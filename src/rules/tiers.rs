@@ -54,11 +54,11 @@ pub struct Tiers {
     pub(super) rules: Rules,
 }
 
-/// What tells the tier of a request.
+/// The source of a request's tier.
 #[derive(Default)]
 pub(super) struct TierSource {
     select: Option<Box<SelectTier>>,
-    /// Whether a [`TierLayer`](crate::tier::TierLayer) has to come first.
+    /// True if a [`TierLayer`](crate::tier::TierLayer) has to come first.
     is_resolved: bool,
 }
 
@@ -71,7 +71,7 @@ impl TierSource {
         self.select.as_ref()?(request)
     }
 
-    /// Whether a request without a tier has passed no layer that looks for one.
+    /// Returns `true` if a request without a tier has passed no layer that looks for one.
     pub(super) fn has_not_asked(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get::<NoTier>().is_none()
     }

@@ -14,7 +14,7 @@ use crate::{
     partition::PartitionKey,
 };
 
-/// Who passes uncounted and who is rejected, by rules that can be changed while the service runs.
+/// Clients that pass uncounted and clients that are rejected, by rules that can change while the service runs.
 ///
 /// Give it to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone, which is cheap and shares its
 /// rules, to change them: from an administrator's route, a watched file, or whatever finds out who attacks. Several
@@ -68,7 +68,7 @@ struct Shared {
     changing: Mutex<()>,
 }
 
-/// What the rules of an [`AccessList`] say about a request.
+/// The answer of an [`AccessList`] for a request.
 ///
 /// ```
 /// use tower_quota::{Access, AccessRules};
@@ -344,18 +344,18 @@ impl AccessRules {
         self.keys.remove(key).is_some()
     }
 
-    /// How many rules there are, about networks and keys together: at most 1 000 000. The one about unknown addresses does
+    /// The number of rules, about networks and keys together: at most 1 000 000. The one about unknown addresses does
     /// not count.
     pub fn len(&self) -> usize {
         self.networks.len() + self.keys.len()
     }
 
-    /// Whether there is no rule.
+    /// Returns `true` if there is no rule.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && !self.blocks_unknown
     }
 
-    /// What the rules say about a client with this address and this key; `None` for what is not known of it.
+    /// The answer for a client with this address and this key; `None` for what is not known of it.
     pub fn access(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Access {
         let address = address.map(|address| address.to_canonical());
         let by_network = match address {

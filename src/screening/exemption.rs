@@ -93,8 +93,8 @@ impl Exemption {
 
     /// Requests with exactly this path: `/health` is neither `/health/` nor `/Health` nor `/%68ealth`.
     ///
-    /// What is compared is the path of the URI as the layer sees it, byte for byte, without the query; nothing is
-    /// decoded. In a router that is nested in one of axum, that is the path without the prefix of the nesting. For a
+    /// The layer compares the path of the URI as it sees it, byte for byte, without the query; it decodes
+    /// nothing. In a router that is nested in one of axum, that is the path without the prefix of the nesting. For a
     /// gRPC method it is `/package.Service/Method`.
     ///
     /// A path that no request can have is an error of [`build`](crate::RateLimitLayerBuilder::build), and so is one with
@@ -192,7 +192,7 @@ impl Exemption {
 
     /// Requests that the layer would count for this partition key, which has to be equal as a whole.
     ///
-    /// What a client only claims exempts it, too: see [`key::extension`](crate::key::extension) and
+    /// A mere claim of a client exempts it, too: see [`key::extension`](crate::key::extension) and
     /// [`key::header`](crate::key::header) for what the key should be made from.
     ///
     /// ```

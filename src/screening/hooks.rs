@@ -1,4 +1,4 @@
-//! What the application says about a request: how much capacity there is for it, and whether it is wanted at all.
+//! Hooks of the application: the capacity for a request, and requests that it does not want.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use http::request::Parts;
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// How much of its usual capacity a service has: what a
-/// [capacity hook](crate::RateLimitLayerBuilder::capacity) says about each request.
+/// The share of its usual capacity that a service has: the answer of a
+/// [capacity hook](crate::RateLimitLayerBuilder::capacity) for each request.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -65,7 +65,7 @@ impl Capacity {
     /// A part of it, from 1 to 99 percent: all quotas, burst capacities and queues are so many percent of what they usually
     /// are, but at least one unit.
     ///
-    /// What callers have used stays used. The lowered policies are what clients see, and rejections have status 503 and
+    /// Used units stay used. Clients see the lowered policies, and rejections have status 503 and
     /// the problem type `temporary-reduced-capacity`.
     ///
     /// ```

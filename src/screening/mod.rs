@@ -1,4 +1,4 @@
-//! What becomes of a request before anybody looks at quotas.
+//! Screening: the steps before any quota.
 
 mod access_list;
 mod caller;
@@ -23,7 +23,7 @@ use crate::{
     exchange::Outcome,
 };
 
-/// What a layer asks before it looks at quotas.
+/// The settings of the steps before any quota.
 pub(crate) struct Screening {
     pub(crate) access_list: Option<AccessList>,
     pub(crate) blocked_status: StatusCode,
@@ -33,7 +33,7 @@ pub(crate) struct Screening {
     pub(crate) capacity: Option<Box<CapacityOf>>,
 }
 
-/// What becomes of a request.
+/// The result of the screening of a request.
 pub(crate) enum Screened {
     /// It is counted with so many percent of the quotas.
     Counted(u8),

@@ -18,7 +18,7 @@ impl PathPrefix {
     }
 }
 
-/// Whether a path that a layer is set to can be that of a request, and is read alike by everybody.
+/// Returns `true` if a path in a setting can be that of a request, and every server reads it alike.
 pub(super) fn is_sound(path: &str) -> bool {
     // Parsing takes off what is not a part of the path.
     let parsed = path
@@ -27,7 +27,7 @@ pub(super) fn is_sound(path: &str) -> bool {
     path.starts_with('/') && parsed.unwrap_or(false) && is_plain(path)
 }
 
-/// Whether nobody behind the layer can take the path for another one: servers differ in what they make of empty
+/// Returns `true` if no server behind the layer can take the path for another one. Servers differ in their reading of empty
 /// segments, of `.` and `..`, of what stands behind a semicolon, and of delimiters that are percent-encoded.
 fn is_plain(path: &str) -> bool {
     let mut segments = path.split('/').skip(1).peekable();
@@ -128,7 +128,8 @@ mod tests {
         }
     }
 
-    /// What a server may make of a path that decodes as often as it can, and takes everything for a delimiter.
+    /// The segments of a path as the laxest server reads it: it decodes as often as it can and takes everything for a
+    /// delimiter.
     fn as_read_by_the_laxest_server(path: &str) -> Vec<String> {
         let mut decoded = path.to_owned();
         for code in ["%25", "%2e", "%2E", "%2f", "%2F", "%3b", "%5c"].repeat(4) {

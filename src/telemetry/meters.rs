@@ -176,9 +176,10 @@ pub(super) struct TokenMeters(OnceLock<Series>);
 impl TokenMeters {
     /// An origin has judged a request.
     pub(super) fn judged(&self, policy: &str, outcome: &str) {
-        self.series().increment(["", policy, outcome], |[_, policy, outcome]| {
-            counter!(TOKENS, "policy" => policy.to_owned(), "outcome" => outcome.to_owned())
-        });
+        self.series().increment(
+            ["", policy, outcome],
+            |[_, policy, outcome]| counter!(TOKENS, "policy" => policy.to_owned(), "outcome" => outcome.to_owned()),
+        );
     }
 
     /// An issuer has answered a request for a credential.

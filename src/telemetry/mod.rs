@@ -85,7 +85,7 @@
 //! for each layer, and one about a request that goes on at most once in ten seconds, with the number of those that had
 //! none.
 //!
-//! Where requests stay undecided for ten seconds or more while the circuit is closed, a `WARN` event says how many in how
+//! If requests stay undecided for ten seconds or more while the circuit is closed, a `WARN` event says how many in how
 //! long (`undecided`, `seconds`), and how many requests waited for the store meanwhile (`waited`); again every ten seconds
 //! as long as it goes on.
 //!

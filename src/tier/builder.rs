@@ -55,7 +55,7 @@ impl TierLayerBuilder {
         }
     }
 
-    /// How long an answer is used without asking again, from 1 ms to 7 days, counted from when the source was asked.
+    /// Sets the time in which an answer is used without asking again, from 1 ms to 7 days after the source was asked.
     /// Default: 60 s.
     ///
     /// It is how long a change of a plan may go unseen, unless the user is [forgotten](TierCache::forget). An answer
@@ -87,7 +87,7 @@ impl TierLayerBuilder {
         self
     }
 
-    /// How long after its time to live an answer is used where no newer one can be had in time, up to 7 days; zero means
+    /// Sets the time in which an expired answer is used if no newer one comes before the deadline, up to 7 days; zero means
     /// not at all. Default: 10 minutes.
     ///
     /// ```
@@ -116,7 +116,7 @@ impl TierLayerBuilder {
         self
     }
 
-    /// How long a request waits for a look-up, from 1 ms to 60 s. Default: 50 ms.
+    /// Sets the time that a request waits for a look-up, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After it the request goes on with what is known, and the look-up goes on by itself.
     ///
@@ -143,7 +143,7 @@ impl TierLayerBuilder {
         self
     }
 
-    /// How long a look-up may take before it is given up, from the [`deadline`](Self::deadline) to 5 minutes. Default:
+    /// Sets the time after which a look-up is cancelled, from the [`deadline`](Self::deadline) to 5 minutes. Default:
     /// 10 s.
     ///
     /// No request waits that long. A resolver that never answers keeps its place for so long.
@@ -173,7 +173,7 @@ impl TierLayerBuilder {
         self
     }
 
-    /// How long a user is not looked up again after a look-up that has failed, from 1 ms to 1 hour. Default: 1 s.
+    /// Sets the pause before a user is looked up again after a failure, from 1 ms to 1 hour. Default: 1 s.
     ///
     /// It doubles with each failure in a row, up to eight times as long. Other users are looked up all the same, within
     /// [`max_look_ups`](Self::max_look_ups).
@@ -232,7 +232,7 @@ impl TierLayerBuilder {
 
     /// The most users that are remembered, at least 1. Default: 100 000.
     ///
-    /// When there are more, a new user replaces another one of a random sample: one who has called only once, if possible,
+    /// Above it, a new user evicts another one of a random sample: one who has called only once, if possible,
     /// then the one who has not called for the longest time. The cap is divided among shards, so the cache may begin to
     /// evict users a little before it is reached.
     ///

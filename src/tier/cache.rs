@@ -1,4 +1,4 @@
-//! What is known of users, and who is looked up at this moment.
+//! The cached tiers of users, and the look-ups in progress.
 
 use std::{
     fmt,
@@ -25,7 +25,7 @@ use crate::{
     telemetry::TierTelemetry,
 };
 
-/// What a [`TierLayer`](crate::tier::TierLayer) knows of users. Clones are of the same cache.
+/// The cached tiers of a [`TierLayer`](crate::tier::TierLayer)'s users. Clones share one cache.
 ///
 /// You want it to have a change of a plan seen at once, rather than after the
 /// [time to live](crate::tier::TierLayerBuilder::time_to_live). It speaks of this process only: other instances keep what they
@@ -62,7 +62,7 @@ use crate::{
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);
 
-/// How the tier of a request's user is found.
+/// The way to the tier of a request's user.
 pub(super) enum Found {
     Later(Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>),
     Now(Option<ResolvedTier>),
@@ -116,7 +116,7 @@ impl TierCache {
         }
     }
 
-    /// How many users something is known of at this moment, those included of whom it is only known that a look-up has
+    /// The current number of cached users, including those whose look-up has
     /// failed.
     pub fn users(&self) -> usize {
         self.0.shards.lock_each().map(|shard| shard.len()).sum()

@@ -16,8 +16,8 @@ use crate::rules::{NoTier, ResolvedTier};
 pin_project! {
     /// The future of [`ResolveTier`](crate::ResolveTier).
     ///
-    /// When it is dropped before the tier is known, the inner service has not been called; the look-up goes on, and
-    /// what it finds is remembered.
+    /// If it is dropped before the tier is known, the inner service has not been called; the look-up goes on, and
+    /// its answer is cached.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -7,12 +7,12 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use super::cache::Shared;
 use crate::{clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
-/// What a resolver says: the tier, or why it is not known.
+/// The answer of a resolver: the tier, or the reason why it is not known.
 pub(super) type SourceAnswer = Result<Option<ResolvedTier>, String>;
 /// Asks the resolver about one user, each time anew.
 pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
 
-/// How far a look-up is, for those who wait.
+/// The progress of a look-up, for the requests that wait.
 #[derive(Clone, Debug)]
 enum Progress {
     Answered(Option<ResolvedTier>),
@@ -30,7 +30,7 @@ impl LookUp {
         Self(Arc::new(watch::Sender::new(Progress::Pending)))
     }
 
-    /// What it has come to, or else what is `known` so far; nothing while it is worth waiting for.
+    /// Its result, or else what is `known` so far; `None` while it is worth waiting for.
     pub(super) fn outcome(&self, known: &Option<ResolvedTier>) -> Option<Option<ResolvedTier>> {
         match &*self.0.borrow() {
             Progress::Answered(tier) => Some(tier.clone()),

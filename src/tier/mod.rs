@@ -109,7 +109,7 @@ use crate::partition::ToPartitionKey;
 #[derive(Clone)]
 pub struct TierLayer(Arc<Resolving>);
 
-/// What all services of one layer share.
+/// The shared state of all services of one layer.
 struct Resolving {
     source: Box<dyn Source>,
     cache: TierCache,
@@ -172,7 +172,7 @@ impl TierLayer {
         TierLayerBuilder::new(ByFunction::new(user, resolver))
     }
 
-    /// What is known of users, to forget it when a plan changes; see [`TierCache`].
+    /// The cached tiers, to forget one when a plan changes; see [`TierCache`].
     pub fn cache(&self) -> &TierCache {
         &self.0.cache
     }

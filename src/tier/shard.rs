@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use super::look_up::LookUp;
 use crate::{bounded_map::BoundedMap, clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
-/// How long answers are used, and failures remembered.
+/// The times to live of answers and of failures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) time_to_live: Duration,
@@ -15,7 +15,7 @@ pub(super) struct Times {
     pub(super) failure_pause: Duration,
 }
 
-/// How old an answer is.
+/// The age of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Age {
     /// Good as it is.
@@ -48,7 +48,7 @@ impl Times {
 /// An answer of the source.
 struct Known {
     tier: Option<ResolvedTier>,
-    /// When the source was asked: what it said may have changed ever since.
+    /// The moment at which the source was asked: its answer may have changed since.
     since: Timestamp,
 }
 
@@ -75,11 +75,11 @@ struct Running {
     is_outdated: bool,
 }
 
-/// What a request finds of its user.
+/// The cached state of a request's user.
 pub(super) struct Seen {
     pub(super) tier: Option<ResolvedTier>,
     pub(super) age: Age,
-    /// Whether no failure is so recent that the source should be left alone.
+    /// True unless a recent failure forbids to ask the source.
     pub(super) may_ask: bool,
 }
 
@@ -135,7 +135,7 @@ impl Shard {
         self.running.insert(user, running);
     }
 
-    /// Whether the look-up has to be repeated because the user was forgotten meanwhile. Asked once, it is no more.
+    /// Returns `true` if the look-up has to be repeated because the user was forgotten meanwhile. Clears that mark.
     pub(super) fn take_outdated(&mut self, user: PartitionId) -> bool {
         let running = self.running.get_mut(&user);
         running.is_some_and(|running| std::mem::take(&mut running.is_outdated))

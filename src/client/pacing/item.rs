@@ -17,7 +17,7 @@ pub(super) struct Item {
     /// Requests for which nothing was left to take, since the limit was heard of.
     without: u64,
     until: Timestamp,
-    /// When pacing lets the next request go.
+    /// The moment of the next request by pacing.
     next_at: Timestamp,
     forget_at: Timestamp,
     /// The last request when the limit was heard of.
@@ -36,7 +36,7 @@ struct Lowest {
     number: u64,
 }
 
-/// Where an answer stands among the others.
+/// The position of an answer among the others.
 pub(super) struct Answer {
     /// The number of its request.
     pub(super) number: u64,
@@ -172,7 +172,7 @@ impl Item {
         }
     }
 
-    /// When this limit lets the next request go, by time alone; `now` if it does already.
+    /// The moment at which this limit allows the next request, by time alone; `now` if it does already.
     pub(super) fn wait_until(&self, now: Timestamp, low_percent: u8) -> Timestamp {
         if self.is_over(now) {
             now
@@ -185,8 +185,8 @@ impl Item {
         }
     }
 
-    /// Whether this limit has no slot left for another request beside those that are on their way. A single one may always
-    /// find out.
+    /// Returns `true` if the requests in progress hold all slots of this limit. A request with none beside it may always
+    /// try.
     pub(super) fn is_full(&self, in_flight: u64) -> bool {
         // The server may not have known of any of them when it said how many slots are free.
         self.unit == Unit::ConcurrentRequests && in_flight >= self.left.max(1)
@@ -201,7 +201,7 @@ impl Item {
         self.left == 0
     }
 
-    /// Whether the window is over, after which nothing is known for certain.
+    /// Returns `true` if the window is over. The remaining units are uncertain from then on.
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
         self.until <= now
     }
@@ -214,7 +214,7 @@ impl Item {
         self.forget_at
     }
 
-    /// Whether anybody knows what is counted.
+    /// Returns `true` if the unit of the limit is known.
     pub(super) fn has_known_unit(&self) -> bool {
         self.unit.is_known()
     }

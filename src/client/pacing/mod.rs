@@ -1,4 +1,4 @@
-//! When the next request to a server may be sent, by what the server has said: no tower, no timers, no clock.
+//! Computes the moment of the next request from the fields of a server: no tower, no timers, no clock.
 //!
 //! All counting is "as if every request that was sent had been counted by the server already". An answer was made at
 //! some moment between sending its request and receiving it, so it may or may not know of the requests that were on
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::clock::Timestamp;
 
-/// How a client spends the remaining units of a server.
+/// The way in which a client spends the remaining units of a server.
 ///
 /// ```
 /// use tower_quota::client::{ClientLayer, Strategy};
@@ -72,7 +72,7 @@ pub enum Strategy {
     /// Spreads them evenly over what is left of the window, as soon as they run low: an even flow, and something left
     /// for others who share the quota.
     Pace {
-        /// Where low begins, in percent of the quota, from 1; 100 paces always. Without a quota from the server, the
+        /// The threshold, in percent of the quota, from 1; 100 paces always. Without a quota from the server, the
         /// most that was ever left stands for it.
         below_percent: u8,
     },
@@ -159,7 +159,7 @@ pub struct Pacing {
 #[derive(Debug)]
 struct Trial {
     number: u64,
-    /// When another one may try, though this one is not answered.
+    /// The moment from which another one may try, although this one has no answer.
     patience: Timestamp,
 }
 
@@ -276,12 +276,12 @@ pub struct Wait {
 }
 
 impl Wait {
-    /// When to ask again at the latest.
+    /// The latest moment to ask again.
     pub fn until(&self) -> Timestamp {
         self.until
     }
 
-    /// Whether nothing can happen before that would make it worth asking. Otherwise, ask also when an answer has come.
+    /// Returns `true` if no event can end the wait earlier. Otherwise, ask again after each answer, too.
     pub fn is_certain(&self) -> bool {
         self.is_certain
     }
@@ -338,7 +338,7 @@ impl Pacing {
 
     /// The partition key of the requests that are sent, as the server computes it.
     ///
-    /// Where a server says of one policy what is left in several partitions, and this is one of them, then only that
+    /// If a server shows several partitions of one policy, and this is one of them, then only that
     /// one holds requests back. Otherwise all of them do.
     ///
     /// ```
@@ -368,7 +368,7 @@ impl Pacing {
         self
     }
 
-    /// Whether the next request may be sent at this moment.
+    /// Asks for permission to send the next request now.
     pub fn ask(&mut self, now: Timestamp) -> Turn {
         self.items.retain(|item| item.is_known(now));
         match self.obstacle(now) {
@@ -428,7 +428,7 @@ impl Pacing {
         self.last - self.finished
     }
 
-    /// When nothing is known any more, if nothing happens.
+    /// The moment at which all knowledge expires, if no answer comes before.
     pub(super) fn known_until(&self) -> Timestamp {
         let items = self.items.iter().map(|item| item.forget_at());
         items.fold(self.blocked_until, Timestamp::max)
@@ -463,12 +463,12 @@ impl Pacing {
         })
     }
 
-    /// Whether the server has asked for a wait that is not over.
+    /// Returns `true` if the server has asked for a wait that is not over.
     pub(super) fn is_blocked(&self, now: Timestamp) -> bool {
         self.blocked_until > now
     }
 
-    /// Whether requests are ever held back.
+    /// Returns `true` if no request is ever held back.
     pub(super) fn only_observes(&self) -> bool {
         self.strategy == Strategy::Observe
     }
@@ -480,7 +480,7 @@ impl Pacing {
         }
     }
 
-    /// Whether a request that is sent now finds out what is left.
+    /// Returns `true` if a request that is sent now is a trial: its answer tells the remaining units.
     fn is_trial(&self, now: Timestamp) -> bool {
         self.rejected_at.is_some() || self.in_force(now).any(|item| item.is_used_up() && item.is_over(now))
     }
@@ -561,7 +561,7 @@ impl Pacing {
         self.items.push(item);
     }
 
-    /// When nothing is on its way, the server has counted all that was sent, and the least that it has said since the
+    /// While no request is in progress, the server has counted all of them, and the least that it has said since the
     /// last request is exact.
     fn settle(&mut self) {
         if self.in_flight() == 0 {

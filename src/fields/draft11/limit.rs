@@ -84,7 +84,7 @@ pub struct LimitItem {
 }
 
 impl LimitItem {
-    /// What is left of the policy with this name.
+    /// The remaining units of the policy with this name.
     ///
     /// Fails if the name is not printable ASCII, or the number has more than 15 digits.
     pub fn new(name: &str, remaining: u64) -> Result<Self, FieldError> {

@@ -103,7 +103,7 @@ impl PolicyItem {
         })
     }
 
-    /// What the quota counts: requests, unless you say otherwise.
+    /// Sets the unit of the quota. Default: requests.
     #[must_use]
     pub fn with_unit(mut self, unit: Unit) -> Self {
         self.unit = unit;

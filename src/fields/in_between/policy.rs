@@ -17,7 +17,7 @@ use crate::fields::{
 
 const FIELD: &str = "RateLimit-Policy";
 
-/// What most examples of the document have in place of `q`.
+/// The parameter that most examples of the document have in place of `q`.
 const LIMIT: &KeyRef = KeyRef::constant("l");
 
 const RULES: Rules = Rules {
@@ -112,7 +112,7 @@ impl PolicyItem {
         self
     }
 
-    /// What the quota counts: requests, unless you say otherwise.
+    /// Sets the unit of the quota. Default: requests.
     #[must_use]
     pub fn with_unit(mut self, unit: Unit) -> Self {
         self.unit = unit;

@@ -62,7 +62,7 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     unescaped_hop(node?)
 }
 
-/// What comes before the first `separator` outside of quoted strings, and what comes after it, if there is one. `None`
+/// Splits the text at the first `separator` outside of quoted strings, if there is one. `None`
 /// if a quoted string has no end.
 fn split_first(text: &[u8], separator: u8) -> Option<(&[u8], Option<&[u8]>)> {
     let mut at = 0;
@@ -78,7 +78,7 @@ fn split_first(text: &[u8], separator: u8) -> Option<(&[u8], Option<&[u8]>)> {
     Some((text, None))
 }
 
-/// Where the quoted string ends whose opening quote stands before `text`.
+/// The end of the quoted string whose opening quote precedes `text`.
 fn closing_quote(text: &[u8]) -> Option<usize> {
     let mut escaped = false;
     text.iter().position(|byte| {

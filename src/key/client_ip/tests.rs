@@ -597,7 +597,7 @@ fn where_several_say_who_the_peer_is_the_first_in_the_documented_order_counts() 
 /// Pieces that mean something in one of the two fields, separated by bars.
 const PIECES: &str = r#"for=|For=|host=|,|, |;|"|\|=| |:80|_a|unknown|10.0.0.2|192.0.2.66|fd00::2|[2001:db8::1]:80"#;
 
-/// What a header field may have: such pieces, and bytes without a meaning.
+/// A random field line: such pieces, and bytes without a meaning.
 fn line(random: &mut Sequence) -> Vec<u8> {
     let pieces: Vec<&str> = PIECES.split('|').collect();
     let bytes: Vec<u8> = [b'\t'].into_iter().chain(b' '..=b'~').chain(0x80..=0xff).collect();
@@ -612,7 +612,7 @@ fn field(random: &mut Sequence) -> ForwardingField {
     random.any_of(&[Forwarded, XForwardedFor])
 }
 
-/// What a proxy writes about the client into `Forwarded`.
+/// A hop as a proxy writes it into `Forwarded`.
 fn hop(random: &mut Sequence) -> &'static str {
     random.any_of(&[r#"for="203.0.113.9:4711";by="10.0.0.1""#, "for=203.0.113.9"])
 }

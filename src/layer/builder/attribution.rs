@@ -1,9 +1,9 @@
-//! Whose quota: keys beside the main one, and how stores know callers.
+//! Settings of attribution: keys beside the main one, and the names of callers in stores.
 
 use super::RateLimitLayerBuilder;
 use crate::{key::KeyExtractor, layer::NoKey};
 
-/// # Advanced: whose quota a request uses
+/// # Advanced: attribution
 impl RateLimitLayerBuilder {
     /// Another key, for policies that are [counted by](crate::QuotaPolicy::counted_by) it. Names must be unique and not
     /// empty.
@@ -36,7 +36,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// What happens to requests without a key. Default: [`NoKey::Share`]. See [`NoKey`] for an example of each.
+    /// Sets the treatment of requests without a key. Default: [`NoKey::Share`]. See [`NoKey`] for an example of each.
     pub fn no_key(mut self, no_key: NoKey) -> Self {
         self.attribution.no_key = no_key;
         self

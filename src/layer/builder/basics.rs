@@ -99,7 +99,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// What happens to a request when the store gives no decision. Default: [`FailureMode::Open`]. See [`FailureMode`]
+    /// Sets the treatment of a request when the store gives no decision. Default: [`FailureMode::Open`]. See [`FailureMode`]
     /// for an example of each.
     pub fn failure_mode(mut self, failure_mode: FailureMode) -> Self {
         self.terms.failure_mode = failure_mode;

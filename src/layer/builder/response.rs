@@ -1,11 +1,11 @@
-//! What clients and handlers are told.
+//! Settings of the responses to clients, and of the decision that handlers get.
 
 use http::StatusCode;
 
 use super::RateLimitLayerBuilder;
 use crate::response_fields::ResponseFields;
 
-/// # Advanced: what clients and handlers are told
+/// # Advanced: responses and handlers
 impl RateLimitLayerBuilder {
     /// Which fields responses carry, and what they say. Default: [`ResponseFields::draft11`].
     pub fn response_fields(mut self, fields: ResponseFields) -> Self {

@@ -1,4 +1,4 @@
-//! Which policies apply, and what a request costs.
+//! Settings of the policies that apply, and of the cost of a request.
 
 use http::{request, response};
 
@@ -36,7 +36,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// What each request costs, in the units of policies that count requests. Default: 1.
+    /// Sets the cost of each request, in the units of policies that count requests. Default: 1.
     ///
     /// A request that costs 0 is not counted at all, in no unit, and shows what is left. A cost above what a policy can ever
     /// hold is an error of [`build`](Self::build) and of [new rules](crate::RulesHandle::replace): no request would pass.
@@ -60,7 +60,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// What a request costs, by its method, path, fields and extensions. See [`cost`](Self::cost).
+    /// Computes the cost of a request from its method, path, fields and extensions. See [`cost`](Self::cost).
     ///
     /// A request that costs more than a policy can ever hold is rejected without `Retry-After`; a `tracing` event tells of
     /// the first one.
@@ -95,13 +95,13 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// What a request has really cost, by its response; `None` leaves the charge as it is. Default: always `None`.
+    /// Computes the real cost of a request from its response; `None` leaves the charge as it is. Default: always `None`.
     ///
     /// The difference is charged or given back, without delaying the response. A handler can say the same with
     /// [`ActualCost`](crate::ActualCost), which wins. To count failed logins only, charge 1 and give it back on success:
     /// then many attempts at the same moment cannot slip through.
     ///
-    /// What is given back comes back as far as the policy has not filled up by itself since, and within a window of the
+    /// A refund adds the units that the policy has not regained by itself since, within a window of the
     /// charge; a place in a leaky bucket that was used does not come back.
     ///
     /// ```

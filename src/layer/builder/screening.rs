@@ -1,11 +1,11 @@
-//! What is decided before any quota.
+//! Settings of the screening, which comes before any quota.
 
 use http::{StatusCode, request};
 
 use super::RateLimitLayerBuilder;
 use crate::screening::{AbnormalUsage, AccessList, Capacity, Exemption};
 
-/// # Advanced: before the quotas
+/// # Advanced: screening
 impl RateLimitLayerBuilder {
     /// Lets these requests pass uncounted, beside those that other calls have exempted. Default: all are counted.
     ///
@@ -111,8 +111,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// How much capacity the service has at the moment of a request. Default: always [`Capacity::full`]. See
-    /// [`Capacity`] for what becomes of requests.
+    /// Reads the capacity of the service at the moment of a request. Default: always [`Capacity::full`]. See
+    /// [`Capacity`] for the effect.
     ///
     /// The closure is called once for each request that is neither blocked nor exempt, before the store is asked, and
     /// must not block.

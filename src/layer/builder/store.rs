@@ -1,4 +1,4 @@
-//! How the store is asked, and what replaces it.
+//! Settings of the calls to the store, and of its fallback.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,13 +7,13 @@ use crate::{clock::Clock, store::Store};
 
 /// # Advanced: the store
 impl RateLimitLayerBuilder {
-    /// How long a decision may take before the request goes on without it, from 1 ms to 60 s. Default: 50 ms.
+    /// Sets the time after which a request goes on without a decision, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After five failures in a row no request waits at all: a circuit breaker opens, and one request at a time tries
     /// whether the store answers again, after 50 to 100 ms at first and every 250 to 500 ms later on. All requests that
     /// are under way when a connection breaks are one failure.
     ///
-    /// When the deadline strikes, the store first reads what has arrived ([`Store::catch_up`](crate::Store::catch_up)), so that
+    /// At the deadline, the store first reads what has arrived ([`Store::catch_up`](crate::Store::catch_up)), so that
     /// a busy process does not take its own delay for one of the store. This takes 50 ms more at most, and microseconds in a
     /// process that is not starved.
     ///
@@ -52,7 +52,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// How many requests wait for the store at the same time at most, from 1 to 65 536. Default: 10 000.
+    /// Sets the maximum number of requests that wait for the store, from 1 to 65 536. Default: 10 000.
     ///
     /// Each request that waits holds memory, some kilobytes with its connection: with a long [`deadline`](Self::deadline)
     /// and a store that has stopped, that adds up. A request that finds the bound reached does not wait: the
@@ -109,7 +109,7 @@ impl RateLimitLayerBuilder {
     /// Of how many partitions rejections are remembered, from 0, which turns it off, to 1 048 576. Default: 16 384, which
     /// take up to 5 MB.
     ///
-    /// What has been used says exactly until when a charge is rejected if nobody else asks, and others only make it later.
+    /// The used amount determines exactly until when a charge is rejected; other charges only make it later.
     /// So what the store is known to reject is rejected without asking it: a caller who goes on after a quota is used up
     /// costs it, in each instance, a call for each unit that comes back and one or two a second beyond. You want to turn
     /// it off where each rejection has to come from the store.

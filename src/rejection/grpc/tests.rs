@@ -15,7 +15,7 @@ fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// What a request of one unit and then one of two are told by a policy of each of these names, with one unit.
+/// The decision about a request of two units after one of one, with a policy of one unit of each of these names.
 fn rejected(names: &[&'static str]) -> Decision {
     let policies = names.iter().map(|name| QuotaPolicy::per_minute(name, 1));
     let policies = crate::PolicySet::new(policies).unwrap();
