@@ -158,7 +158,7 @@ impl TierLayerBuilder {
     /// });
     /// let layer = builder().look_up_timeout(Duration::from_secs(5)).clock(Clock::tokio()).build()?;
     ///
-    /// // After 5 s the look-up is given up, and after the pause of a second there may be another one.
+    /// // After 5 s the look-up is cancelled, and after the pause of a second there may be another one.
     /// for (seconds, calls) in [(0, 1), (4, 1), (3, 2)] {
     ///     tokio::time::sleep(Duration::from_secs(seconds)).await;
     ///     assert_eq!(tier_of(&layer, 7).await, None);

@@ -14,12 +14,12 @@ use tokio::{
 };
 
 use super::{
-    look_up::{Ask, LookUp, OngoingLookUp, SourceAnswer},
+    look_up::LookUp,
     shard::{Age, Shard, Times},
 };
 use crate::{
     clock::{Clock, Timestamp},
-    partition::{PartitionKey, Scope, ToPartitionKey},
+    partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     rules::ResolvedTier,
     sharded::Sharded,
     telemetry::TierTelemetry,
@@ -62,6 +62,11 @@ use crate::{
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);
 
+/// The answer of a resolver: the tier, or the reason why it is not known.
+pub(super) type SourceAnswer = Result<Option<ResolvedTier>, String>;
+/// Asks the resolver about one user, each time anew.
+pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
+
 /// The way to the tier of a request's user.
 pub(super) enum Found {
     Later(Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>),
@@ -78,7 +83,7 @@ pub(super) struct Settings {
     pub(super) max_users: usize,
 }
 
-pub(super) struct Shared {
+struct Shared {
     shards: Sharded<Shard>,
     scope: Scope,
     settings: Settings,
@@ -101,7 +106,7 @@ impl TierCache {
 
     /// Forgets what is known of a user, whose next request has it looked up anew.
     ///
-    /// A look-up that is under way is repeated, by the same task, before it is answered: what was read before this call
+    /// A look-up in progress is repeated, by the same task, before it is answered: what was read before this call
     /// is not used after it, but by requests that came before. If the source does not answer then, the user has no
     /// tier: a tier that was forgotten does not come back.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
@@ -145,7 +150,7 @@ impl TierCache {
                 shard.begin(user, look_up.clone());
                 drop(shard);
                 let ongoing = OngoingLookUp {
-                    cache: Arc::clone(shared),
+                    shared: Arc::clone(shared),
                     user,
                     look_up: look_up.clone(),
                     place: Some(place),
@@ -161,8 +166,13 @@ impl TierCache {
         if let Some(tier) = look_up.outcome(&seen.tier) {
             return Found::Now(tier);
         }
-        let deadline = shared.settings.deadline;
-        Found::Later(Box::pin(look_up.wait(deadline, seen.tier, Arc::clone(shared))))
+        let shared = Arc::clone(shared);
+        let missed = move || {
+            let (now, deadline) = (shared.clock.now(), shared.settings.deadline);
+            let message = format!("no answer within {deadline:?}, requests do not wait for it");
+            shared.log.record(now, &message);
+        };
+        Found::Later(Box::pin(look_up.wait(self.0.settings.deadline, seen.tier, missed)))
     }
 }
 
@@ -174,71 +184,80 @@ impl Shared {
         if place.is_err() {
             let (now, most) = (self.clock.now(), self.settings.max_look_ups);
             self.log
-                .record(now, &format_args!("{most} look-ups are under way, no more may begin"));
+                .record(now, &format_args!("{most} look-ups are in progress, no more may begin"));
         }
         Some((runtime, place.ok()?))
     }
+}
 
-    pub(super) fn now(&self) -> Timestamp {
-        self.clock.now()
+/// The right to look up one user, until it is dropped.
+struct OngoingLookUp {
+    shared: Arc<Shared>,
+    user: PartitionId,
+    look_up: LookUp,
+    /// The look-up's place among those that may run at the same time; `None` when it is over.
+    place: Option<OwnedSemaphorePermit>,
+}
+
+impl OngoingLookUp {
+    /// Asks until there is an answer that was not declared outdated while it was on its way.
+    async fn run(mut self, ask: Ask) {
+        let limit = self.shared.settings.look_up_timeout;
+        loop {
+            let began = self.shared.clock.now();
+            // The resolver's future is gone before the look-up ends, and so before anything else asks about the user.
+            let answer = tokio::time::timeout(limit, ask()).await;
+            let answer =
+                answer.unwrap_or_else(|_| Err(format!("no answer within {limit:?}, the look-up was cancelled")));
+            if self.end(began, answer) {
+                return;
+            }
+        }
     }
 
-    pub(super) fn log_missed_deadline(&self) {
-        let (now, deadline) = (self.clock.now(), self.settings.deadline);
-        self.log.record(
-            now,
-            &format_args!("no answer within {deadline:?}, requests do not wait for it"),
-        );
-    }
-
-    pub(super) async fn within_limit(&self, answer: impl Future<Output = SourceAnswer>) -> SourceAnswer {
-        let limit = self.settings.look_up_timeout;
-        let answer = tokio::time::timeout(limit, answer).await;
-        answer.unwrap_or_else(|_| Err(format!("no answer within {limit:?}, the look-up was given up")))
-    }
-
-    /// A look-up is over, unless it has to be repeated: then this is `false`.
-    pub(super) fn end(&self, ongoing: &mut OngoingLookUp, began: Timestamp, answer: SourceAnswer) -> bool {
-        let times = &self.settings.times;
-        let mut shard = self.shards.lock(ongoing.user);
-        if shard.take_outdated(ongoing.user) {
+    /// Ends the look-up, unless it has to be repeated: then this is `false`.
+    fn end(&mut self, began: Timestamp, answer: SourceAnswer) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let times = &shared.settings.times;
+        let mut shard = shared.shards.lock(self.user);
+        if shard.take_outdated(self.user) {
             return false;
         }
-        let now = self.clock.now();
+        let now = shared.clock.now();
         let answer = match answer {
             Ok(tier) => {
-                shard.learn(ongoing.user, tier.clone(), began, now, times);
+                shard.learn(self.user, tier.clone(), began, now, times);
                 Some(tier)
             }
             Err(error) => {
-                shard.fail(ongoing.user, now, times);
-                self.log.record(now, &error);
+                shard.fail(self.user, now, times);
+                shared.log.record(now, &error);
                 None
             }
         };
-        self.leave(shard, ongoing, answer);
+        self.leave(shard, answer);
         true
     }
 
-    /// A look-up has ended without an answer, and not by itself.
-    pub(super) fn abandon(&self, ongoing: &mut OngoingLookUp) {
-        let (mut shard, now) = (self.shards.lock(ongoing.user), self.clock.now());
-        shard.fail(ongoing.user, now, &self.settings.times);
-        self.log.record(now, &"the look-up has panicked or was shut down");
-        self.leave(shard, ongoing, None);
-    }
-
-    fn leave(
-        &self,
-        mut shard: MutexGuard<'_, Shard>,
-        ongoing: &mut OngoingLookUp,
-        answer: Option<Option<ResolvedTier>>,
-    ) {
+    fn leave(&mut self, mut shard: MutexGuard<'_, Shard>, answer: Option<Option<ResolvedTier>>) {
         // Before the next request of the user can begin a look-up, which needs it.
-        ongoing.place = None;
-        shard.end(ongoing.user);
+        self.place = None;
+        shard.end(self.user);
         drop(shard);
-        ongoing.look_up.publish(answer);
+        self.look_up.publish(answer);
+    }
+}
+
+impl Drop for OngoingLookUp {
+    /// Reached with a place only if the resolver has panicked or the runtime is shut down.
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            let shared = Arc::clone(&self.shared);
+            let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());
+            shard.fail(self.user, now, &shared.settings.times);
+            shared.log.record(now, &"the look-up has panicked or was shut down");
+            self.leave(shard, None);
+        }
     }
 }
 

@@ -68,7 +68,7 @@ impl User {
     }
 }
 
-/// A look-up that is under way.
+/// A look-up in progress.
 struct Running {
     look_up: LookUp,
     /// The user was forgotten since it has begun.
@@ -85,7 +85,7 @@ pub(super) struct Seen {
 
 pub(super) struct Shard {
     users: BoundedMap<User>,
-    /// Apart from the users, so that one who is thrown out is still not looked up twice at a time.
+    /// Apart from the users, so that an evicted one is still not looked up twice at a time.
     running: HashMap<PartitionId, Running, RandomState>,
 }
 
@@ -179,7 +179,7 @@ impl Shard {
         }
     }
 
-    /// The user; for a new one, those make room who have called only once, and then those who have not called for the
+    /// The user. For a new one, the map evicts users who have called only once, then those who have not called for the
     /// longest time.
     fn user(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> &mut User {
         let is_useless = |user: &User| user.is_useless(now, times);

@@ -1,13 +1,10 @@
-//! Whose tier, and who knows it.
+//! The source of tiers: the user of a request, and the resolver that knows its tier.
 
 use std::{fmt::Display, future::Future, marker::PhantomData, sync::Arc};
 
 use http::request::Parts;
 
-use super::{
-    cache::{Found, TierCache},
-    look_up::Ask,
-};
+use super::cache::{Ask, Found, TierCache};
 use crate::{partition::ToPartitionKey, rules::ResolvedTier};
 
 /// Takes the types of user and resolver out of the types of the layer.
