@@ -12,8 +12,8 @@ use crate::{partition::PartitionId, random::Sequence};
 /// sample is random, so that entries that came one after the other do not compete with each other alone, and no client
 /// can tell which entry is next.
 ///
-/// The map knows which entries were [visited](Self::visit) after they were made. A flood of new keys makes entries that
-/// nobody visits, so their worth is to depend on that.
+/// The map knows which entries were [visited](Self::visit) after they were made. A flood of new keys makes entries
+/// without visits, so their worth is to depend on that.
 pub(crate) struct BoundedMap<V> {
     entries: IndexMap<PartitionId, V, RandomState>,
     /// True for each visited entry, by its index. Beside the entries, because in them it would take eight bytes.

@@ -123,7 +123,7 @@ impl fmt::Display for ConfigError {
 
 impl Error for ConfigError {}
 
-/// Why a store gave no decision.
+/// The reason why a store gave no decision.
 ///
 /// No client ever sees it: the layer's [`FailureMode`](crate::FailureMode) decides what happens to the request. You
 /// meet it when you ask a store yourself, and make it in a [`Store`](crate::Store) of your own.

@@ -167,7 +167,7 @@
 //! A limit on logins should not punish those who log in often, only those who guess. Charge each attempt before the
 //! password is looked at, and give the charge back unless the attempt has failed: a hundred guesses at the same moment
 //! cannot slip through then, as they would if they were counted afterwards. The rule names the responses that are
-//! failures, so that errors of the service are not held against anybody. Where an uncounted guess is worse than a failed
+//! failures, so that errors of the service are not held against any client. Where an uncounted guess is worse than a failed
 //! login, let the layer [fail closed](crate::FailureMode::Closed).
 //!
 //! ```
@@ -212,7 +212,7 @@
 //!
 //! # Guesses that lock no user out
 //!
-//! The name in a login is only a claim. If failed logins were counted by that name alone, anybody could lock out bob: a
+//! The name in a login is only a claim. If failed logins were counted by that name alone, any client could lock out bob: a
 //! few wrong passwords, and bob himself is rejected. Count them by the address *and* the claimed name together: an
 //! attacker uses up what their own address may try on this name, and no other user's quota.
 //!

@@ -1,4 +1,4 @@
-//! Numbers that nobody needs to guess, only to differ: pauses of instances, waits of clients, candidates for eviction.
+//! Random numbers that need not be secret, only different: pauses of instances, waits of clients, candidates for eviction.
 
 use std::hash::{BuildHasher, RandomState};
 

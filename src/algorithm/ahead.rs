@@ -1,6 +1,6 @@
-//! What a reading says of the time after it, as long as others only add to what is used.
+//! Predictions from a reading, which hold as long as other requests only add to the used units.
 
-/// How long a charge is rejected at least.
+/// The minimum time for which a charge is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
     /// For so many microseconds.

@@ -7,18 +7,18 @@ use crate::lease::{Lease, LeaseId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Concurrency {
-    /// How many slots there are.
+    /// The number of slots.
     pub(crate) limit: u64,
 }
 
 impl Concurrency {
-    /// How long a client should wait that found no slot: nobody knows when one becomes free.
+    /// The wait for a client that found no slot: the moment at which one becomes free is unknown.
     pub(crate) const RETRY_MICROS: u64 = 1_000_000;
 }
 
 impl Arithmetic for Concurrency {
     type State = Box<Slots>;
-    /// How many are held.
+    /// The number of held slots.
     type Reading = u64;
 
     const FORM: Form = Form::Slots;

@@ -17,13 +17,13 @@ macro_rules! algorithms {
             $($algorithm($algorithm)),+
         }
 
-        /// What a store in this process keeps of a policy.
+        /// The state of a policy in a store of this process.
         #[derive(Clone, Debug)]
         pub(crate) enum State {
             $($algorithm(<$algorithm as Arithmetic>::State)),+
         }
 
-        /// What a store says about a policy at one moment.
+        /// The reading of a policy by a store at one moment.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reading {
             $($algorithm(<$algorithm as Arithmetic>::Reading)),+
@@ -96,7 +96,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// What was [written](Self::write); `None` if it cannot have been.
+            /// Parses bytes that were [written](Self::write); `None` if they cannot have been.
             pub(crate) fn parse(bytes: &mut Reader<'_>) -> Option<(Self, State)> {
                 match bytes.any()? {
                     $(<$algorithm as Arithmetic>::CODE => {
@@ -197,7 +197,7 @@ impl Counter {
         step_with!(self, state, |own, state| own.empty_at(state, last))
     }
 
-    /// Whether anything is used now that is kept in numbers, of a state that was written at `last`.
+    /// Returns `true` if units of a numeric state, written at `last`, are still used now.
     pub(crate) fn is_used(&self, state: &State, last: u64, now: u64) -> bool {
         self.form() == Form::Numbers && self.empty_at(state, last) > now
     }
@@ -253,10 +253,10 @@ impl Counter {
         step!(self, |own| own.delay(A::of(reading), charge))
     }
 
-    /// Whether a charge is rejected for certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
+    /// Predicts a certain rejection, `elapsed` microseconds after a reading that was made at `now` for a charge of
     /// `asked`; `None` if it may pass.
     ///
-    /// The wait is the one after which it passes if nobody else asks. Of a log it may be longer than that, where the
+    /// The wait is the one after which it passes if no other request comes. Of a log it may be longer than that, where the
     /// reading was made for another charge.
     pub(crate) fn denial(&self, reading: Reading, now: u64, asked: u64, charge: u64, elapsed: u64) -> Option<Denial> {
         let Some(wait) = self.wait(reading, now, charge) else {

@@ -21,7 +21,7 @@ impl FixedWindow {
         }
     }
 
-    /// What is counted now of what was counted when the state was written.
+    /// The count now, from the count when the state was written.
     pub(crate) fn counted(&self, used: u64, times: Times) -> u64 {
         if window_start(times.last, self.window_micros) == window_start(times.now, self.window_micros) {
             used.min(self.bound)
@@ -34,7 +34,7 @@ impl FixedWindow {
         self.window_micros - now % self.window_micros
     }
 
-    /// What is used once units are given back that were charged at `charged_at`: nothing, if that was in another window.
+    /// The used units after a refund of units charged at `charged_at`: zero if that was in another window.
     pub(crate) fn refunded(&self, used: u64, refund: u64, charged_at: u64, now: u64) -> u64 {
         if charged_at >= window_start(now, self.window_micros) {
             used.saturating_sub(refund)

@@ -17,7 +17,7 @@ impl LeakyBucket {
         TokenBucket::new(quota, window_secs, places.saturating_add(1)).map(|bucket| Self { bucket })
     }
 
-    /// What is in the bucket once a charge is taken out again that was made `age` microseconds ago and filled it up to
+    /// The level of the bucket after a refund of a charge that was made `age` microseconds ago and filled it up to
     /// `used_then`.
     ///
     /// Only the last place can be given up: those behind another one know when they leave. It was the last if nothing
@@ -68,7 +68,7 @@ impl Arithmetic for LeakyBucket {
         *used = self.given_up(*used, refund, receipt.mark, now.saturating_sub(receipt.at));
     }
 
-    /// Who has left the bucket has used its place.
+    /// A request that has left the bucket has used its place.
     fn is_refundable(is_unused: bool) -> bool {
         is_unused
     }

@@ -1,4 +1,4 @@
-//! How time and units are counted: pure steps without a clock, a runtime or HTTP, one file each.
+//! The algorithms that count units over time: pure steps without a clock, a runtime or HTTP, one file each.
 //!
 //! A [`Counter`] is a policy in the numbers of its algorithm, a [`State`] what a store in this process keeps for it, and a
 //! [`Reading`] what any store says about it at one moment, before a charge. All that is told to clients follows from the
@@ -42,11 +42,11 @@ use crate::{
 /// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
 pub(crate) const EXACT: u64 = 1 << 53;
 
-/// How far the clock of a server may step back before that is believed, in microseconds: until the clock is there again,
+/// The maximum step back of a server's clock that is ignored, in microseconds: until the clock is there again,
 /// the time of a partition stands still. Otherwise each step over the border of a window would give its quota once more.
 pub(crate) const STANDSTILL: u64 = 5_000_000;
 
-/// When a partition was read.
+/// The moment at which a partition was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     /// The partition's time.
@@ -67,14 +67,14 @@ impl Moment {
         Timestamp::from_micros(self.now.as_micros().saturating_sub(self.ahead.into()))
     }
 
-    /// How long it takes, as a clock that runs shows it, until so many microseconds have passed for the partition.
+    /// The time, by a clock that runs, until so many microseconds have passed for the partition.
     #[inline]
     pub(crate) fn until(self, micros: u64) -> u64 {
         micros.saturating_add(self.ahead.into())
     }
 }
 
-/// When a state was written and when it is looked at, in microseconds; the first is never later.
+/// The moments at which a state was written and is read, in microseconds; the first is never later.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Times {
     pub(crate) last: u64,
@@ -108,19 +108,19 @@ fn least_time_for(units: u64, quota: u64, window: u64) -> u64 {
 ///
 /// Amounts and moments are integers: a charge is the weight of a cost, and all times are in microseconds.
 pub(crate) trait Arithmetic: Copy {
-    /// What a store in this process keeps of a policy. By default, the policy was never charged.
+    /// The state of a policy in a store of this process. By default, the policy was never charged.
     type State: Clone + Default;
 
-    /// What a store says about it at one moment.
+    /// The reading of a store at one moment.
     type Reading: Copy;
 
     /// In which form a store keeps it.
     const FORM: Form = Form::Numbers;
 
-    /// What stands for the algorithm in the bytes of a ledger. It is never given to another one.
+    /// The code of the algorithm in the bytes of a ledger. It is never given to another one.
     const CODE: u64;
 
-    /// What a cost in units is in the numbers of the algorithm; more than any limit when it cannot be told apart from
+    /// A cost in units, converted to the numbers of the algorithm; more than any limit when it cannot be told apart from
     /// that.
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
@@ -138,19 +138,19 @@ pub(crate) trait Arithmetic: Copy {
         None
     }
 
-    /// What the state says now, for a charge. The numbers of a log that begins follow `first`.
+    /// Reads the state now, for a charge. The numbers of a log that begins follow `first`.
     fn read(&self, state: &Self::State, times: Times, charge: u64, first: u64) -> Self::Reading;
 
     /// Makes a charge that was admitted for this reading.
     fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<Lease>);
 
-    /// How much of a late charge is believed: a policy may be overdrawn up to its bound.
+    /// The part of a late charge that is taken: a policy may be overdrawn up to its bound.
     fn believed(&self, reading: Self::Reading, charge: u64) -> u64;
 
     /// Takes back a part of the charge that a receipt is about, or all of it. The state is that of now.
     fn refund(&self, state: &mut Self::State, now: u64, refund: u64, receipt: Receipt);
 
-    /// Whether what a request was charged comes back when it has cost less.
+    /// Returns `true` if the charge of a request is refunded when it has cost less.
     fn is_refundable(is_unused: bool) -> bool {
         let _ = is_unused;
         true
@@ -168,7 +168,7 @@ pub(crate) trait Arithmetic: Copy {
     /// The policy's numbers and the state in the bytes of a ledger.
     fn write(&self, state: &Self::State, bytes: &mut Writer);
 
-    /// What was written; `None` if it cannot have been.
+    /// Parses bytes that were written; `None` if they cannot have been.
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Self::State)>;
 
     /// The moment of the newest entry of a log.
@@ -176,19 +176,19 @@ pub(crate) trait Arithmetic: Copy {
         None
     }
 
-    /// What was written by a clock that stood later belongs to now.
+    /// Moves a state to now that was written by a clock that stood later.
     fn rebase(_state: &mut Self::State, _now: u64) {}
 
-    /// Whether anything is used that is kept in numbers.
+    /// Returns `true` if units are used in a numeric state.
     fn is_counted(reading: Self::Reading) -> bool;
 
-    /// Whether a charge fits.
+    /// Returns `true` if a charge fits.
     fn admits(&self, reading: Self::Reading, now: u64, charge: u64) -> bool;
 
     /// The reading after a charge that was made: one that was known late may have met the bound.
     fn charged(&self, reading: Self::Reading, charge: u64) -> Self::Reading;
 
-    /// What a refund has to know of a charge.
+    /// The mark of a charge that a later refund needs.
     fn mark(_reading: Self::Reading, _charge: u64) -> u64 {
         0
     }
@@ -202,7 +202,7 @@ pub(crate) trait Arithmetic: Copy {
     /// The time until a charge that was rejected passes if nothing else is used; `None` if it never does.
     fn wait(&self, reading: Self::Reading, now: u64, charge: u64) -> Option<u64>;
 
-    /// How long a request waits for its turn although it was admitted.
+    /// The time that an admitted request waits for its turn.
     #[inline]
     fn delay(&self, _reading: Self::Reading, _charge: u64) -> u64 {
         0
@@ -214,12 +214,12 @@ pub(crate) trait Arithmetic: Copy {
         (wait, wait)
     }
 
-    /// Whether a reading after a charge says for how long the same is rejected.
+    /// Returns `true` if a reading after a charge says for how long the same is rejected.
     fn foretells(&self, _reading: Self::Reading, _asked: u64) -> bool {
         true
     }
 
-    /// The reading that a store would give `elapsed` later, once a charge is made, if nobody else asks; `None` if that
+    /// The reading that a store would give `elapsed` later, once a charge is made, if no other one comes; `None` if that
     /// cannot be told. In `hold`, one request finds out.
     fn foreseen(&self, reading: Self::Reading, now: u64, elapsed: u64, charge: u64, hold: u64)
     -> Option<Self::Reading>;
@@ -232,11 +232,11 @@ pub(crate) enum Form {
     Log,
     /// A few numbers, which lose their meaning with time.
     Numbers,
-    /// Who holds them.
+    /// The holders of the slots.
     Slots,
 }
 
-/// What was known of a policy when a charge was made that is now changed.
+/// The facts about a policy at the time of a charge that is now changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receipt {
     /// The partition's time, in microseconds.

@@ -51,17 +51,17 @@ impl SlidingCounter {
         }
     }
 
-    /// What so many units weigh during a whole window.
+    /// The weight of so many units during a whole window.
     fn weight_of(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.window_micros)
     }
 
-    /// What the last window's count weighs: the overlap shrinks by one each microsecond.
+    /// The weight of the last window's count: the overlap shrinks by one each microsecond.
     fn overlapping(&self, previous: u64, now: u64) -> u128 {
         u128::from(previous) * u128::from(self.window_micros - now % self.window_micros)
     }
 
-    /// What is used.
+    /// The used weight.
     fn weight(&self, windows: Windows, now: u64) -> u128 {
         self.overlapping(windows.previous, now)
             .saturating_add(self.weight_of(windows.current))
@@ -78,7 +78,7 @@ impl SlidingCounter {
         (window - overlap) as u64
     }
 
-    /// What is counted once units are given back that were charged at `charged_at`.
+    /// The counts after a refund of units that were charged at `charged_at`.
     pub(crate) fn refunded(&self, windows: Windows, refund: u64, charged_at: u64, now: u64) -> Windows {
         let start = window_start(now, self.window_micros);
         let Windows { previous, current } = windows;

@@ -20,7 +20,7 @@ pub(crate) struct SlidingLog {
     pub(crate) bound: u64,
 }
 
-/// What a log says at one moment.
+/// The reading of a log at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogReading {
     pub(crate) used: u64,
@@ -186,7 +186,7 @@ impl Arithmetic for SlidingLog {
         reading.used + asked == self.limit + 1
     }
 
-    /// Nobody knows how many units have left the log. Soon after the first of them only one request asks.
+    /// The number of units that have left the log is unknown. Soon after the first of them only one request asks.
     fn foreseen(&self, reading: LogReading, _now: u64, elapsed: u64, _charge: u64, hold: u64) -> Option<LogReading> {
         let first_leaves = reading.wait.max(reading.oldest_leaves);
         (elapsed < first_leaves.saturating_add(hold)).then_some(LogReading {
@@ -282,7 +282,7 @@ impl Log {
         }
     }
 
-    /// How many entries there are, and each of them.
+    /// Writes the number of entries, and each of them.
     fn write(&self, bytes: &mut Writer) {
         bytes.write(self.0.len() as u64);
         for entry in &self.0 {

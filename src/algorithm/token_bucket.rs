@@ -1,6 +1,6 @@
 //! Token bucket: fills evenly up to a capacity, and a request takes from it.
 //!
-//! What is kept is not the tokens that are left but the weight that was used: zero means "never seen" whatever the
+//! The state is not the remaining tokens but the used weight: zero means "never seen" whatever the
 //! capacity is, and a changed quota can carry the used units over.
 
 use super::{Arithmetic, EXACT, Reader, Receipt, Times, Writer};
@@ -12,9 +12,9 @@ use crate::lease::Lease;
 /// was used. A bucket's state is the weight used so far, an integer: no rate is ever rounded, and no arrival time is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TokenBucket {
-    /// What one unit weighs.
+    /// The weight of one unit.
     pub(crate) weight: u64,
-    /// How much of the used weight goes away each microsecond.
+    /// The used weight that drains each microsecond.
     pub(crate) drain: u64,
     /// The weight of a full burst: a charge that would lift the used weight above it is rejected.
     pub(crate) limit: u64,
@@ -64,7 +64,7 @@ impl TokenBucket {
         Self::new(quota - capacity + 1, window_secs, capacity)
     }
 
-    /// What is still used of a weight `elapsed` microseconds later.
+    /// The rest of a used weight, `elapsed` microseconds later.
     #[inline]
     pub(crate) fn drained(&self, used: u64, elapsed: u64) -> u64 {
         used.saturating_sub(elapsed.saturating_mul(self.drain))
@@ -74,11 +74,11 @@ impl TokenBucket {
         used.div_ceil(self.drain)
     }
 
-    /// What is used once `refund` of a charge is taken back that was made `age` microseconds ago and filled the bucket up
+    /// The used weight after a refund of `refund` of a charge that was made `age` microseconds ago and filled the bucket up
     /// to `filled_to`.
     ///
-    /// What has come back by itself since then is not given back a second time. How much of the charge is left depends on
-    /// all that has happened in between; this is the least that it can be, as if nobody had come since.
+    /// Units that have drained since then are not refunded a second time. The rest of the charge depends on
+    /// all requests in between; this is the least that it can be, as if no request had come since.
     pub(crate) fn refunded(&self, used: u64, refund: u64, filled_to: u64, age: u64) -> u64 {
         used.saturating_sub(refund.min(self.drained(filled_to, age)))
     }
@@ -172,7 +172,7 @@ impl Arithmetic for TokenBucket {
         used.saturating_add(charge).min(self.bound)
     }
 
-    /// How full it was after the charge.
+    /// The level after the charge.
     fn mark(used: u64, charge: u64) -> u64 {
         used.saturating_add(charge)
     }

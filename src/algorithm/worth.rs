@@ -1,8 +1,8 @@
-//! How much would be lost with what is kept of a policy, so that a full store evicts those who have used the least.
+//! The worth of a policy's state, so that a full store evicts the callers who have used the least.
 
 use super::{Counter, Form, State, Times};
 
-/// What a caller would gain if the state of a policy was lost, from little to much.
+/// The gain of a caller if the state of a policy was lost, from little to much.
 ///
 /// A share of a quota is a matter of the callers' own policy, so that no policy makes others look small: of a caller who
 /// has used nine of ten units a day, more would be lost than of one who has used fifty of a thousand a second. It is
@@ -21,7 +21,7 @@ impl Worth {
     /// Of slots that are held: those who hold them will release them, and another one must not get them meanwhile.
     const HELD: u8 = u8::MAX;
 
-    /// The worth of somebody who has sent a single request, half as much. So a flood of such keys is worth less than
+    /// The worth of a caller who has sent a single request, half as much. So a flood of such keys is worth less than
     /// callers who have used more than half of their quota, also where its requests exhaust a quota of one unit, or
     /// choose what they cost.
     pub(crate) fn of_one_request(self) -> Self {
@@ -32,14 +32,14 @@ impl Worth {
         Self { level, ..self }
     }
 
-    /// The worth of a policy that rejects nobody.
+    /// The worth of a policy that rejects no caller.
     pub(crate) fn of_shadow(self) -> Self {
         Self { level: 0, ..self }
     }
 }
 
 impl Counter {
-    /// What a state is worth; `None` if nothing is used.
+    /// The worth of a state; `None` if nothing is used.
     pub(crate) fn worth(&self, state: &State, times: Times) -> Option<Worth> {
         let until = self.empty_at(state, times.last);
         if until <= times.now {
@@ -69,7 +69,7 @@ mod tests {
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 86_400 * SECOND;
 
-    /// What ten units of each counter are worth once so many are used at the beginning of a window, so much later.
+    /// The worth of so many used units of each counter, so long after the beginning of a window.
     fn worths(used: u64, elapsed: u64) -> Vec<Option<Worth>> {
         let counters = [
             Counter::TokenBucket(TokenBucket::new(10, 86_400, 10).unwrap()),

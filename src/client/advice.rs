@@ -160,7 +160,7 @@ impl Advice {
         self.dialect
     }
 
-    /// Why fields that are present were ignored, one error for each.
+    /// The errors of malformed fields, which were ignored: one for each.
     pub fn ignored(&self) -> &[FieldError] {
         &self.ignored
     }

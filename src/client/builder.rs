@@ -293,7 +293,7 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Whose quota a request uses at its server: a user, an API key, a tenant. Default: all requests to one origin
+    /// Sets the partition of a request at its server: a user, an API key, a tenant. Default: all requests to one origin
     /// share what is known of it.
     ///
     /// You want it if one client sends with the credentials of several users: then one of them who has used up a quota

@@ -1,4 +1,4 @@
-//! Why a request was not sent, or not answered.
+//! Errors of a client: a request was not sent, or not answered.
 
 use std::{error::Error, fmt, time::Duration};
 
@@ -79,7 +79,7 @@ pub struct Throttled {
     until: Option<Timestamp>,
 }
 
-/// Why a request was not sent.
+/// The reason why a request was not sent.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -115,7 +115,7 @@ impl Throttled {
         Self { kind, now, until }
     }
 
-    /// Why the request was not sent.
+    /// The reason why the request was not sent.
     pub fn kind(&self) -> ThrottledKind {
         self.kind
     }

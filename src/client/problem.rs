@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Why a server has rejected a request, as the content of its response says.
+/// The reason of a server's rejection, from the content of its response.
 ///
 /// You want it when the fields are not enough: to tell a quota that is used up from a server that is short of
 /// capacity, or to show which policies were violated. The [`ClientLayer`](super::ClientLayer) reads no content; give

@@ -1,4 +1,4 @@
-//! Which requests the client sends again.
+//! Retries: the requests that the client sends again.
 
 use std::{fmt, sync::Arc};
 

@@ -12,10 +12,9 @@ use crate::{
 /// The rest of one policy that a caller has after a [`Decision`].
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::time::Duration;
-/// # use tower_quota::{Algorithm, PolicySet, MemoryStore, Outcome, PartitionKey};
-/// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// # let store = MemoryStore::new();
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("hour", 10), QuotaPolicy::per_day("day", 200)])?;
@@ -36,8 +35,7 @@ use crate::{
 /// assert_eq!(hour.remaining(), 2);
 /// // A bucket of 10 never lets 11 pass.
 /// assert_eq!(store.decide(mails(11)).await?.retry_after(), None);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy)]
 pub struct Allowance<'a> {
@@ -45,7 +43,7 @@ pub struct Allowance<'a> {
     pub(super) known: Known<'a>,
 }
 
-/// What is known of a charge.
+/// The facts about a charge.
 #[derive(Clone, Copy)]
 pub(super) enum Known<'a> {
     /// It is still rejected.

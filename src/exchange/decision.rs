@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{algorithm::Denial, clock::Timestamp, partition::PartitionId};
 
-/// What the denial cache knows of a plan that it rejects.
+/// The knowledge of the denial cache about a plan that it rejects.
 #[derive(Clone, Debug)]
 pub(crate) struct Cached {
     pub(crate) plan: Plan,
@@ -50,14 +50,8 @@ impl Clone for Source {
 /// not parse header fields:
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::{Decision, Outcome};
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-/// # }
 ///
 /// fn log_line<B>(response: &http::Response<B>) -> Option<String> {
 ///     let decision = response.extensions().get::<Decision>()?;
@@ -65,7 +59,7 @@ impl Clone for Source {
 ///     rejected.then(|| format!("rejected by {}", decision.violated().next().map_or("", |by| by.policy().name())))
 /// }
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// # let layer = RateLimitLayer::builder(MemoryStore::new())
 /// #     .scope("api")
 /// #     .key(key::header("x-user-id"))
@@ -74,8 +68,7 @@ impl Clone for Source {
 /// // One request an hour:
 /// assert_eq!(log_line(&send(&layer, Request::get("/")).await), None);
 /// assert_eq!(log_line(&send(&layer, Request::get("/")).await).as_deref(), Some("rejected by hour"));
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone)]
 pub struct Decision {
@@ -96,17 +89,9 @@ pub struct Decision {
 /// The fate of a request.
 ///
 /// ```
-/// # use std::time::Duration;
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::{AbnormalUsage, Access, AccessList, Capacity, Decision, Exemption, NoKey, Outcome};
-/// # use tower_quota::PartitionKey;
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-/// # }
-/// # tokio_test::block_on(async {
+/// # run(async {
 ///
 /// let access = AccessList::new(key::client_ip());
 /// access.update(|rules| rules.set_key(PartitionKey::new("x-user-id", "mallory"), Access::Block))?;
@@ -139,8 +124,7 @@ pub struct Decision {
 /// }
 /// // What is left is up to the failure mode.
 /// assert!(Outcome::FailedOpen.is_pass() && !Outcome::FailedClosed.is_pass());
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -281,7 +265,7 @@ impl Decision {
         }
     }
 
-    /// What the cache knew.
+    /// The knowledge of the cache, if it made the decision.
     fn cached(&self) -> Option<&Cached> {
         match &self.source {
             Source::Cached(cached) => Some(cached),
@@ -344,10 +328,8 @@ impl Decision {
     /// passed on: zero for all other algorithms, and when it is not passed on at all.
     ///
     /// ```
-    /// # use std::time::Duration;
-    /// # use tower_quota::{Algorithm, PolicySet, MemoryStore, Outcome, PartitionKey};
-    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// // One a minute leaves, and ten may wait.
@@ -358,8 +340,7 @@ impl Decision {
     /// assert_eq!(store.decide(plan.clone()).await?.delay(), Duration::ZERO);
     /// let second = store.decide(plan).await?;
     /// assert!((59..=60).contains(&second.delay().as_secs()));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn delay(&self) -> Duration {
         let charges = self.admitted().into_iter().flat_map(Measurement::measured_charges);

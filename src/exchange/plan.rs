@@ -104,9 +104,8 @@ impl Plan {
     /// passes.
     ///
     /// ```
-    /// # use tower_quota::{PolicySet, Direction, MemoryStore, Outcome, PartitionKey};
-    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let (mails, slots) = (QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1));
@@ -122,8 +121,7 @@ impl Plan {
     ///     assert_eq!(decision.outcome(), outcome);
     ///     assert!(decision.allowances().map(|allowance| allowance.remaining()).eq(left));
     /// }
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     #[inline]
     pub fn new(policies: PolicySet, partition: PartitionId, cost: u64) -> Self {
@@ -196,9 +194,8 @@ impl Plan {
     /// either.
     ///
     /// ```
-    /// # use tower_quota::{PolicySet, Direction, MemoryStore, Outcome, PartitionKey};
-    /// # use tower_quota::{Plan, QuotaPolicy, Scope, Store};
-    /// # tokio_test::block_on(async {
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// # let store = MemoryStore::new();
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let bytes = QuotaPolicy::per_hour("bytes", 1_000).with_content_bytes(Direction::Both);
@@ -207,8 +204,7 @@ impl Plan {
     ///
     /// let decision = store.decide(plan).await?;
     /// assert_eq!(decision.allowances().next().map(|bytes| bytes.remaining()), Some(500));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     #[inline]
     #[must_use]

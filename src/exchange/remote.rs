@@ -9,7 +9,7 @@ use super::{
 };
 use crate::lease::LeaseId;
 
-/// Which parts of a plan, in its order.
+/// The chosen parts of a plan, in its order.
 pub(crate) type PartNumbers = SmallVec<[usize; 2]>;
 
 impl Plan {

@@ -27,7 +27,7 @@ use crate::{
 /// A late charge is never rejected: it may overdraw a policy, by up to as much again as it may hold. After a
 /// [reset](crate::Store::reset), or where a store has lost what it knew, a charge that was made before is not given back
 /// any more: that would be quota of later requests. A late charge counts there as anywhere: it was used.
-/// What is given back never lifts a policy above full. It comes back as far as it has not come back by itself, and no
+/// A refund never lifts a policy above full. It adds the units that have not come back by themselves, and comes no
 /// later than a window after the charge. A token bucket counts that as if no request had come since the charge, so that it
 /// never gives back units that others have used: of 10 units, charged to a full bucket that gives one a second, all but those
 /// of the seconds since then can still be given back.

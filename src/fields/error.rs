@@ -1,8 +1,8 @@
-//! Why a field cannot be read, or a value not be written.
+//! Errors of fields that cannot be read, and of values that cannot be written.
 
 use std::{error::Error, fmt};
 
-/// Why a field cannot be read, or a value cannot be put into one.
+/// The reason why a field cannot be read, or a value cannot be written.
 ///
 /// On reading it means: ignore the whole field, as if all its lines were absent. The other fields of the response are
 /// still good. The message names the field, the item (counted from 1) and the parameter; it repeats no text that was

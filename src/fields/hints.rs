@@ -223,7 +223,7 @@ impl Hints {
         self.retry_after
     }
 
-    /// Why fields that are present were ignored, one error for each.
+    /// The errors of malformed fields, which were ignored: one for each.
     pub fn ignored(&self) -> &[FieldError] {
         &self.ignored
     }

@@ -72,7 +72,7 @@ pub(super) fn serialize<T: Member>(members: &[T]) -> String {
     list.finish().unwrap_or_default()
 }
 
-/// A field that is a list of items: the type, and what everybody can do with it.
+/// A field that is a list of items: the type and its common methods.
 macro_rules! list_field {
     ($(#[$documentation:meta])* $field:ident of $item:ident named $name:expr) => {
         $(#[$documentation])*

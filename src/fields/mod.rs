@@ -64,7 +64,7 @@
 //!
 //! # What fields give away
 //!
-//! Fields tell everybody who gets a response how much a service bears. An intermediary that sends a request again uses
+//! Fields tell every client the capacity of a service. An intermediary that sends a request again uses
 //! quota that its client has not used, so that a client which counts can tell that there is one; nothing else is said
 //! about it. And the pace of a client that obeys the fields can be a mark by which it is known again under another name
 //! or address: one that minds should vary it.

@@ -1,6 +1,6 @@
 //! The common part of all fields that are one number.
 
-/// A field that is an Integer: the type, and what everybody can do with it.
+/// A field that is an Integer: the type and its common methods.
 macro_rules! number_field {
     ($(#[$documentation:meta])* $field:ident spelled $spelled:literal named $name:literal) => {
         $(#[$documentation])*

@@ -8,7 +8,7 @@ use sfv::{String as Text, StringRef};
 ///
 /// `requests` where the field says nothing. A unit that is not in the draft's registry is no mistake, since the
 /// registry can grow: it is kept as [`Other`](Self::Other), with its text. You cannot make such a unit, only read it:
-/// nobody would know what to count.
+/// no reader would know what to count.
 ///
 /// ```
 /// use tower_quota::fields::{Unit, draft11::RateLimitPolicy};

@@ -16,15 +16,8 @@ use crate::{
 /// The answer to a request when the store gives no decision: it is down, too slow, or answers with an error.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use tower_quota::{AcquireFuture, Decision, FailureMode, Outcome, Plan, Store, StoreError, StoreErrorKind};
-/// # use tower_quota::{Settlement, StoreFuture};
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, key};
-/// # async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
-/// #     let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-/// #     layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
-/// # }
 ///
 /// /// A server that is unavailable.
 /// #[derive(Debug)]
@@ -39,7 +32,7 @@ use crate::{
 ///     // …
 /// }
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// let layer = |failure_mode| RateLimitLayer::builder(Unavailable)
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))
@@ -55,8 +48,7 @@ use crate::{
 /// let closed = send(&layer(FailureMode::Closed)?, Request::get("/")).await;
 /// assert_eq!(closed.status(), 503);
 /// assert_eq!(closed.headers()["retry-after"], "1");
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]

@@ -78,7 +78,7 @@ impl Scene {
         self.guard.decide(Self::plan()).decided().await.outcome()
     }
 
-    /// The store is away until it is noticed; then it is back, and the circuit may be tried.
+    /// The store is unavailable until that is noticed; then it is back, and the circuit may be tried.
     async fn lose_the_store_for_a_while(&self) {
         self.store.is_away.store(true, Ordering::SeqCst);
         for _ in 0..5 {

@@ -47,7 +47,7 @@ use crate::{
 /// let (mut request, ()) = request.into_parts();
 /// assert_eq!(by_address.resolve(&request), "203.0.113.9".parse().ok());
 ///
-/// // The same field from anybody else counts for nothing:
+/// // The same field from any other peer is ignored:
 /// request.extensions.insert(PeerAddress(SocketAddr::from(([198, 51, 100, 7], 4711))));
 /// assert_eq!(by_address.resolve(&request), "198.51.100.7".parse().ok());
 ///
@@ -151,7 +151,7 @@ impl ClientIp {
     /// read. With [`NoKey::Share`](crate::NoKey::Share), the default, all unknown clients use one quota, so that none of
     /// them gains one and none of them reaches that of a known client; with [`NoKey::Reject`](crate::NoKey::Reject) they
     /// are rejected; with [`NoKey::Allow`](crate::NoKey::Allow) they pass uncounted, so do not choose it there. Let proxies
-    /// replace a `Forwarded` field from outside rather than append to it, then nobody can.
+    /// replace a `Forwarded` field from outside rather than append to it, then it cannot.
     ///
     /// **Trust no more than you must.** A sender in a trusted network chooses the address that is counted: a
     /// fresh quota for each request, or the quota of another client used up. Name the proxies rather than the network that they

@@ -7,7 +7,7 @@ use crate::{key::KeyExtractor, partition::PartitionKey};
 /// The route of axum that the request is for, as the router was given it: `/users/{id}`, with the paths of the routers
 /// around it. Needs the feature `axum`.
 ///
-/// Put it beside the caller for a quota per caller and route. Unlike the path of a request, of which anybody can think
+/// Put it beside the caller for a quota per caller and route. Unlike the path of a request, of which any client can think
 /// of new ones, there are as many as there are routes. Methods of one route share; part them with
 /// [`from_fn`](crate::key::from_fn) if they should not.
 ///

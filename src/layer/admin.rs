@@ -270,7 +270,7 @@ impl fmt::Debug for AdminHandle {
     }
 }
 
-/// Why an [`AdminHandle`] could not do what it was asked to.
+/// The error of an [`AdminHandle`].
 ///
 /// ```
 /// # use tower_quota::{MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};

@@ -1,4 +1,4 @@
-//! Whose quota a request uses.
+//! Attribution: the keys whose quota a request uses.
 
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ impl Key {
     }
 }
 
-/// Whose quota a request uses by one key.
+/// The attribution of a request by one key.
 pub(super) enum Attributed {
     To(Holder),
     /// Policies that count by this key do not apply.
@@ -181,7 +181,7 @@ impl Attribution {
         Caller::new(request, &*self.main.extractor)
     }
 
-    /// Whose quota a request uses by the main key, or by the named one at this position.
+    /// Attributes a request by the main key, or by the named one at this position.
     pub(super) fn attribute(&self, caller: &Caller<'_>, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         let holder = match named {
             None => caller.key().map(|key| self.holder(key)),

@@ -158,12 +158,11 @@ impl fmt::Debug for OpenCharge {
 /// [`hold`](Self::hold) and keep it for as long as the upgraded connection is used.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::{convert::Infallible, sync::Arc};
 /// use http::{Request, Response};
 /// use tower_quota::SlotHandle;
 /// # use tokio::sync::Notify;
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
 /// async fn upgrade(request: Request<()>, closed: Arc<Notify>) -> Result<Response<String>, Infallible> {
 ///     let slot = request.extensions().get::<SlotHandle>().and_then(SlotHandle::hold);
@@ -174,7 +173,7 @@ impl fmt::Debug for OpenCharge {
 ///     Ok(Response::builder().status(101).body(String::new()).unwrap())
 /// }
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("tunnels")
 ///     .key(key::header("x-user-id"))
@@ -189,8 +188,7 @@ impl fmt::Debug for OpenCharge {
 /// closed.notify_one();
 /// # tokio::task::yield_now().await;
 /// assert_eq!(open().await?.status(), 101);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Clone, Debug)]
 pub struct SlotHandle(SmallVec<[Weak<OpenCharge>; 1]>);
@@ -207,11 +205,9 @@ impl SlotHandle {
     /// Holds the slot for as long as the returned value lives; `None` if the request is over already.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # use std::sync::Mutex;
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, SlotHandle, key};
-    /// # tokio_test::block_on(async {
+    /// # run(async {
     /// # let layer = RateLimitLayer::builder(MemoryStore::new())
     /// #     .scope("api")
     /// #     .key(key::header("x-user-id"))
@@ -228,8 +224,7 @@ impl SlotHandle {
     ///
     /// // Too late: the response is over, and another request may have the slot.
     /// assert!(HANDLE.lock().unwrap().as_ref().unwrap().hold().is_none());
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub fn hold(&self) -> Option<HeldSlot> {
         let held: SmallVec<_> = self.0.iter().filter_map(Weak::upgrade).collect();
@@ -242,16 +237,14 @@ impl SlotHandle {
 /// It holds only the slot, so it may lie in anything that lives as long as the work: a connection, a task, a job in a queue.
 ///
 /// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 /// use std::sync::Mutex;
-/// # use http::{Request, Response};
-/// # use tower::{Layer, ServiceExt, service_fn};
-/// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 /// use tower_quota::{HeldSlot, SlotHandle};
 ///
 /// /// A job that goes on after the response that says so.
 /// struct Job(#[allow(dead_code)] Option<HeldSlot>);
 ///
-/// # tokio_test::block_on(async {
+/// # run(async {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("jobs")
 ///     .key(key::header("x-user-id"))
@@ -268,8 +261,7 @@ impl SlotHandle {
 /// assert_eq!(begin().await?.status(), 429);
 /// JOBS.lock().unwrap().clear();
 /// assert_eq!(begin().await?.status(), 202);
-/// # Ok::<_, Box<dyn std::error::Error>>(())
-/// # }).unwrap();
+/// # Ok(()) });
 /// ```
 #[derive(Debug)]
 #[must_use = "the slot becomes free when this is dropped"]

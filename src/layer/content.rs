@@ -43,7 +43,7 @@ use crate::mutex::Mutex;
 ///     .route("/", post(|body: String| async move { body.len().to_string() }))
 ///     .layer(ServiceBuilder::new().layer(RequestContentLayer::new()).layer(limits));
 ///
-/// // Nobody has said how long it is.
+/// // Its length is unknown.
 /// let request = || http::Request::post("/").header("x-user-id", "alice").body("x".repeat(300)).unwrap();
 /// app.clone().oneshot(request()).await?;
 /// let response = app.oneshot(request()).await?;
@@ -170,7 +170,7 @@ impl Drop for Reading {
 pin_project! {
     /// A request body whose bytes are counted. See [`RequestContentLayer`].
     ///
-    /// Trailers and the size hint are forwarded. Bytes that nobody reads are not counted.
+    /// Trailers and the size hint are forwarded. Bytes that the inner service does not read are not counted.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

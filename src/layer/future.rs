@@ -40,11 +40,8 @@ pin_project! {
     /// If the inner service fails while the request waits for its turn, all of the charge is given back.
     ///
     /// ```
-    /// # use http::{Request, Response};
-    /// # use tower::{Layer, Service, ServiceExt, service_fn};
-    /// # use tower_quota::{Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFuture, key};
-    /// # tokio_test::block_on(async {
-    /// # tokio::time::pause();
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
     /// // One request a minute leaves, and one may wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 1 };
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
@@ -62,8 +59,7 @@ pin_project! {
     /// // The one that waits is cancelled, and its place stays taken.
     /// drop(waiting);
     /// assert_eq!(service.ready().await?.call(request()).await?.status(), 429);
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # }).unwrap();
+    /// # Ok(()) });
     /// ```
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]

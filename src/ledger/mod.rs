@@ -1,9 +1,9 @@
-//! What stores keep about partitions: for a store of your own.
+//! The state that stores keep of partitions: for a store of your own.
 //!
 //! A [`Ledger`] has the arithmetic of all algorithms and no storage. You want it to keep quota in a database that the crate
 //! has no store for. Give it the time, and for each partition of a plan the bytes that your storage has kept; it returns a
-//! [`Measurement`] and the bytes to keep instead. A store is then a transaction around it: read, compute, and write if nobody
-//! has written since. The bytes begin with their version. Bytes that a ledger has not written, or that a newer version has
+//! [`Measurement`] and the bytes to keep instead. A store is then a transaction around it: read, compute, and write unless
+//! another writer was faster. The bytes begin with their version. Bytes that a ledger has not written, or that a newer version has
 //! written, count as none.
 //!
 //! It does not do any input or output, and never waits. It does not look at your transactions: where two writers may
@@ -50,7 +50,7 @@ struct Page {
     state: Option<PartitionState>,
 }
 
-/// What is to be kept of a partition that a [`Ledger`] has changed.
+/// The new state of a partition that a [`Ledger`] has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The partition.
@@ -132,7 +132,7 @@ impl Ledger {
         }
     }
 
-    /// What is to be kept of the partitions that have changed.
+    /// The new states of the partitions that have changed.
     pub fn changes(self) -> impl Iterator<Item = Change> {
         let now = self.now;
         self.pages.into_iter().filter_map(move |page| {

@@ -1,4 +1,4 @@
-//! What is kept about a partition: the states of its policies, all written at the same moment.
+//! The state of a partition: the states of its policies, all written at the same moment.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) struct PartitionState {
     /// The policies of the last charge, and the state of each of them.
     policies: Arc<[Policy]>,
     states: SmallVec<[State; 3]>,
-    /// What is left of policies that the last charge did not have.
+    /// The states of policies that the last charge did not have.
     others: Option<Box<Others>>,
 }
 
@@ -41,7 +41,7 @@ struct Foreign {
     state: State,
 }
 
-/// What a plan has found.
+/// The findings of a plan.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) moment: Moment,
@@ -55,7 +55,7 @@ fn first_entry(call: u32) -> u64 {
 }
 
 impl Others {
-    /// Whether anything but logs and slots is still used.
+    /// Returns `true` if anything but logs and slots is still used.
     fn count_anything(&self, now: Timestamp) -> bool {
         let (last, now) = (self.at.as_micros(), now.as_micros());
         let mut states = self.states.iter();
@@ -75,7 +75,7 @@ impl PartitionState {
         }
     }
 
-    /// Whether the last charge had these policies.
+    /// Returns `true` if the last charge had these policies.
     #[inline]
     fn is_about(&self, policies: &PolicySet) -> bool {
         Arc::ptr_eq(&self.policies, policies.list())
@@ -119,7 +119,7 @@ impl PartitionState {
         }
     }
 
-    /// What was written; `None` if it cannot have been.
+    /// Parses bytes that were written; `None` if they cannot have been.
     pub(crate) fn read_from(bytes: &mut Reader<'_>) -> Option<Self> {
         let at = Timestamp::from_micros(bytes.amount()?);
         let birth = u32::try_from(bytes.any()?).ok()?;
@@ -313,7 +313,7 @@ impl PartitionState {
         now
     }
 
-    /// Whether anything but logs and slots was used when it was written.
+    /// Returns `true` if anything but logs and slots was used when it was written.
     fn counts_anything(&self) -> bool {
         let at = self.at.as_micros();
         let mut own = self.policies.iter().zip(&self.states);
@@ -322,10 +322,10 @@ impl PartitionState {
             || others.is_some_and(|others| others.count_anything(self.at))
     }
 
-    /// What is counted with a few numbers was written now.
+    /// Moves all numeric states to now.
     fn rebase(&mut self, now: Timestamp) {
         if let Some(others) = &mut self.others {
-            // They have gone on until the last charge, too, although nobody has written that down.
+            // They have gone on until the last charge, too, although no write has noted it.
             let times = times(others.at, self.at);
             for Foreign { counter, state, .. } in &mut others.states {
                 counter.advance(state, times);
@@ -350,7 +350,7 @@ impl PartitionState {
         Timestamp::from_micros(own.chain(others).max().unwrap_or(0))
     }
 
-    /// How much would be lost with it: as much as with the policy of which the largest share is used. `None` if it has
+    /// The worth that is lost with it: that of the policy of which the largest share is used. `None` if it has
     /// expired.
     pub(crate) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<Worth> {
         let own = self.policies.iter().zip(&self.states).filter_map(|(policy, state)| {

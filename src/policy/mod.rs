@@ -28,7 +28,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// |---|---|---|---|
 /// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* − 1 | 104 to 120 | in doubt: bursts pass, and the rate holds over time |
 /// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 to 120 | *q* per window is a promise, and memory matters |
-/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a border | 104 | quotas begin anew at the full minute or at midnight (UTC) |
+/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a border | 104 | quotas reset at the full minute or at midnight (UTC) |
 /// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q* − 1, *q* for an even load | 104 | windows without the jump at the border |
 /// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 136, and 32 to 120 a request | *q* is small and has to be exact |
 /// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 | requests must come evenly, and clients can pace themselves |
@@ -177,10 +177,10 @@ pub enum QuotaUnit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Direction {
-    /// That of requests and that of responses, together.
+    /// The content of requests and of responses, together.
     Both,
-    /// That of requests.
+    /// The content of requests.
     Request,
-    /// That of responses.
+    /// The content of responses.
     Response,
 }

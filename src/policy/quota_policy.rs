@@ -45,12 +45,12 @@ use crate::fields::ExtensionValue;
 /// assert_eq!((slots.unit(), slots.window()), (QuotaUnit::ConcurrentRequests, None));
 /// assert_eq!(hourly.algorithm(), Algorithm::SlidingWindowLog);
 ///
-/// // Counted by address, shown to nobody, and rejecting nothing yet:
+/// // Counted by address, hidden, and rejecting nothing yet:
 /// let trial = QuotaPolicy::per_hour("trial", 10).counted_by("address").shadow();
 /// assert_eq!(trial.key(), Some("address"));
 /// assert!(trial.is_shadow() && trial.is_hidden() && trial.prefetch().is_none());
 ///
-/// // All of them for one request are sound, and nobody may have a window of nothing.
+/// // All of them are valid for one request, and a window of zero is not.
 /// let error = PolicySet::new([QuotaPolicy::new("now", 1, Duration::ZERO)]).unwrap_err();
 /// assert_eq!(error.to_string(), r#"policy "now": window 0ns is not a whole number of seconds in 1..=1000000000"#);
 /// assert!(PolicySet::new([DAILY, weekly, bursty, bandwidth, slots, hourly]).is_ok());
@@ -223,7 +223,7 @@ impl QuotaPolicy {
     ///
     /// The layer charges a known length before it passes the request on, and other bytes as they are streamed: the
     /// policy is then overdrawn, by up to as much again as it may hold, and later requests wait until that is paid off.
-    /// A request whose size nobody knows in advance is passed on if one byte is left.
+    /// A request of unknown size is passed on if one byte is left.
     ///
     /// A response that says how long it is is charged before it is sent, but never more than 1 MiB ahead; of any other,
     /// up to 1 MiB is charged after it was sent. Nothing is delayed for that. What is charged ahead stays charged if the
@@ -267,7 +267,7 @@ impl QuotaPolicy {
     ///   used up, as is a block whose fetching was not answered in time.
     /// - **What is shown** is what the store had left when the block was taken, less what this instance has charged since.
     /// - **While a quota is used up**, each request is charged or rejected for itself again, as without the setting.
-    /// - **While the store is away**, what is held is still spent; then it is up to the
+    /// - **While the store is unavailable**, prefetched units are still spent; then it is up to the
     ///   [`FailureMode`](crate::FailureMode).
     /// - **A [reset](crate::AdminHandle::reset)** forgets what this instance holds. What others hold is spent or given back
     ///   as above.
@@ -275,7 +275,7 @@ impl QuotaPolicy {
     /// For token buckets and fixed windows that count requests, of 1 to as many units as may be used at one moment. Units
     /// are taken in advance only where *all* policies of a request have this setting, count by one key, and none is a
     /// [shadow](Self::shadow); otherwise each request is charged by itself, as without the setting. A layer that has a hot
-    /// limit for everybody beside limits per user is better split into two. Changes of a charge, such as
+    /// limit for all users beside limits per user is better split into two. Changes of a charge, such as
     /// [`ActualCost`](crate::ActualCost), still cost a call each. It needs a Tokio runtime, with timers, in which units are
     /// given back; without one each request is charged by itself.
     ///
@@ -379,7 +379,7 @@ impl QuotaPolicy {
     }
 
     /// Counts by another key of the layer than the main one, which has
-    /// [this name](crate::RateLimitLayerBuilder::named_key): per address beside per user, say, or for everybody together.
+    /// [this name](crate::RateLimitLayerBuilder::named_key): per address beside per user, say, or for all callers together.
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -408,7 +408,7 @@ impl QuotaPolicy {
     ///
     /// **A digest hides only what cannot be guessed.** Whoever sees it, and knows the scope and how keys are made, can try
     /// names until one gives the same digest: a million numbers of users take seconds, all IPv4 addresses minutes. With a
-    /// [`digest_key`](crate::RateLimitLayerBuilder::digest_key), a secret of the servers, nobody else can try anything; but
+    /// [`digest_key`](crate::RateLimitLayerBuilder::digest_key), a secret of the servers, no client can try them; but
     /// then a client can no longer compute its key in advance. Set one, unless keys are long and random, or what they are
     /// made from is no secret among those who see responses. For keys that are [made from
     /// addresses](crate::key::KeyExtractor::may_be_address), `build()` warns by an event if there is none.

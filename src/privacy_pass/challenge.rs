@@ -1,4 +1,4 @@
-//! What an origin asks for: the structure in a challenge, and what both sides derive from it.
+//! Challenges: the structure that an origin sends, and the values that both sides derive from it.
 
 use sha2::{Digest, Sha256};
 
@@ -7,7 +7,7 @@ use super::{
     message::{MessageError, Reader, put_field16},
 };
 
-/// What an origin asks a token for: `TokenChallenge` of RFC 9577, section 2.1, with the field that the drafts of
+/// A challenge of an origin: `TokenChallenge` of RFC 9577, section 2.1, with the field that the drafts of
 /// [`Profile::P256`] add.
 ///
 /// All tokens that answer equal challenges with one credential count together: the challenge says what the limit is
@@ -158,7 +158,7 @@ impl TokenChallenge {
         Sha256::digest(self.to_bytes()).into()
     }
 
-    /// What a credential of this key is issued for: see the drafts, "Client-to-Issuer Request".
+    /// The request context of a credential of this key: see the drafts, "Client-to-Issuer Request".
     ///
     /// The fields of [`Profile::P256`] have their lengths before them, those of all other types have not.
     ///
@@ -176,7 +176,7 @@ impl TokenChallenge {
         }
     }
 
-    /// What the tokens of one allowance have in common: see the drafts, "Token Creation".
+    /// The presentation context, common to the tokens of one allowance: see the drafts, "Token Creation".
     ///
     /// ```
     /// use tower_quota::privacy_pass::{KeyId, Profile, TokenChallenge};
@@ -201,7 +201,7 @@ impl TokenChallenge {
         bytes
     }
 
-    /// Whether this origin may ask for the token: it is one of the named ones, or none is named. Letters of both cases
+    /// Returns `true` if this origin may ask for the token: it is named, or no origin is. Letters of both cases
     /// are the same, as in all names of hosts.
     pub fn is_for(&self, origin: &str) -> bool {
         self.origin_info.is_empty() || self.origins().any(|name| name.eq_ignore_ascii_case(origin))
@@ -227,12 +227,12 @@ impl TokenChallenge {
         self.origin_info.split(',').filter(|name| !name.is_empty())
     }
 
-    /// What tells one allowance of a credential from the next.
+    /// The redemption context, which tells one allowance of a credential from the next.
     pub fn redemption_context(&self) -> Option<&[u8; 32]> {
         self.redemption_context.as_ref()
     }
 
-    /// What credentials have to be issued for.
+    /// The credential context, for which credentials have to be issued.
     pub fn credential_context(&self) -> Option<&[u8; 32]> {
         self.credential_context.as_ref()
     }

@@ -1,4 +1,4 @@
-//! Where an issuer says which keys it has, and where it issues.
+//! The directory of an issuer: its keys, and the address for requests.
 
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Where an issuer serves it.
+    /// The path at which an issuer serves it.
     pub const PATH: &str = "/.well-known/private-token-issuer-directory";
     /// The media type of the JSON.
     pub const MEDIA_TYPE: &str = "application/private-token-issuer-directory";

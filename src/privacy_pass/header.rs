@@ -153,7 +153,7 @@ impl Challenge {
     ///
     /// # Errors
     ///
-    /// If it cannot be read. Servers send some like that on purpose, with token types that nobody has, so that clients
+    /// If it cannot be read. Servers send some like that on purpose, with unknown token types, so that clients
     /// keep on ignoring what they do not know.
     pub fn token_challenge(&self) -> Result<TokenChallenge, MessageError> {
         TokenChallenge::parse(&self.challenge)
@@ -164,12 +164,12 @@ impl Challenge {
         &self.challenge
     }
 
-    /// The public key, in the form that its token type gives it; nobody has looked whether it is one.
+    /// The public key, in the form that its token type gives it; it is not validated.
     pub fn token_key(&self) -> Option<&[u8]> {
         self.token_key.as_deref()
     }
 
-    /// How many presentations each credential is to have in this context, 1 or more.
+    /// The number of presentations that each credential has in this context, 1 or more.
     pub fn rate_limit(&self) -> Option<u32> {
         self.rate_limit
     }

@@ -66,7 +66,7 @@ impl Scheduled {
 }
 
 impl KeySet {
-    /// How far the clocks of clients may be ahead: a key is used so long before its first moment.
+    /// The maximum lead of the clocks of clients: a key is used so long before its first moment.
     const SKEW: Duration = Duration::from_secs(60);
 
     /// A set without keys.
@@ -120,7 +120,7 @@ impl KeySet {
         self.0.extend(other.0);
     }
 
-    /// What the issuer shows at this moment: all keys that are not over, the latest first, since clients take the first
+    /// The public keys at this moment: all that are not over, the latest first, since clients take the first
     /// one that may be used.
     pub fn directory(&self, request_uri: &str, now: Timestamp) -> Directory {
         let mut listed: Vec<_> = self.0.iter().filter(|scheduled| !scheduled.is_over(now)).collect();

@@ -1,4 +1,4 @@
-//! What all messages have in common: why one cannot be read, fields with a length before them, and base64url.
+//! The common parts of all messages: errors, fields with a length before them, and base64url.
 
 use std::{error::Error, fmt};
 
@@ -8,7 +8,7 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-/// Why a message of Privacy Pass cannot be read, or not be written.
+/// The reason why a message of Privacy Pass cannot be read or written.
 ///
 /// It names the part and the bound, and repeats nothing that was received, so that it can be logged as it is.
 ///

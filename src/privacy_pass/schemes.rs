@@ -23,7 +23,7 @@ pub(super) fn credentials(line: &[u8]) -> Option<Result<Parameters<'_>, MessageE
     })
 }
 
-/// Whether a line begins with the scheme.
+/// Returns `Some` if a line begins with the scheme.
 fn scheme_of(line: &[u8]) -> Option<()> {
     let scheme = line.trim_ascii_start().get(..SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then_some(())
@@ -182,7 +182,7 @@ impl<'a> Schemes<'a> {
         }
     }
 
-    /// What was skipped.
+    /// The skipped bytes.
     fn pass_over(&mut self, is_skipped: impl Fn(u8) -> bool) -> &'a [u8] {
         let end = self
             .0

@@ -1,4 +1,4 @@
-//! What a client answers a challenge with.
+//! Tokens: the answer of a client to a challenge.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::{
     schemes::{self, SCHEME},
 };
 
-/// A token as it is sent: which key and nonce it claims, and a presentation that nobody has verified.
+/// A token as it is sent: which key and nonce it claims, and a presentation that is not verified.
 ///
 /// You want it to make an origin or a client of your own. Everything but the presentation is a claim that the proof does not bind, so it serves to look things up, and for no decision.
 ///
@@ -173,7 +173,7 @@ impl Token {
         value
     }
 
-    /// Which curve and layout it is of.
+    /// The curve and the layout.
     pub fn profile(&self) -> Profile {
         self.profile
     }
@@ -183,7 +183,7 @@ impl Token {
         &self.key
     }
 
-    /// Which of the presentations of its context it is to be.
+    /// The number of the presentation in its context.
     pub fn nonce(&self) -> u32 {
         self.nonce
     }
@@ -199,7 +199,7 @@ impl Token {
         &self.presentation[3 * length..4 * length]
     }
 
-    /// What is to be verified.
+    /// The presentation, to be verified.
     pub fn presentation(&self) -> &[u8] {
         &self.presentation
     }

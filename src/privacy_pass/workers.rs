@@ -1,4 +1,4 @@
-//! Where arithmetic on curves is done: on a few threads that may block, behind a queue that has an end.
+//! Threads for arithmetic on curves: a few that may block, behind a bounded queue.
 
 use std::{num::NonZeroUsize, sync::Arc, thread};
 

@@ -65,7 +65,7 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// Why the request is rejected, and what is left of each policy.
+    /// The decision: the reason of the rejection, and the remaining units of each policy.
     pub fn decision(&self) -> &'a Decision {
         self.decision
     }
@@ -260,7 +260,7 @@ impl Responder {
         Self(Box::new(respond))
     }
 
-    /// The response to a rejection, which no cache may give to anybody else.
+    /// The response to a rejection, which no cache may give to another client.
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
         let mut response = (self.0)(rejection);
         // No cache stores what a POST of gRPC is answered with, unless it is told to.

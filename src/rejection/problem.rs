@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Notice;
 
-/// Why a request is rejected.
+/// The reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProblemType {
     AbnormalUsageDetected,

@@ -232,7 +232,7 @@ impl ResponseFields {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left.
     ///
     /// No document says what they mean. Here they are the quota, what is left of it, and when more is there, and only
-    /// policies that count requests are shown. If an inner service has sent one of them, nobody knows in which
+    /// policies that count requests are shown. If an inner service has sent one of them, it is not known in which
     /// meaning, and none is touched.
     ///
     /// ```

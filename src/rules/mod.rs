@@ -1,4 +1,4 @@
-//! Which policies apply to a request: the same for all, or by the tier of its caller.
+//! Rules: the policies that apply to a request, the same for all or by the tier of its caller.
 
 mod data;
 #[cfg(feature = "serde")]
@@ -76,7 +76,7 @@ enum CheckedSets {
     Same(Arc<QuotaSet>),
 }
 
-/// Which policies apply to a request.
+/// The policies that apply to a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
     tier: Option<Arc<str>>,

@@ -25,7 +25,7 @@ use crate::{
 /// [`Outcome::Blocked`](crate::Outcome::Blocked); for one that passes uncounted it is
 /// [`Outcome::Unlimited`](crate::Outcome::Unlimited). No store is asked about either, neither carries `RateLimit` fields,
 /// and the key of a request is looked for only if the list has rules about keys. How long a look-up takes does not
-/// depend on the number of rules; it waits for nobody, not even for a change of the rules.
+/// depend on the number of rules; it never waits, not even for a change of the rules.
 ///
 /// Rules are those of this process: they are neither stored nor shared with other instances, and do not end by
 /// themselves.
@@ -182,7 +182,7 @@ impl AccessList {
     ///
     /// # Errors
     ///
-    /// That of the closure.
+    /// The address that the closure returns.
     pub fn update<T, E>(&self, change: impl FnOnce(&mut AccessRules) -> Result<T, E>) -> Result<T, E> {
         let _changing = self.0.changing.lock();
         let mut rules = AccessRules::clone(&self.0.rules.load());
@@ -259,7 +259,7 @@ impl AccessRules {
     /// Sets the rule about a network, `"192.0.2.0/24"` or a bare address, in place of one about the same network.
     ///
     /// Bits after the prefix are ignored. IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. An
-    /// IPv6 subscriber has a whole network, at least a /64: a rule about one address blocks nobody who can take another.
+    /// IPv6 subscriber has a whole network, at least a /64: a rule about one address does not stop it.
     ///
     /// A client whose address is unknown is in no network, not even in that of the proxy which has sent its request. A
     /// client can make itself unknown where [trusted proxies](ClientIp::trusted_proxies) append to what it sends; where a
@@ -295,7 +295,7 @@ impl AccessRules {
     /// Blocks clients whose address is not known, or no longer does; they are limited unless you say so. A rule that
     /// [allows](Access::Allow) their key does not help them.
     ///
-    /// You want it to let in nobody but some networks, and beside networks that are blocked: the address is unknown if the
+    /// You want it to admit some networks only, and beside networks that are blocked: the address is unknown if the
     /// request does not show its peer (a Unix socket, say), or if a trusted proxy has sent a field in which the client
     /// [cannot be read](ClientIp::trusted_proxies). Test it behind your proxies first: one that hides its clients, as with
     /// `for=unknown`, has all of them blocked.
@@ -384,7 +384,7 @@ impl AccessRules {
 }
 
 impl fmt::Debug for AccessRules {
-    /// Shows no networks and no keys, which may name somebody.
+    /// Shows no networks and no keys, which may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessRules")
             .field("networks", &self.networks.len())

@@ -1,4 +1,4 @@
-//! A request, and whose it is, found at most once and not before somebody asks.
+//! A request and its key, which is extracted at most once and not before it is needed.
 
 use std::cell::OnceCell;
 

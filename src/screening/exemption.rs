@@ -126,7 +126,7 @@ impl Exemption {
     ///
     /// Paths are compared as in [`path`](Self::path). A slash at the end of the prefix makes no difference, and `/` holds
     /// all paths. A path that a server behind the layer may take for another one is not exempt, whatever it begins with,
-    /// so that nobody calls `/admin` uncounted as `/health/../admin`: one with an empty segment that is not the last one,
+    /// so that no client calls `/admin` uncounted as `/health/../admin`: one with an empty segment that is not the last one,
     /// a segment `.` or `..` (with or without something behind a semicolon), a backslash, or a percent-encoded dot,
     /// slash, backslash, semicolon or percent sign.
     ///
@@ -154,7 +154,7 @@ impl Exemption {
     /// Requests of clients in these networks, `"192.0.2.0/24"` or a bare address, as `client_ip` finds their address.
     ///
     /// Behind a proxy, `client_ip` has to name it as [trusted](ClientIp::trusted_proxies), or all requests have the
-    /// proxy's address: an exemption of the proxy's network would then exempt everybody. A request whose peer is unknown,
+    /// proxy's address: an exemption of the proxy's network would then exempt all clients. A request whose peer is unknown,
     /// or whose client a trusted proxy's field does not show, is in no network. The prefix lengths by which `client_ip` groups clients have no effect here.
     ///
     /// IPv4-mapped networks are IPv4 networks, and `::/0` holds no IPv4 address. A network that cannot be read is an
@@ -173,7 +173,7 @@ impl Exemption {
     /// let from = |address: [u8; 4]| Request::get("/").extension(PeerAddress(SocketAddr::from((address, 4711))));
     /// assert!(!is_counted(&layer, from([192, 0, 2, 7])).await);
     /// assert!(is_counted(&layer, from([198, 51, 100, 7])).await);
-    /// // Nobody knows who that is.
+    /// // An unknown client.
     /// assert!(is_counted(&layer, Request::get("/")).await);
     /// # Ok(()) });
     /// ```
@@ -305,7 +305,7 @@ impl Condition {
 }
 
 impl fmt::Debug for Exemption {
-    /// Shows neither networks nor keys, which may name somebody.
+    /// Shows neither networks nor keys, which may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -75,7 +75,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides the plan, and charges it if it is allowed. Not before the future is polled, unless it is ready at once: the
     /// age of a [cached](crate::RateLimitLayerBuilder::denial_cache) rejection is counted from that moment.
     ///
-    /// When the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
+    /// If the future is dropped before it is ready, the charge may or may not have been made: it is never repeated. The
     /// layer drops it when its deadline has passed, but not when a request is cancelled: a task then polls the future on,
     /// and what it charges [stays charged](crate::ResponseFuture).
     ///
@@ -241,11 +241,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Default: a future that is ready at once, which says that there is nothing to read.
     ///
     /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// use std::sync::Arc;
     /// use tokio::sync::Notify;
     /// use tower_quota::{AcquireFuture, Decision, MemoryStore, Outcome, Plan, QuotaPolicy, RateLimitLayer, Store, StoreFuture, key};
-    /// # use tower::{Layer, ServiceExt, service_fn};
-    /// # use tower_quota::Settlement;
     ///
     /// /// Its answers are there, and no task reads them until the store is told to.
     /// #[derive(Debug)]
@@ -269,7 +268,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///     // …
     /// }
     ///
-    /// # tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?.block_on(async {
+    /// # run(async {
     /// let layer = RateLimitLayer::builder(Unread(MemoryStore::new(), Arc::default()))
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
@@ -282,9 +281,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # let response = service.oneshot(request).await?;
     /// // … and a request, for whose decision the deadline strikes
     /// assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::Allowed));
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
-    /// # })?;
-    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # Ok(()) });
     /// ```
     fn catch_up(&self) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))

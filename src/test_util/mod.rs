@@ -80,10 +80,8 @@
 //! A test of what your service says when it rejects should not have to know how much it allows.
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! # use axum::{Router, body::Body, routing::get};
-//! # use http::Request;
-//! # use tower::ServiceExt;
-//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
 //! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_rejected};
 //!
 //! # fn app(store: impl Store) -> Result<Router, ConfigError> {
@@ -91,7 +89,7 @@
 //! #         .policy(QuotaPolicy::per_second("burst", 2)).policy(QuotaPolicy::per_day("daily", 5_000)).build()?;
 //! #     Ok(Router::new().route("/", get(|| async { "some items" })).layer(limits))
 //! # }
-//! # tokio_test::block_on(async {
+//! # run(async {
 //! # let store = ScriptedStore::new();
 //! # let app = app(store.clone())?;
 //! # let send = async |user: &str| {
@@ -109,17 +107,14 @@
 //! // The script is at its end: from now on the store counts.
 //! assert_allowed(&send("alice").await);
 //! assert_eq!(store.calls(), 4);
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! ## Redis is down: requests pass
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! # use axum::{Router, body::Body, routing::get};
-//! # use http::Request;
-//! # use tower::ServiceExt;
-//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
 //! use tower_quota::{Outcome, StoreErrorKind};
 //! use tower_quota::test_util::{Answer, ScriptedStore, assert_outcome};
 //!
@@ -128,7 +123,7 @@
 //! #         .policy(QuotaPolicy::per_second("burst", 2)).policy(QuotaPolicy::per_day("daily", 5_000)).build()?;
 //! #     Ok(Router::new().route("/", get(|| async { "some items" })).layer(limits))
 //! # }
-//! # tokio_test::block_on(async {
+//! # run(async {
 //! # let store = ScriptedStore::new();
 //! # let app = app(store.clone())?;
 //! # let send = async |user: &str| {
@@ -144,8 +139,7 @@
 //!     assert!(!response.headers().contains_key("ratelimit"), "nothing is known, so nothing is said");
 //! }
 //! assert!(store.calls() < 100, "the circuit breaker has left the store alone");
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! ## Redis is back: limits hold again
@@ -154,14 +148,12 @@
 //! [`clock`](crate::RateLimitLayerBuilder::clock), and move that.
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! # use axum::{Router, body::Body, routing::get};
-//! # use http::Request;
-//! # use tower::ServiceExt;
-//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, StoreErrorKind, key};
 //! use std::time::Duration;
 //! use tower_quota::test_util::{Answer, ScriptedStore, assert_allowed, assert_rejected};
 //!
-//! # tokio_test::block_on(async {
+//! # run(async {
 //! let store = ScriptedStore::new();
 //! let limits = RateLimitLayer::builder(store.clone())
 //!     .clock(store.clock().clone())
@@ -182,21 +174,18 @@
 //! store.clock().advance(Duration::from_secs(1));
 //! assert_allowed(&send("alice").await);
 //! assert_rejected(&send("alice").await);
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! ## A route that fails closed answers 503
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! # use axum::{Router, body::Body, routing::post};
-//! # use http::Request;
-//! # use tower::ServiceExt;
-//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, key};
 //! use tower_quota::{FailureMode, Outcome, StoreErrorKind};
 //! use tower_quota::test_util::{Answer, ScriptedStore, assert_outcome};
 //!
-//! # tokio_test::block_on(async {
+//! # run(async {
 //! let store = ScriptedStore::new();
 //! let logins = RateLimitLayer::builder(store.clone())
 //!     .failure_mode(FailureMode::Closed)
@@ -210,8 +199,7 @@
 //! let response = app.oneshot(request).await?;
 //! assert_outcome(&response, Outcome::FailedClosed);
 //! assert_eq!(response.status(), 503);
-//! # Ok::<_, Box<dyn std::error::Error>>(())
-//! # }).unwrap();
+//! # Ok(()) });
 //! ```
 //!
 //! ## Redis hangs: no request waits past the deadline
@@ -220,10 +208,8 @@
 //! straight to the next timer, in whole milliseconds, so the test itself takes no time.
 //!
 //! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
 //! # use axum::{Router, body::Body, routing::get};
-//! # use http::Request;
-//! # use tower::ServiceExt;
-//! # use tower_quota::{ConfigError, QuotaPolicy, RateLimitLayer, Store, key};
 //! use std::time::Duration;
 //! use tower_quota::Outcome;
 //! use tower_quota::test_util::{Answer, ScriptedStore, assert_outcome};

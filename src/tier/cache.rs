@@ -64,7 +64,7 @@ pub struct TierCache(Arc<Shared>);
 
 /// The answer of a resolver: the tier, or the reason why it is not known.
 pub(super) type SourceAnswer = Result<Option<ResolvedTier>, String>;
-/// Asks the resolver about one user, each time anew.
+/// Asks the resolver about one user, at each call.
 pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
 
 /// The way to the tier of a request's user.
@@ -104,7 +104,7 @@ impl TierCache {
         }))
     }
 
-    /// Forgets what is known of a user, whose next request has it looked up anew.
+    /// Forgets what is known of a user, whose next request looks it up again.
     ///
     /// A look-up in progress is repeated, by the same task, before it is answered: what was read before this call
     /// is not used after it, but by requests that came before. If the source does not answer then, the user has no

@@ -83,7 +83,7 @@ use crate::partition::ToPartitionKey;
 /// # What is asked, and when
 ///
 /// An answer is remembered for a [time to live](TierLayerBuilder::time_to_live) of 60 seconds, also the answer that a
-/// user has no tier. In the last quarter of that time the next request has it looked up anew without waiting, so that
+/// user has no tier. In the last quarter of that time the next request looks it up again without waiting, so that
 /// those who call often never wait again.
 ///
 /// There is never more than one look-up of a user at a time: requests that come meanwhile share it. It is a task of its
@@ -102,7 +102,7 @@ use crate::partition::ToPartitionKey;
 /// # What it does not do
 ///
 /// - It shares nothing between instances: each asks for itself, and [forgets](TierCache::forget) for itself.
-/// - It does not authenticate. A user name that anybody can send is a way to have the source asked, and to push others
+/// - It does not authenticate. A user name that any client can send is a way to have the source asked, and to push others
 ///   out of the cache.
 /// - A resolver that blocks its thread instead of awaiting blocks others too: no deadline can help against that.
 /// - Outside of a Tokio runtime nothing is looked up; requests go on without a tier.

@@ -105,7 +105,7 @@ impl PolicyItem {
         Ok(self)
     }
 
-    /// The key of the partition that the quota is for. Everybody can read it: it should not say who somebody is.
+    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
     #[must_use]
     pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());

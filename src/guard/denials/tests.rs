@@ -163,7 +163,7 @@ fn checked(policies: impl IntoIterator<Item = QuotaPolicy>) -> PolicySet {
     PolicySet::new(policies).unwrap()
 }
 
-/// What an attack on one key has led to.
+/// The results of an attack on one key.
 struct Attack {
     admitted: u64,
     /// Of each instance in each second, the calls that were not allowed.
@@ -532,7 +532,7 @@ fn a_partition_takes_less_than_300_bytes() {
     assert!(bytes * Terms::default().denial_cache + moments <= 5_000_000);
 }
 
-/// What happens in a world, one after the other.
+/// The events in a world, in order.
 #[derive(Clone, Debug)]
 struct Step {
     after: Duration,
@@ -594,12 +594,12 @@ fn policies(random: &mut Sequence) -> PolicySet {
     }
 }
 
-/// What the test knows of an instance, to tell which rejections are excused.
+/// The state of an instance as the test knows it, to tell which rejections are excused.
 #[derive(Default)]
 struct Watched {
     last_sent: Option<Timestamp>,
     last_rejection: Option<Timestamp>,
-    /// When the other one has given something back.
+    /// The moment of the other one's refund.
     last_loss: Option<Timestamp>,
     open: VecDeque<Decision>,
 }

@@ -627,7 +627,7 @@ fn no_field_moves_an_untrusted_peer() {
     });
 }
 
-/// A client that cannot be found is nobody, never one of the machines on the way.
+/// A client that cannot be found is unknown, never one of the machines on the way.
 ///
 /// X38
 #[test]

@@ -46,7 +46,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Whose quota a request uses; see [`key`](crate::key). Required.
+    /// Sets the key of requests, whose quota they use; see [`key`](crate::key). Required.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

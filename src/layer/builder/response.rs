@@ -7,7 +7,7 @@ use crate::response_fields::ResponseFields;
 
 /// # Advanced: responses and handlers
 impl RateLimitLayerBuilder {
-    /// Which fields responses carry, and what they say. Default: [`ResponseFields::draft11`].
+    /// Sets the fields of responses. Default: [`ResponseFields::draft11`].
     pub fn response_fields(mut self, fields: ResponseFields) -> Self {
         self.fields = fields;
         self
@@ -42,7 +42,7 @@ impl RateLimitLayerBuilder {
     /// Puts the [`Decision`](crate::Decision) into the extensions of each request that is passed on, so that the inner
     /// service knows what is left for this caller. Default: only responses have it.
     ///
-    /// Handlers of axum can then take a `Decision` as an argument; everybody else finds it in `request.extensions()`. Of
+    /// Handlers of axum can then take a `Decision` as an argument; other services find it in `request.extensions()`. Of
     /// layers around each other the innermost one has its way. The decision shows what was left when it was made, also
     /// if the [actual cost](Self::actual_cost) turns out to be another one.
     ///

@@ -40,7 +40,7 @@ impl TokenClientLayer {
         Ok(None)
     }
 
-    /// What RFC 9577 asks of a challenge, and the client's own bounds.
+    /// Checks a challenge by RFC 9577 and by the client's own bounds.
     fn question(&self, challenge: &Challenge, origin: &str) -> Option<Question> {
         let asked = challenge.token_challenge().ok()?;
         let profile = asked.profile()?;
@@ -71,7 +71,7 @@ impl TokenClientLayer {
             Some(reserved) => reserved,
             None => {
                 let _issuing = question.issuer.issuing.lock().await;
-                // Somebody else may have fetched it meanwhile.
+                // Another request may have fetched it meanwhile.
                 match self.reserve(&question, &key, name).await? {
                     Some(reserved) => reserved,
                     None => {

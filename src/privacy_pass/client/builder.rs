@@ -51,7 +51,7 @@ impl TokenClientLayerBuilder {
         self
     }
 
-    /// Where credentials are kept, with account of their nonces. Default: [`MemoryCredentials`].
+    /// Sets the storage of credentials and of their used nonces. Default: [`MemoryCredentials`].
     pub fn storage(mut self, storage: impl CredentialStorage) -> Self {
         self.storage = Some(Arc::new(storage));
         self

@@ -1,13 +1,13 @@
-//! Why a request was not sent with a token, or not answered.
+//! Errors of a token client: a request was not sent with a token, or not answered.
 
 use std::{error::Error, fmt, time::Duration};
 
 /// An error of any kind.
 pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Why a [`TokenClient`](super::TokenClient) has no response for a request.
+/// The reason why a [`TokenClient`](super::TokenClient) has no response for a request.
 ///
-/// A challenge that the client does not answer, because it is of an issuer that nobody has configured, say, is no error:
+/// A challenge that the client does not answer, because it is of an issuer that is not configured, say, is no error:
 /// the response with it is passed on as it is.
 ///
 /// ```
@@ -24,14 +24,14 @@ pub enum TokenClientError<E> {
     Inner(E),
     /// The issuer gives no credential. Nothing was sent after the challenge.
     Issuer {
-        /// Why not.
+        /// The reason.
         cause: Box<dyn Error + Send + Sync>,
-        /// When to try again, if the issuer has said so or the client knows.
+        /// The wait before the next try, if the issuer has given one or the client knows it.
         retry_after: Option<Duration>,
     },
     /// All tokens that the credential has for this challenge are used. Nothing was sent after the challenge.
     LimitReached {
-        /// When the challenge ends, if the origin has said so.
+        /// The time until the challenge ends, if the origin has given it.
         retry_after: Option<Duration>,
     },
     /// The storage of credentials has failed, or the operating system gave no random bytes. Nothing was sent after the
@@ -70,7 +70,7 @@ impl<E: Error + 'static> Error for TokenClientError<E> {
     }
 }
 
-/// Why there is no token. The same as above, for all that do not know the service.
+/// The reason why there is no token: the same as above, without the type of the service.
 #[derive(Debug)]
 pub(super) enum NoToken {
     Issuer(BoxError, Option<Duration>),

@@ -65,29 +65,29 @@ pub struct TrustedIssuer {
     pub(super) issuing: tokio::sync::Mutex<()>,
 }
 
-/// What is known of it.
+/// The client's knowledge of the issuer.
 #[derive(Default)]
 struct State {
     directory: Option<(Directory, Timestamp)>,
-    /// When the directory was read the last time.
+    /// The moment of the last reading of the directory.
     read_at: Option<Timestamp>,
     /// Nothing is sent before.
     blocked_until: Timestamp,
-    /// When credentials were issued in the last hour.
+    /// The moments at which credentials were issued in the last hour.
     issued: VecDeque<Timestamp>,
 }
 
 impl TrustedIssuer {
-    /// How long a directory is kept where it does not say it, and at most.
+    /// The time for which a directory without a time to live is cached, and the maximum.
     const USUAL_AGE: Duration = Duration::from_secs(300);
     const MAX_AGE: Duration = Duration::from_secs(86_400);
-    /// How often a directory is read again for keys that it does not have: origins can name as many as they like.
+    /// The minimum time between two readings for unknown keys: origins can name as many as they like.
     const PAUSE: Duration = Duration::from_secs(60);
     /// The longest wait that an issuer is believed.
     const MAX_WAIT: Duration = Duration::from_secs(600);
-    /// How long a request to the issuer may take.
+    /// The time limit of a request to the issuer.
     const DEADLINE: Duration = Duration::from_secs(10);
-    /// How many credentials are fetched in an hour: origins can ask for as many as they like, too.
+    /// The maximum number of credentials that are fetched in an hour: origins can ask for as many as they like, too.
     const PER_HOUR: usize = 60;
 
     /// The issuer of this name: a host, with a port where it is not the usual one.
@@ -277,7 +277,7 @@ impl TrustedIssuer {
         ))
     }
 
-    /// How long the issuer asks to wait. Nothing is sent to it before.
+    /// Notes the wait that the issuer asks for. Nothing is sent to it before.
     fn obey(&self, headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
         let retry_after = RetryAfter::read(headers).ok().flatten()?;
         let wall = UNIX_EPOCH.checked_add(Duration::from_micros(now.as_micros()));
@@ -314,7 +314,7 @@ impl fmt::Debug for TrustedIssuer {
     }
 }
 
-/// Whether a host, perhaps with a port, is this very computer.
+/// Returns `true` if a host, perhaps with a port, is this computer.
 fn is_loopback(name: &str) -> bool {
     let Ok(authority) = name.parse::<http::uri::Authority>() else {
         return false;
@@ -334,7 +334,7 @@ pub(super) fn authority(url: &Uri) -> Option<(String, u16)> {
     ))
 }
 
-/// How long a cache may keep a response, if it says so.
+/// The time for which a cache may keep a response, if it gives one.
 fn max_age(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers
         .get_all(CACHE_CONTROL)

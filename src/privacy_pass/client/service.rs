@@ -74,7 +74,7 @@ where
 
 /// The future of [`TokenClient`].
 ///
-/// When it is dropped, a token that was made for the request is lost: nobody knows whether the origin has seen it.
+/// If it is dropped, a token that was made for the request is lost: the client cannot know if the origin has seen it.
 pub struct TokenClientFuture<R, E>(Sending<R, E>);
 
 type Sending<R, E> = Pin<Box<dyn Future<Output = Result<Response<R>, TokenClientError<E>>> + Send>>;

@@ -1,4 +1,4 @@
-//! Where credentials are kept, with account of the nonces that were used.
+//! Storage of credentials and of their used nonces.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,7 +19,7 @@ use crate::{
 /// The future of a [`CredentialStorage`].
 pub type StorageFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StorageError>> + Send + 'a>>;
 
-/// What a credential or a presentation context is called in a [`CredentialStorage`]: a digest.
+/// The name of a credential or a presentation context in a [`CredentialStorage`]: a digest.
 ///
 /// ```
 /// use tower_quota::privacy_pass::ContextName;
@@ -118,7 +118,7 @@ pub trait CredentialStorage: Send + Sync + 'static {
     /// account of it, and returns both. `None` if there is no credential of this name.
     ///
     /// All contexts of a credential are kept for as long as the credential: an origin can show an old challenge once more.
-    /// Where that is too much, forget the credential with all of its contexts, and return `None`.
+    /// If that is too much, forget the credential with all of its contexts, and return `None`.
     fn reserve(&self, credential: ContextName, context: ContextName, limit: u32)
     -> StorageFuture<'_, Option<Reserved>>;
 
@@ -126,7 +126,7 @@ pub trait CredentialStorage: Send + Sync + 'static {
     fn save(&self, credential: ContextName, profile: Profile, bytes: &[u8]) -> StorageFuture<'_, ()>;
 }
 
-/// Why a [`CredentialStorage`] gives no nonce.
+/// The reason why a [`CredentialStorage`] gives no nonce.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StorageError {
@@ -197,7 +197,7 @@ struct State {
 struct Kept {
     bytes: Zeroizing<Vec<u8>>,
     used: HashMap<ContextName, UsedNonces>,
-    /// How many nonces were used in all contexts together.
+    /// The number of used nonces in all contexts together.
     nonces: u32,
     /// The number of its last use.
     last_use: u64,

@@ -20,7 +20,7 @@ pub(super) struct Answer {
     pub(super) content: Bytes,
 }
 
-/// What a client needs of the service, whatever its type.
+/// The service as a client needs it, whatever its type.
 pub(super) trait Transport: Send + Sync {
     /// Sends a request. Of the content, at most so many bytes are read.
     fn send(&self, request: Request<Bytes>, max_length: usize) -> Sending;

@@ -72,7 +72,7 @@ impl IssuerBuilder {
         self
     }
 
-    /// Where requests for credentials go, as the directory says it: a path, or a URL of which this issuer sees the path.
+    /// Sets the address for requests in the directory: a path, or a URL of which this issuer sees the path.
     /// Default: `/arc/request`.
     pub fn request_uri(mut self, uri: impl Into<String>) -> Self {
         self.request_uri = uri.into();
@@ -87,7 +87,7 @@ impl IssuerBuilder {
         self
     }
 
-    /// How many credentials are made at once, each on a thread of tokio's pool for what may block, from 1 to 1 024. Default:
+    /// Sets the number of credentials that are made at once, each on a blocking thread of tokio, from 1 to 1 024. Default:
     /// one less than there are cores, and at least 1.
     ///
     /// A credential takes one core for about 4 ms (P-256) or 10 ms (P-384).
@@ -96,8 +96,8 @@ impl IssuerBuilder {
         self
     }
 
-    /// How many requests wait for their turn, from 0 to 65 536. Default: 64 for each thread. What comes beyond is answered
-    /// with 503 and `Retry-After`, and not charged.
+    /// Sets the number of requests that wait for their turn, from 0 to 65 536. Default: 64 for each thread. Others get
+    /// 503 and `Retry-After`, and are not charged.
     pub fn max_queued(mut self, requests: usize) -> Self {
         self.max_queued = Some(requests);
         self

@@ -104,7 +104,7 @@ use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
 #[derive(Clone)]
 pub struct Issuer(Arc<Issuing>);
 
-/// What all clones of an issuer share.
+/// The shared state of all clones of an issuer.
 struct Issuing {
     policy: Box<dyn IssuancePolicy>,
     keys: ArcSwap<KeySet>,
@@ -117,9 +117,9 @@ struct Issuing {
 }
 
 impl Issuer {
-    /// What is served where requests for credentials go.
+    /// The media type of requests for credentials.
     pub const REQUEST_TYPE: &str = "application/private-credential-request";
-    /// What such a request is answered with.
+    /// The media type of the response to such a request.
     pub const RESPONSE_TYPE: &str = "application/private-credential-response";
 
     /// An issuer that gives credentials to those to whom this policy does. There is none without such a policy, since it is

@@ -1,4 +1,4 @@
-//! Who may have a credential: a decision that no issuer is without.
+//! Issuance policies, which decide about each request for a credential. No issuer is without one.
 
 use std::{
     convert::Infallible,
@@ -43,7 +43,7 @@ pub trait IssuancePolicy: Send + Sync + 'static {
     fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture;
 }
 
-/// What a policy answers with.
+/// The future of a policy's decision.
 pub type IssuanceDecisionFuture = Pin<Box<dyn Future<Output = IssuanceDecision> + Send>>;
 
 impl<F, D> IssuancePolicy for F
@@ -90,7 +90,7 @@ impl IssuanceRequest {
     }
 }
 
-/// What a policy says about a request for a credential.
+/// The decision of a policy about a request for a credential.
 ///
 /// ```
 /// use std::time::Duration;
@@ -116,7 +116,7 @@ pub(super) enum Verdict {
     Respond(Response<Bytes>),
 }
 
-/// What belongs to a request that is granted.
+/// The additions to a granted request.
 #[derive(Default)]
 pub(super) struct Grant {
     /// Fields of the response: what is left of a quota.
@@ -196,7 +196,7 @@ async fn decided(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecis
     }
 }
 
-/// What a layer calls for a request that it allows.
+/// The service that a layer calls for a request that it allows.
 #[derive(Clone, Debug)]
 struct Granted;
 

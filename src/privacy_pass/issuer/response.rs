@@ -1,4 +1,4 @@
-//! What clients are told.
+//! Responses to clients.
 
 use std::time::Duration;
 

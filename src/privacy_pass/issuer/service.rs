@@ -79,7 +79,7 @@ where
     }
 }
 
-/// What is wrong with the head of a request for a credential.
+/// The error response to the head of a request for a credential, if it is malformed.
 fn objection(head: &Parts) -> Option<Response<Bytes>> {
     if head.method != Method::POST {
         return Some(method_not_allowed("POST"));

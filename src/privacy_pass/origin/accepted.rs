@@ -1,4 +1,4 @@
-//! What the inner service learns of a token.
+//! The accepted token, as the inner service sees it.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::partition::{PartitionKey, ToPartitionKey};
 /// request.
 ///
 /// You want it to tell callers who are counted by their tokens from all others, in a handler or in a limit inside of the
-/// origin. It says which issuer and policy the token was for, and nothing that would identify anybody. As a
+/// origin. It says which issuer and policy the token was for, and nothing that would identify a client. As a
 /// [key](crate::key::extension) it is the same for all callers with tokens of a policy, to limit all of them together.
 ///
 /// ```
@@ -23,7 +23,7 @@ use crate::partition::{PartitionKey, ToPartitionKey};
 ///     .exempt(Exemption::when(|request| request.extensions.get::<AcceptedToken>().is_some()))
 ///     .build()?;
 ///
-/// // All who have one, together: 5 000 requests a second, and everybody else by address.
+/// // All who have one, together: 5 000 requests a second, and all others by address.
 /// let together = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("anonymous")
 ///     .key(key::extension::<AcceptedToken>().or_else(key::client_ip()))

@@ -139,7 +139,7 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// How many tokens each credential has in each window: from 1 to 65 536, in whole seconds up to 31 days. Needed.
+    /// Sets the tokens of each credential in each window: from 1 to 65 536, in whole seconds up to 31 days. Required.
     ///
     /// Windows begin at multiples of their length since 1970, on all instances alike, and like any fixed window they let
     /// twice as many pass around a border. Origins with the same secret, issuer, names, window and name of the policy
@@ -158,8 +158,8 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Where all instances keep what is spent. Default: each process for itself, so that N instances accept each token N
-    /// times.
+    /// Sets the shared store of spent tags. Default: each process has its own, so that N instances accept each
+    /// token N times.
     ///
     /// A [`MemoryStore`](crate::MemoryStore) is not what you want here: at its cap it evicts partitions, and an evicted tag
     /// can be spent again. In Redis set `maxmemory-policy noeviction`, for the same reason.
@@ -168,7 +168,7 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// What happens to tokens when the store gives no answer. Default: [`FailureMode::Open`].
+    /// Sets the treatment of tokens when the store gives no answer. Default: [`FailureMode::Open`].
     ///
     /// Open never means blind: each process knows up to [`max_tags`](Self::max_tags) tags that it has seen, and accepts
     /// none of them again. So a token passes once in each process at most. Closed answers with 503.
@@ -177,13 +177,13 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// How long the answer of the store is waited for, from 1 ms to 60 s. Default: 50 ms.
+    /// Sets the time limit for the answer of the store, from 1 ms to 60 s. Default: 50 ms.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.terms.deadline = deadline;
         self
     }
 
-    /// How many spent tags this process remembers, from 1 to 268 435 456. Default: 1 048 576, about 60 MB when full.
+    /// Sets the spent tags that this process keeps, from 1 to 268 435 456. Default: 1 048 576, about 60 MB when full.
     ///
     /// Without a store, that is all there is: two windows of tokens have to fit, and at the cap tokens are answered with
     /// 503 and an event. With one, it is what keeps tokens from being accepted twice while the store is unavailable, and
@@ -202,7 +202,7 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// How far the clocks of two instances may be apart. Default: an eighth of the window, 5 s at most.
+    /// Sets the maximum difference between the clocks of two instances. Default: an eighth of the window, 5 s at most.
     ///
     /// Challenges of the next window are accepted so long before it begins. The clock of an instance is read when it
     /// starts, and does not follow later corrections by leaps.
@@ -220,7 +220,7 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// How many proofs are verified at once, each on a thread of tokio's pool for what may block, from 1 to 1 024.
+    /// Sets the number of proofs that are verified at once, each on a blocking thread of tokio, from 1 to 1 024.
     /// Default: one less than there are cores, and at least 1.
     ///
     /// A proof takes one core for about 1 ms ([`Profile::P256`]) or 3 ms ([`Profile::P384`]).
@@ -229,25 +229,25 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// How many proofs wait for their turn, from 0 to 65 536. Default: 64 for each thread. What comes beyond is answered
-    /// with 503 and `Retry-After`.
+    /// Sets the number of proofs that wait for their turn, from 0 to 65 536. Default: 64 for each thread. Others get
+    /// 503 and `Retry-After`.
     pub fn max_queued(mut self, proofs: usize) -> Self {
         self.max_queued = Some(proofs);
         self
     }
 
-    /// How many proofs that fail each address may send. Default: 60 a minute, and at once as many more as are verified or
+    /// Limits the failing proofs of each address. Default: 60 a minute, and at once as many more as are verified or
     /// wait at a time.
     ///
     /// A proof is charged before it is verified, and given back when it is right. So give it a
     /// [burst capacity](QuotaPolicy::with_burst_capacity) that is larger than what callers of one address send at once.
-    /// Who forges tokens behind a shared address can keep its other callers from using theirs.
+    /// A client that forges tokens behind a shared address can keep its other callers from using theirs.
     pub fn failed_proofs(mut self, policy: QuotaPolicy) -> Self {
         self.failed_proofs = Some(policy);
         self
     }
 
-    /// Which address a request comes from, for [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which
+    /// Sets the source of a request's address, for [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which
     /// believes no forwarding field. Requests without an address are not limited, and one event says so.
     pub fn address(mut self, address: impl KeyExtractor) -> Self {
         self.address = Box::new(address);

@@ -1,4 +1,4 @@
-//! How many proofs that fail a client may send: each takes as much time to verify as one that does not.
+//! A limit on failing proofs: each takes as much time to verify as a valid one.
 
 use std::time::Duration;
 
@@ -36,12 +36,12 @@ impl Forgeries {
         })
     }
 
-    /// Where a request comes from, if that is known.
+    /// The address of a request, if it is known.
     pub(super) fn address(&self, request: &Parts) -> Option<PartitionId> {
         self.address.extract(request).map(|key| self.scope.partition(&key))
     }
 
-    /// Charges a proof, or says how long the client has to wait. Where nobody knows the address, the queue is the only bound.
+    /// Charges a proof, or says how long the client has to wait. If the address is unknown, the queue is the only bound.
     pub(super) async fn charge(&self, address: Option<PartitionId>) -> Result<Option<Charge>, Option<Duration>> {
         let Some(address) = address else {
             return Ok(None);

@@ -20,7 +20,7 @@ use crate::{layer::RateLimitBody, privacy_pass::Token};
 pin_project! {
     /// The future of [`OriginService`](super::OriginService).
     ///
-    /// When it is dropped before the inner service was called, the token may be spent all the same: a client must not use
+    /// If it is dropped before the inner service was called, the token may be spent all the same: a client must not use
     /// it again.
     ///
     /// ```

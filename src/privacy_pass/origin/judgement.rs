@@ -1,4 +1,4 @@
-//! Whether a request may pass: what is cheap first, then the proof, then the tag.
+//! The judgement of a request: cheap checks first, then the proof, then the tag.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use crate::{
     screening::is_cors_preflight,
 };
 
-/// What an origin says about a request.
+/// The judgement of an origin about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Judgement {
     /// Its token is valid, and was not spent before.
     Accepted,
-    /// There is a token, and it is not valid. Nobody learns why.
+    /// There is a token, and it is not valid. The client does not learn the reason.
     Invalid,
     /// It has no token.
     NoToken,
@@ -24,12 +24,12 @@ pub(super) enum Judgement {
     Spent,
     /// Too many proofs of its address have failed.
     TooManyFailures(Option<Duration>),
-    /// Nobody can say at the moment whether it may pass.
+    /// It is not known at the moment if it may pass.
     Unavailable,
 }
 
 impl Judgement {
-    /// What operators read.
+    /// The name that operators read.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -42,7 +42,7 @@ impl Judgement {
     }
 }
 
-/// What is known of a request before a proof is verified.
+/// The result of the checks before a proof is verified.
 pub(super) enum Glance {
     /// It has no token, and needs none.
     Pass,

@@ -61,7 +61,7 @@ pub const EXPOSED: [HeaderName; 10] = [
     legacy::XRateLimitReset::NAME,
 ];
 
-/// Counts callers by their tokens, whoever they are: a request passes if it has a valid token that nobody has spent.
+/// Counts callers by their tokens, whoever they are: a request passes if it has a valid token that is not spent.
 ///
 /// Put it *outside* of a [`RateLimitLayer`](crate::RateLimitLayer) that counts users or addresses. A request without a
 /// token is answered with a challenge, or, where tokens are [optional](OriginLayerBuilder::optional), goes on to the limits
@@ -132,7 +132,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// | a valid, unspent token | that of the inner service, which finds an [`AcceptedToken`] and no token any more | `RateLimit-Policy` |
 /// | no token, where one is needed | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
 /// | no token, where none is needed, and an inner limit rejects it | 429 of that limit | the same |
-/// | a token that is malformed, of an unknown key, context or nonce, or with a wrong proof | 401, and nobody learns why | the same |
+/// | a token that is malformed, of an unknown key, context or nonce, or with a wrong proof | 401, without the reason | the same |
 /// | a token that was spent | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy` |
 /// | a token, and too many proofs of its address have failed | 429 | `Retry-After` |
 /// | a token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
@@ -170,7 +170,7 @@ struct Origin {
     spending: Spending,
     is_optional: bool,
     skips_cors_preflight: bool,
-    /// Whether rejections of inner limits carry the challenge.
+    /// True if rejections of inner limits carry the challenge.
     challenges_rejected: bool,
     policy_field: OwnFields,
     clock: Clock,
@@ -180,7 +180,7 @@ struct Origin {
 impl OriginLayer {
     /// Settings of an origin that accepts tokens of this issuer: a host, with a port where it is not the usual one.
     ///
-    /// Contexts of challenges are made with the secret, so that nobody can compute those of the future. All instances of
+    /// Contexts of challenges are made with the secret, so that no client can compute those of the future. All instances of
     /// the origin need the same one.
     pub fn builder(issuer: impl Into<String>, secret: &[u8; 32]) -> OriginLayerBuilder {
         OriginLayerBuilder::new(issuer.into(), *secret)

@@ -1,4 +1,4 @@
-//! What clients are told: challenges, rejections, and which policy there is.
+//! Responses to clients: challenges, rejections, and the policy.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ use crate::{
     rejection::{Notice, grpc::http_status, problem::ProblemType},
 };
 
-/// What a client is told to wait when a proof finds no place, or a store is unavailable.
+/// The `Retry-After` when a proof finds no place, or a store is unavailable.
 const WHEN_UNAVAILABLE: Duration = Duration::from_secs(1);
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 

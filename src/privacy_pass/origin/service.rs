@@ -35,7 +35,7 @@ use crate::{layer::RateLimitBody, ready::take_ready};
 /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
 /// let service = layer.layer(inner);
 /// assert_eq!(service.clone().oneshot(Request::new(())).await?.status(), 401);
-/// // Nobody looks for tokens in front of the inner service.
+/// // No layer looks for tokens in front of the inner service.
 /// assert_eq!(service.into_inner().oneshot(Request::new(())).await?.status(), 200);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();

@@ -14,14 +14,14 @@ use crate::{
     telemetry::TokenTelemetry,
 };
 
-/// What has come of spending a tag.
+/// The result of spending a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spent {
     /// It was spent before.
     Before,
     /// It is spent now.
     Now,
-    /// Nobody can say whether it was.
+    /// It is not known if it was.
     Unknown,
 }
 
@@ -44,7 +44,7 @@ impl Spending {
         clock: &Clock,
         (policy, lifetime): (&str, Duration),
     ) -> Result<Self, ConfigError> {
-        // A bucket that holds one unit, which comes back when nobody accepts the tag any more. A fixed window would end at
+        // A bucket that holds one unit, which comes back when no origin accepts the tag any more. A fixed window would end at
         // a border of its own, and accept the tag once more behind it.
         let once = QuotaPolicy::new("spent tag", 1, lifetime)
             .with_burst_capacity(1)
@@ -59,13 +59,13 @@ impl Spending {
         })
     }
 
-    /// What a tag is called in its context, and nothing else: whoever accepts the context sees what others have spent.
+    /// The name of a tag in its context, and nothing else: all layers that accept the context see each other's spent tags.
     pub(super) fn partition(&self, presentation_context: &[u8], tag: &[u8]) -> PartitionId {
         let context = PartitionKey::new("presentation context", presentation_context);
         self.scope.partition(&context.and(PartitionKey::new("tag", tag)))
     }
 
-    /// Whether this process knows that the tag is spent. It asks nobody.
+    /// Returns `true` if this process knows that the tag is spent. It does not ask the store.
     pub(super) fn knows(&self, tag: PartitionId) -> bool {
         self.tags.knows(tag, self.clock.now())
     }

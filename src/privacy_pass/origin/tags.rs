@@ -27,7 +27,7 @@ struct State {
     lifetime: Duration,
 }
 
-/// What becomes of a tag that is to be spent.
+/// The result of noting a tag.
 pub(super) enum Entry {
     /// It was not known, and is now.
     New(Reservation),
@@ -37,7 +37,7 @@ pub(super) enum Entry {
     Full,
 }
 
-/// A tag that this process has noted, and about which it asks a store. Unless somebody says something else, the store knows
+/// A tag that this process has noted, and about which it asks a store. Unless its answer differs, the store knows
 /// that it is spent; also if the request was cancelled, since the store may have noted the tag.
 pub(super) struct Reservation {
     tags: Tags,
@@ -46,7 +46,7 @@ pub(super) struct Reservation {
     keeper: Keeper,
 }
 
-/// Who knows that a tag is spent.
+/// The places that know of a spent tag.
 #[derive(Clone, Copy)]
 enum Keeper {
     Nobody,
@@ -65,7 +65,7 @@ impl Tags {
         })))
     }
 
-    /// Whether the tag is spent, as far as this process knows.
+    /// Returns `true` if the tag is spent, as far as this process knows.
     pub(super) fn knows(&self, tag: PartitionId, now: Timestamp) -> bool {
         let mut state = self.0.lock();
         state.forget_expired(now);

@@ -1,4 +1,4 @@
-//! Which challenges are accepted when. They follow from the settings and the time alone, so that all instances agree.
+//! The windows in which challenges are accepted. They follow from settings and time alone, so that all instances agree.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct Windows {
     credential_key: [u8; 32],
     policy: Vec<u8>,
     length: Duration,
-    /// How many windows a credential is good for, if that has an end.
+    /// The number of windows for which a credential is valid, if that has an end.
     credential_windows: Option<u64>,
     grace: Duration,
     skew: Duration,
@@ -72,7 +72,7 @@ impl Windows {
         Timestamp::from_micros(window.0.saturating_mul(micros(self.length)))
     }
 
-    /// What is left of the window of this moment.
+    /// The rest of the current window.
     pub(super) fn left(&self, now: Timestamp) -> Duration {
         let next = Window(self.current(now).0 + 1);
         Duration::from_micros(self.start(next).micros_since(now))
@@ -83,7 +83,7 @@ impl Windows {
         self.left(now) + self.grace
     }
 
-    /// How long a tag is remembered: from its first use, which may be early by the skew of two clocks, to the end of grace
+    /// The time for which a tag is kept: from its first use, perhaps early by the skew of two clocks, to the end of grace
     /// by the slowest of them. It depends on the window alone, so that all layers that accept a context keep its tags alike.
     pub(super) fn tag_lifetime(length: Duration) -> Duration {
         length * 2

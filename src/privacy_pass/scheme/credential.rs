@@ -19,7 +19,7 @@ use super::{
     wire::{Reader, encode, encode_secrets},
 };
 
-/// What an issuer has given to a client: the secret from which the client makes its tokens.
+/// A credential: the secret from an issuer, from which the client makes its tokens.
 ///
 /// You want it where the client's layer is not what you need. It keeps no account of the nonces that were used: that is
 /// what [`UsedNonces`](super::UsedNonces) is for, one for each presentation context. **A nonce that is used twice in one
@@ -29,7 +29,7 @@ pub struct Credential {
     held: Box<dyn Present>,
 }
 
-/// What a credential does, whatever its profile.
+/// A credential of any profile.
 trait Present: Send + Sync {
     fn present(&self, presentation_context: &[u8], nonce: u32) -> Result<Presentation, PresentationError>;
     fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
@@ -110,7 +110,7 @@ impl Presentation {
         &self.bytes
     }
 
-    /// What the origin remembers of it.
+    /// The tag that the origin keeps of it.
     #[inline]
     pub fn tag(&self) -> Tag {
         self.tag
@@ -125,7 +125,7 @@ impl fmt::Debug for Presentation {
     }
 }
 
-/// What the drafts call m1, U, U' and X1.
+/// The values m1, U, U' and X1 of the drafts.
 pub(super) struct Held<S: Suite> {
     m1: Zeroizing<S::Scalar>,
     u: S::Element,

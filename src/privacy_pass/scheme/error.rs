@@ -1,4 +1,4 @@
-//! What can go wrong: typed where a caller can mend it, and one error without a reason where a stranger would learn from it.
+//! Errors: typed where a caller can mend it, and one error without a reason where a stranger would learn from it.
 
 use std::{error::Error, fmt};
 
@@ -20,7 +20,7 @@ impl fmt::Display for RandomnessError {
 
 impl Error for RandomnessError {}
 
-/// Why bytes are no key, or none was generated. It never shows what was read.
+/// The reason why bytes are no key, or none was generated. It never shows the bytes.
 ///
 /// ```
 /// use tower_quota::privacy_pass::{IssuerKey, KeyError, Profile};
@@ -77,7 +77,7 @@ impl fmt::Display for KeyError {
 
 impl Error for KeyError {}
 
-/// Why no credential was issued.
+/// The reason why no credential was issued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IssuanceError {
@@ -119,7 +119,7 @@ impl fmt::Display for VerificationError {
 
 impl Error for VerificationError {}
 
-/// Why a client cannot present its credential.
+/// The reason why a client cannot present its credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PresentationError {

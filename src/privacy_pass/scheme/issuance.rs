@@ -71,7 +71,7 @@ pub struct CredentialRequest {
     pending: Box<dyn Finalize>,
 }
 
-/// What is left to do for a request, whatever its profile.
+/// The last step for a request of any profile.
 pub(super) trait Finalize: Send + Sync {
     fn finalize(&self, response: &[u8]) -> Option<Credential>;
 }

@@ -88,7 +88,7 @@ pub struct PublicKey {
     points: Arc<dyn Public>,
 }
 
-/// What a public key does, whatever its profile.
+/// A public key of any profile.
 pub(super) trait Public: Send + Sync {
     fn request(&self, request_context: &[u8]) -> Result<(Vec<u8>, Box<dyn Finalize>), RandomnessError>;
 }
@@ -203,7 +203,7 @@ pub struct IssuerKey {
     pair: Arc<dyn Private>,
 }
 
-/// What a private key does, whatever its profile.
+/// A private key of any profile.
 trait Private: Send + Sync {
     fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
     fn issue(&self, request: &[u8]) -> Result<Vec<u8>, IssuanceError>;
@@ -262,7 +262,7 @@ impl IssuerKey {
     /// [`response_len`](Profile::response_len) bytes. It takes about 4 ms (P-256) or 10 ms (P-384) of one core, so call it
     /// on a thread that may block.
     ///
-    /// Who may have a credential is decided before: this function gives one to anybody.
+    /// The caller decides before about the client: this function gives a credential to any.
     ///
     /// # Errors
     ///
@@ -323,7 +323,7 @@ impl fmt::Debug for IssuerKey {
     }
 }
 
-/// What the drafts call x0, x1, x2 and x0Blinding, and X0, X1 and X2.
+/// The values x0, x1, x2 and x0Blinding, and X0, X1 and X2 of the drafts.
 pub(super) struct KeyPair<S: Suite> {
     pub(super) x0: Zeroizing<S::Scalar>,
     pub(super) x1: Zeroizing<S::Scalar>,

@@ -1,4 +1,4 @@
-//! Which nonces a client has used in one presentation context.
+//! The nonces that a client has used in one presentation context.
 
 use std::collections::BTreeSet;
 
@@ -51,7 +51,7 @@ impl UsedNonces {
         Ok(nonce)
     }
 
-    /// How many presentations are left with this limit.
+    /// The number of remaining presentations with this limit.
     pub fn left(&self, limit: u32) -> u32 {
         limit - self.0.range(..limit).count() as u32
     }

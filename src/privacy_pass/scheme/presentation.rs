@@ -25,10 +25,10 @@ pub(super) static PRESENTATION: Relation = Relation {
     ],
 };
 
-/// What an origin remembers of a presentation, to reject the second use of it: a compressed point.
+/// The tag of a presentation, by which an origin rejects its second use: a compressed point.
 ///
 /// Two presentations of one credential, in one context and with one nonce, have equal tags; all others have different ones,
-/// which nobody can link.
+/// which cannot be linked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag {
     bytes: [u8; Profile::P384.tag_len()],

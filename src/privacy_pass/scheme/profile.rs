@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Which curve, message layouts and token type a key is for.
+/// The curve, message layouts and token type of a key.
 ///
 /// Choose [`P256`](Self::P256) unless your clients speak the older draft only: it is about three times cheaper to verify,
 /// and its draft goes on. One key has one profile; an issuer and an origin can have keys of both.

@@ -12,11 +12,11 @@ use super::{
     wire::{Reader, encode, put_scalar},
 };
 
-/// What is proven: equations between elements, in an order that the challenge depends on.
+/// The statement of a proof: equations between elements, in an order that the challenge depends on.
 #[derive(Debug)]
 pub(super) struct Relation {
     pub(super) name: &'static [u8],
-    /// How many secret scalars there are.
+    /// The number of secret scalars.
     pub(super) scalars: usize,
     pub(super) equations: &'static [Equation],
 }
@@ -26,7 +26,7 @@ pub(super) struct Relation {
 pub(super) struct Equation {
     target: usize,
     terms: &'static [(usize, usize)],
-    /// Whether an element of it was computed with a private key and is not sent: its arithmetic is then in constant time
+    /// True if an element of it was computed with a private key and is not sent: its arithmetic is then in constant time
     /// in verification, too.
     is_keyed: bool,
 }
@@ -44,7 +44,7 @@ impl Equation {
         Self { is_keyed: true, ..self }
     }
 
-    /// What is to be summed up: each element once, with the sum of its scalars; the target, too, if it has a factor.
+    /// The terms of the sum: each element once, with the sum of its scalars; the target, too, if it has a factor.
     fn products<S: Suite>(
         &self,
         elements: &[S::Element],
@@ -72,7 +72,7 @@ impl Equation {
     }
 }
 
-/// How a challenge is drawn from all that is public. The versions of the drafts differ in nothing else of a proof.
+/// Draws a challenge from all public values. The versions of the drafts differ in nothing else of a proof.
 pub(super) trait Transcript<S: Suite> {
     /// `None` if the identity is among the elements, which no honest prover has there.
     fn challenge(name: &[u8], elements: &[S::Element], commitments: &[S::Element]) -> Option<S::Scalar>;

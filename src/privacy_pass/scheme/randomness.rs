@@ -1,4 +1,4 @@
-//! Where random scalars come from: the operating system; in tests, a list.
+//! The source of random scalars: the operating system; in tests, a list.
 
 use p384::elliptic_curve::ff::{Field, PrimeField};
 use zeroize::{Zeroize, Zeroizing};

@@ -19,7 +19,7 @@ use zeroize::DefaultIsZeroes;
 
 use super::{Profile, wire};
 
-/// What the drafts call a ciphersuite.
+/// A ciphersuite of the drafts.
 pub(super) trait Suite: Sized + 'static {
     const PROFILE: Profile;
     /// The `contextString`, a part of every domain separation tag.
@@ -43,12 +43,12 @@ pub(super) trait Suite: Sized + 'static {
     /// The second generator, whose discrete logarithm is unknown.
     fn generator_h() -> Self::Element;
 
-    /// What a credential is bound to (m2).
+    /// The scalar that a credential is bound to (m2).
     fn request_scalar(request_context: &[u8]) -> Self::Scalar {
         Self::hash_to_scalar(request_context, &[b"requestContext"])
     }
 
-    /// What all tags of a presentation context are made from (T).
+    /// The element from which all tags of a presentation context are made (T).
     fn tag_base(presentation_context: &[u8]) -> Self::Element {
         Self::hash_to_group(presentation_context, b"Tag")
     }

@@ -177,7 +177,7 @@ fn generators_hashes_and_tags_have_the_check_values_of_the_drafts() {
     );
 }
 
-/// What a client without randomness would send: V is then the identity, which has a shorter encoding.
+/// A client without randomness would send the identity as V, which has a shorter encoding.
 #[test]
 fn a_presentation_that_makes_an_element_the_identity_is_rejected() {
     fn check<S: Suite>(vectors: &Value) {

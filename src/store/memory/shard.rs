@@ -45,7 +45,7 @@ impl Shard {
         read
     }
 
-    /// A request has come for the partition, or somebody only looks.
+    /// A request has come for the partition, or is only read.
     #[inline]
     fn find(&mut self, plan: PartPlan<'_>) -> Option<&mut PartitionState> {
         if plan.is_charged() {
@@ -55,7 +55,7 @@ impl Shard {
         }
     }
 
-    /// What was used before, and whether the plan fits, without charging it.
+    /// Reads the used amounts, and if the plan fits, without charging it.
     pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> Found {
         let call = self.call;
         match self.find(plan) {

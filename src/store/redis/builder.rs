@@ -57,7 +57,7 @@ pub struct RedisStoreBuilder {
     decisions_per_call: usize,
 }
 
-/// Where quota is kept.
+/// The servers that keep the quota.
 #[derive(Clone)]
 enum Urls {
     Server(String),
@@ -98,7 +98,7 @@ impl RedisStoreBuilder {
         }
     }
 
-    /// How many connections all requests share, from 1 to 64; in a cluster, to each node. Default: 2.
+    /// Sets the number of connections that all requests share, from 1 to 64; in a cluster, to each node. Default: 2.
     ///
     /// More are seldom faster: requests are pipelined, and the server does one thing at a time.
     #[must_use]
@@ -107,7 +107,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How many decisions that are asked for at the same moment may share a call of the script, from 1 to 64.
+    /// Sets the maximum number of concurrent decisions that share a call of the script, from 1 to 64.
     /// Default: 32.
     ///
     /// Each is decided for itself, with the answer that it would get alone. Calls are shared only while more than two for
@@ -116,8 +116,8 @@ impl RedisStoreBuilder {
     /// other clients of the server wait for all of it. At most twelve calls for each connection are in flight: where the
     /// server is far away, an instance makes up to `12 × connections × decisions` in a round trip.
     ///
-    /// When more is asked for than the server decides, decisions that cannot be answered before the layer's deadline any
-    /// more are [`Overloaded`](crate::StoreErrorKind::Overloaded), and the server is not asked for them.
+    /// Above the throughput of the server, decisions that would miss the layer's deadline fail as
+    /// [`Overloaded`](crate::StoreErrorKind::Overloaded), and the server is not asked for them.
     ///
     /// Decisions about several partitions, and those that take slots of concurrent requests, go alone. With 1 all do, and
     /// also in a cluster and with [`one_slot_per_call`](Self::one_slot_per_call).
@@ -127,7 +127,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long opening a connection may take, TLS and password included, from 10 ms to 60 s. Default: 1 s.
+    /// Sets the time limit for opening a connection, TLS and password included, from 10 ms to 60 s. Default: 1 s.
     ///
     /// No request waits that long: its own deadline ends earlier, and the connection is opened in the background. With
     /// sentinels, it includes asking them.
@@ -141,7 +141,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How connections are opened, in place of what the crate does: for tokens that expire, client certificates, tunnels,
+    /// Replaces the way in which connections are opened: for tokens that expire, client certificates, tunnels,
     /// resolvers of your own.
     ///
     /// The function is called for each connection, the first ones and those that replace broken ones, and told where it
@@ -151,7 +151,7 @@ impl RedisStoreBuilder {
     /// out by a circuit breaker, and so does the store in the background. Connections to sentinels are not opened by it.
     ///
     /// The store cannot look into a connection that the function has opened. It learns of the end of such a connection from
-    /// the first call on it that fails, and that call is not repeated, because nobody knows whether it was sent. If the server
+    /// the first call on it that fails, and that call is not repeated, because it is not known if it was sent. If the server
     /// closes idle connections, set its `timeout` to 0. What a reply has to look like is checked as always.
     ///
     /// A connection by [`AsyncConnectionConfig`](crate::redis::AsyncConnectionConfig) should have no response timeout: the
@@ -196,7 +196,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How to speak to the primary that sentinels name: TLS, user, password and database of this URL; its host and port
+    /// Sets TLS, user, password and database for the primary that sentinels name, from this URL; its host and port
     /// are not used. Default: `redis://primary/`, none of these.
     ///
     /// ```
@@ -216,7 +216,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Whether partitions are asked one by one, because what looks like one server keeps its keys on several. Default:
+    /// Asks for partitions one by one, if true, because what looks like one server keeps its keys on several. Default:
     /// they are not.
     ///
     /// You want it behind Envoy, Twemproxy, and the proxies of hosted services. They send a script to the server of its
@@ -247,7 +247,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// What the names of all keys begin with, up to 64 bytes without `{` and `}`. Default: `quota:`.
+    /// Sets the prefix of all keys, up to 64 bytes without `{` and `}`. Default: `quota:`.
     ///
     /// Stores with different prefixes share no quota. An ACL user needs this prefix and the commands `EVAL`, `EVALSHA`,
     /// `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrent requests also `ZADD`, `ZCARD`,
@@ -266,7 +266,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// How long a slot of a limit of concurrent requests stays taken when its holder has crashed, from 1 s to 24 h.
+    /// Sets the time after which the slot of a crashed holder is free again, from 1 s to 24 h.
     /// Default: 30 s.
     ///
     /// Live holders renew their leases three times in this time, in batches. A holder that cannot reach Redis for longer

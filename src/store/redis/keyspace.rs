@@ -17,7 +17,7 @@ pub(super) type Keys = SmallVec<[Key; 1]>;
 
 pub(super) const DEFAULT_PREFIX: &str = "quota:";
 
-/// Where a store keeps what it knows.
+/// The names of a store's keys.
 pub(super) struct Keyspace {
     pub(super) prefix: String,
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::keyspace::{Key, Keys};
 use crate::{lease::LeaseId, mutex::Mutex};
 
-/// Who holds slots, and under which keys.
+/// The holders of slots, and their keys.
 #[derive(Default)]
 pub(super) struct Leases(Mutex<HashMap<LeaseId, Keys>>);
 

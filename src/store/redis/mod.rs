@@ -32,16 +32,16 @@ use crate::{
 ///
 /// Requests share a few connections and are pipelined on them; many at once share
 /// [calls](RedisStoreBuilder::decisions_per_call) as well. Making a store waits for no connection: a service can be
-/// started while Redis is away, and limits once it is there. Clones share the connections.
+/// started while Redis is unavailable, and limits once it answers. Clones share the connections.
 ///
 /// The store learns of the end of a connection when it happens, and opens another one in the background; while the server
 /// rejects, it tries at most a few times a second. An [`acquire`](Store::acquire) goes to another connection if its own has
 /// ended before any of its bytes were written. One that was sent and not answered is never repeated, because it may have
 /// been carried out. A reply carries the number of its call: if bytes of replies are lost on the way, the connection ends,
-/// and nobody is answered with the decision of another call. The store itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode)
+/// and no call gets the decision of another one. The store itself keeps no time; the layer's deadline, circuit breaker and [`FailureMode`](crate::FailureMode)
 /// stand around it.
 ///
-/// What is [settled](Store::settle) takes effect before any decision of this store and its clones about the same
+/// A [settlement](Store::settle) takes effect before any decision of this store and its clones about the same
 /// partition that is asked for later: both are sent on one connection, and no decision waits for an acknowledgement.
 /// The order may be lost for a settlement that is under way when its connection ends, its slot of a cluster moves (`MOVED`,
 /// `ASK`), a fail-over happens or the server forgets its scripts. What another store, of this process or of another one,

@@ -5,7 +5,7 @@
 //! which what is sent later is carried out later. Nothing waits for an acknowledgement: a decision that finds settlements
 //! unsent sends them itself, before it.
 //!
-//! What the server carries out in another order than it was sent is not ordered: a call that is repeated because the
+//! The order does not hold for calls that the server carries out late: a call that is repeated because the
 //! connection has ended, the slot has moved, or the server does not know the script yet.
 
 use std::{

@@ -193,7 +193,7 @@ impl SharedCalls {
     }
 }
 
-/// Whether a plan can share a call: one partition, and no slots, which have a name of their own in each call.
+/// Returns `true` if a plan can share a call: one partition, and no slots, which have a name of their own in each call.
 fn is_simple(plan: &Plan) -> bool {
     plan.only_part().is_some() && !plan.takes_slots()
 }
@@ -357,7 +357,7 @@ impl RoundTrips {
         self.shortest.into_iter().chain(self.shortest_before).min()
     }
 
-    /// Whether a decision has waited so long that no answer can be there before its deadline.
+    /// Returns `true` if a decision has waited so long that no answer can arrive before its deadline.
     fn are_too_long_for(&self, waiting: &QueuedPlan, now: Instant) -> bool {
         let waited = now.saturating_duration_since(waiting.since);
         if waited <= Self::USUAL_WAIT {

@@ -32,7 +32,7 @@ enum Step {
 
 impl Sentinels {
     /// A connection to the primary. All sentinels are asked at the same time, and each address that one of them names is
-    /// tried once: one that is down, slow or does not know of a fail-over yet keeps nobody waiting.
+    /// tried once: one that is down, slow or does not know of a fail-over yet keeps no call waiting.
     pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<OpenConnection, RedisError> {
         let connecting = self.ask_and_connect(opener);
         let too_late = |_| {

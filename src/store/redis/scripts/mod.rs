@@ -19,7 +19,7 @@ const CARRY: &str = include_str!("carry.lua");
 const WRITE: &str = include_str!("write.lua");
 const TAIL: &str = include_str!("tail.lua");
 
-/// How many buckets of a partition the usual case has.
+/// The maximum number of buckets of a partition in the usual case.
 const USUAL_BUCKETS: u8 = 4;
 
 /// For calls with token buckets and leaky buckets only, whose levels are narrow.
@@ -63,7 +63,7 @@ fn usual_buckets() -> String {
     numbers.map(|number| bucket.replace('@', &number.to_string())).collect()
 }
 
-/// What stands below a heading of a piece, up to the next one; nothing if it has no such section.
+/// The text below a heading of a piece, up to the next one; empty if it has no such section.
 fn section<'a>(piece: &'a str, name: &str) -> &'a str {
     let section = piece.split_once(&heading(name)).map_or("", |(_, below)| below);
     section.split("--- ").next().unwrap_or_default()
