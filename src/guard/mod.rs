@@ -57,15 +57,6 @@ pub(crate) enum Deciding {
     Pending(PendingDecision),
 }
 
-impl Deciding {
-    pub(crate) async fn decided(self) -> Decision {
-        match self {
-            Self::Decided(decision) => decision,
-            Self::Pending(decision) => decision.await,
-        }
-    }
-}
-
 impl Guard {
     pub(crate) fn new(
         store: Arc<dyn Store>,

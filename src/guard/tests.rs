@@ -11,10 +11,10 @@ use crate::{
     store::{AcquireFuture, StoreFuture},
 };
 
-/// A store that is there or not, and counts the calls.
+/// A store that is available or not, and counts the calls.
 #[derive(Debug, Default)]
 struct Moody {
-    is_away: AtomicBool,
+    is_unavailable: AtomicBool,
     is_slow: AtomicBool,
     calls: AtomicUsize,
     store: MemoryStore,
@@ -23,7 +23,7 @@ struct Moody {
 impl Store for Moody {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        if self.is_away.load(Ordering::SeqCst) {
+        if self.is_unavailable.load(Ordering::SeqCst) {
             return AcquireFuture::boxed(std::future::pending());
         }
         if self.is_slow.load(Ordering::SeqCst) {
@@ -75,16 +75,19 @@ impl Scene {
     }
 
     async fn decide(&self) -> Outcome {
-        self.guard.decide(Self::plan()).decided().await.outcome()
+        match self.guard.decide(Self::plan()) {
+            Deciding::Decided(decision) => decision.outcome(),
+            Deciding::Pending(decision) => decision.await.outcome(),
+        }
     }
 
-    /// The store is unavailable until that is noticed; then it is back, and the circuit may be tried.
+    /// The store is unavailable until the circuit opens; then it is back, and a call may try.
     async fn lose_the_store_for_a_while(&self) {
-        self.store.is_away.store(true, Ordering::SeqCst);
+        self.store.is_unavailable.store(true, Ordering::SeqCst);
         for _ in 0..5 {
             assert_eq!(self.decide().await, Outcome::FailedOpen);
         }
-        self.store.is_away.store(false, Ordering::SeqCst);
+        self.store.is_unavailable.store(false, Ordering::SeqCst);
         assert_eq!(self.decide().await, Outcome::FailedOpen);
         self.clock.advance(Duration::from_millis(100));
     }
@@ -111,9 +114,9 @@ impl Scene {
 
 /// L9, L10
 #[tokio::test(start_paused = true)]
-async fn after_five_missed_deadlines_nobody_waits_and_the_store_is_left_alone() {
+async fn after_five_missed_deadlines_no_request_waits_and_the_store_is_not_asked() {
     let scene = Scene::new(FailureMode::Open, None);
-    scene.store.is_away.store(true, Ordering::SeqCst);
+    scene.store.is_unavailable.store(true, Ordering::SeqCst);
     let start = tokio::time::Instant::now();
     for _ in 0..5 {
         assert_eq!(scene.decide().await, Outcome::FailedOpen);
@@ -163,12 +166,12 @@ async fn what_a_fallback_decides_about_a_cancelled_request_stays_charged() {
     let fallback = Arc::new(Moody::default());
     let scene = Scene::new(FailureMode::Open, Some(Arc::new(Arc::clone(&fallback))));
     for store in [&scene.store, &fallback] {
-        store.is_away.store(true, Ordering::SeqCst);
+        store.is_unavailable.store(true, Ordering::SeqCst);
     }
     for _ in 0..5 {
         assert_eq!(scene.decide().await, Outcome::FailedOpen);
     }
-    fallback.is_away.store(false, Ordering::SeqCst);
+    fallback.is_unavailable.store(false, Ordering::SeqCst);
     fallback.is_slow.store(true, Ordering::SeqCst);
     for _ in 0..3 {
         scene.cancel_one().await;
@@ -189,7 +192,7 @@ async fn a_rejection_is_cached_also_when_its_request_is_cancelled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_decision_that_nobody_has_begun_to_wait_for_asks_nobody() {
+async fn a_decision_that_was_never_polled_asks_no_store() {
     let scene = Scene::new(FailureMode::Open, None);
     scene.store.is_slow.store(true, Ordering::SeqCst);
     drop(scene.guard.decide(Scene::plan()));
@@ -222,14 +225,14 @@ async fn a_decision_that_has_panicked_is_not_polled_again() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_not_polled_any_more_does_not_keep_the_circuit_open() {
     let scene = Scene::new(FailureMode::Open, None);
-    scene.store.is_away.store(true, Ordering::SeqCst);
+    scene.store.is_unavailable.store(true, Ordering::SeqCst);
     for _ in 0..5 {
         scene.decide().await;
     }
     scene.clock.advance(Duration::from_millis(100));
     let mut left_alone = Box::pin(scene.decide());
     assert!(futures_util::poll!(&mut left_alone).is_pending());
-    scene.store.is_away.store(false, Ordering::SeqCst);
+    scene.store.is_unavailable.store(false, Ordering::SeqCst);
     scene.clock.advance(Duration::from_millis(999));
     assert_eq!(scene.decide().await, Outcome::FailedOpen);
     scene.clock.advance(Duration::from_millis(1));
@@ -241,7 +244,7 @@ async fn a_request_that_is_not_polled_any_more_does_not_keep_the_circuit_open() 
 #[tokio::test(start_paused = true)]
 async fn calls_that_were_under_way_together_open_the_circuit_once() {
     let scene = Scene::new(FailureMode::Open, None);
-    scene.store.is_away.store(true, Ordering::SeqCst);
+    scene.store.is_unavailable.store(true, Ordering::SeqCst);
     let outcomes = futures_util::future::join_all((0..50).map(|_| scene.decide())).await;
     assert!(outcomes.iter().all(|outcome| *outcome == Outcome::FailedOpen));
     assert_eq!(scene.decide().await, Outcome::FailedOpen);
@@ -250,9 +253,9 @@ async fn calls_that_were_under_way_together_open_the_circuit_once() {
 
 /// Found with a deadline of ten seconds: 100 000 requests that waited for a stopped Redis held 822 MB.
 #[tokio::test(start_paused = true)]
-async fn beyond_the_bound_nobody_waits_and_the_store_is_not_asked_and_not_blamed() {
+async fn beyond_the_bound_no_request_waits_and_the_store_is_not_asked_and_not_blamed() {
     let scene = Scene::new(FailureMode::Open, None);
-    scene.store.is_away.store(true, Ordering::SeqCst);
+    scene.store.is_unavailable.store(true, Ordering::SeqCst);
     let start = tokio::time::Instant::now();
     let mut waiting: Vec<_> = (0..60).map(|_| Box::pin(scene.decide())).collect();
     for request in &mut waiting {
@@ -264,7 +267,7 @@ async fn beyond_the_bound_nobody_waits_and_the_store_is_not_asked_and_not_blamed
         assert_eq!(scene.decide().await, Outcome::FailedOpen);
     }
     assert_eq!((scene.calls(), start.elapsed()), (60, Duration::ZERO));
-    scene.store.is_away.store(false, Ordering::SeqCst);
+    scene.store.is_unavailable.store(false, Ordering::SeqCst);
     assert!(scene.is_circuit_closed());
     futures_util::future::join_all(waiting).await;
     for _ in 0..3 {
@@ -276,9 +279,9 @@ async fn beyond_the_bound_nobody_waits_and_the_store_is_not_asked_and_not_blamed
 #[tokio::test(start_paused = true)]
 async fn a_fallback_that_has_to_be_waited_for_is_waited_for_by_no_more_requests_than_the_store() {
     let fallback = Arc::new(Moody::default());
-    fallback.is_away.store(true, Ordering::SeqCst);
+    fallback.is_unavailable.store(true, Ordering::SeqCst);
     let scene = Scene::new(FailureMode::Open, Some(Arc::new(Arc::clone(&fallback))));
-    scene.store.is_away.store(true, Ordering::SeqCst);
+    scene.store.is_unavailable.store(true, Ordering::SeqCst);
     futures_util::future::join_all((0..500).map(|_| scene.decide())).await;
     assert_eq!((scene.calls(), fallback.calls.load(Ordering::SeqCst)), (60, 500));
     assert!(!scene.is_circuit_closed());
@@ -294,7 +297,7 @@ async fn a_fallback_that_has_to_be_waited_for_is_waited_for_by_no_more_requests_
 #[tokio::test(start_paused = true)]
 async fn failing_closed_rejects() {
     let scene = Scene::new(FailureMode::Closed, None);
-    scene.store.is_away.store(true, Ordering::SeqCst);
+    scene.store.is_unavailable.store(true, Ordering::SeqCst);
     for _ in 0..10 {
         assert_eq!(scene.decide().await, Outcome::FailedClosed);
     }
@@ -303,7 +306,7 @@ async fn failing_closed_rejects() {
 #[tokio::test(start_paused = true)]
 async fn a_fallback_decides_while_the_store_does_not_whether_the_circuit_is_open_or_not() {
     let scene = Scene::new(FailureMode::Open, Some(Arc::new(MemoryStore::new())));
-    scene.store.is_away.store(true, Ordering::SeqCst);
+    scene.store.is_unavailable.store(true, Ordering::SeqCst);
     for number in 0..10 {
         let expected = if number < 3 {
             Outcome::Allowed
@@ -317,11 +320,11 @@ async fn a_fallback_decides_while_the_store_does_not_whether_the_circuit_is_open
 #[tokio::test(start_paused = true)]
 async fn a_fallback_that_fails_too_leaves_it_to_the_failure_mode() {
     let hanging = Moody {
-        is_away: AtomicBool::new(true),
+        is_unavailable: AtomicBool::new(true),
         ..Moody::default()
     };
     let scene = Scene::new(FailureMode::Closed, Some(Arc::new(hanging)));
-    scene.store.is_away.store(true, Ordering::SeqCst);
+    scene.store.is_unavailable.store(true, Ordering::SeqCst);
     for _ in 0..10 {
         assert_eq!(scene.decide().await, Outcome::FailedClosed);
     }

@@ -24,7 +24,7 @@ use crate::{
     store::{AcquireFuture, Store},
 };
 
-/// A store that is so far away.
+/// A distant store.
 #[derive(Debug)]
 struct Remote {
     store: MemoryStore,
@@ -393,14 +393,14 @@ impl Memory {
         self.cache.learn(decision.measurement().unwrap(), asked_at);
     }
 
-    /// Has the store reject a plan, which is remembered.
+    /// Has the store reject a plan, and caches that.
     fn reject(&self, plan: &Plan) {
         while self.ask(plan).outcome() == Outcome::Allowed {}
         self.learn(&self.ask(plan), self.clock.now());
-        assert!(self.remembers(plan));
+        assert!(self.has_cached(plan));
     }
 
-    fn remembers(&self, plan: &Plan) -> bool {
+    fn has_cached(&self, plan: &Plan) -> bool {
         self.cache.reject(plan).is_some()
     }
 }
@@ -417,21 +417,21 @@ fn an_answer_that_was_overtaken_takes_nothing_from_what_is_known() {
     memory.clock.advance(Duration::from_micros(1));
     memory.reject(&plan);
     memory.learn(&overtaken, asked_at);
-    assert!(memory.remembers(&plan));
+    assert!(memory.has_cached(&plan));
 }
 
 #[test]
-fn what_was_asked_up_to_the_moment_of_a_refund_is_not_remembered() {
+fn an_answer_to_a_call_before_a_refund_is_not_cached() {
     let memory = Memory::new();
     let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
     memory.reject(&plan);
     memory.cache.forget(alice());
     let rejected = memory.ask(&plan);
     memory.learn(&rejected, memory.clock.now());
-    assert!(!memory.remembers(&plan));
+    assert!(!memory.has_cached(&plan));
     memory.clock.advance(Duration::from_micros(1));
     memory.learn(&rejected, memory.clock.now());
-    assert!(memory.remembers(&plan));
+    assert!(memory.has_cached(&plan));
 }
 
 #[test]
@@ -443,7 +443,7 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
     let own = [alice(), user("bob")].map(|user| Plan::new(policies.clone(), user, 1));
     own.iter().for_each(|plan| memory.reject(plan));
     drop(memory.cache.settle(Settlement::unused(&charged)));
-    assert!(own.iter().all(|plan| !memory.remembers(plan)));
+    assert!(own.iter().all(|plan| !memory.has_cached(plan)));
 }
 
 /// Rules that change all the time, for a caller in many tiers, say.
@@ -454,15 +454,15 @@ fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
         let plan = Plan::new(checked([QuotaPolicy::per_day("day", number)]), alice(), 41);
         memory.learn(&memory.ask(&plan), memory.clock.now());
     }
-    let remembered = |memory: &Memory| {
+    let cached = |memory: &Memory| {
         let mut shard = memory.cache.shards.lock(alice());
         shard.partitions.get_mut(alice()).map_or(0, |records| records.len())
     };
-    assert_eq!(remembered(&memory), MAX_POLICIES);
+    assert_eq!(cached(&memory), MAX_POLICIES);
     // What is over makes room.
     memory.clock.advance(record::LIFE);
     memory.reject(&Plan::new(checked([QuotaPolicy::per_day("other", 1)]), alice(), 1));
-    assert_eq!(remembered(&memory), 1);
+    assert_eq!(cached(&memory), 1);
 }
 
 #[test]
@@ -471,12 +471,12 @@ fn after_a_clock_was_set_back_nothing_is_cached_from_the_time_to_come() {
     let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
     memory.reject(&plan);
     memory.clock.set(Timestamp::from_micros(World::START.as_micros() - 1));
-    assert!(!memory.remembers(&plan));
+    assert!(!memory.has_cached(&plan));
 }
 
 /// The store's clock has stepped back, and the time of the partition stands still until it is there again.
 #[test]
-fn a_remembered_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
+fn a_cached_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
     for (back, algorithm) in [0, 1, 700_000, 2_000_000, 5_000_000].into_iter().flat_map(|back| {
         [
             Algorithm::TokenBucket,
@@ -494,10 +494,10 @@ fn a_remembered_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
         memory.clock.set(Timestamp::from_micros(moved));
         memory.reject(&plan);
         for _ in 0..8 {
-            let (store, remembered) = (memory.ask(&plan), memory.cache.reject(&plan));
-            let remembered = remembered.expect("it is not a second old");
-            assert_eq!(remembered.retry_after(), store.retry_after(), "{algorithm:?}, {back}");
-            assert_eq!(remembered.now(), store.now());
+            let (store, cached) = (memory.ask(&plan), memory.cache.reject(&plan));
+            let cached = cached.expect("it is not a second old");
+            assert_eq!(cached.retry_after(), store.retry_after(), "{algorithm:?}, {back}");
+            assert_eq!(cached.now(), store.now());
             memory.clock.advance(Duration::from_millis(100));
         }
     }
@@ -618,39 +618,36 @@ fn within(moment: Option<Timestamp>, now: Timestamp, millis: u64) -> bool {
 }
 
 /// Compares a rejection from memory with what the store says at this moment.
-fn compare(world: &World, watched: &Watched, plan: &Plan, remembered: &Decision) {
+fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     let now = world.clock.now();
     let is_eligible = |policy: &QuotaPolicy| {
         !policy.is_shadow()
             && policy.window().is_some()
             && !matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })
     };
-    assert!(remembered.violated().count() > 0);
+    assert!(cached.violated().count() > 0);
     assert!(
-        remembered
+        cached
             .allowances()
             .all(|allowance| is_eligible(allowance.policy()) && allowance.remaining() == 0)
     );
-    assert!(remembered.admitted().is_none() && Settlement::unused(remembered).is_empty());
-    assert!(
-        within(watched.last_sent, now, 1_000),
-        "remembered for more than a second"
-    );
+    assert!(cached.admitted().is_none() && Settlement::unused(cached).is_empty());
+    assert!(within(watched.last_sent, now, 1_000), "cached for more than a second");
 
     let truth = world.store.peek(plan.clone()).now_or_never().unwrap().unwrap();
     let left = |name: &str| truth.allowances().find(|left| left.policy().name() == name).unwrap();
     let would_reject = |own: &crate::Allowance<'_>| left(own.policy().name()).remaining() < own.cost();
     let is_held = within(watched.last_sent, now, 20) || within(watched.last_rejection, now, 20);
-    if remembered.violated().any(|own| !would_reject(&own)) {
+    if cached.violated().any(|own| !would_reject(&own)) {
         assert!(
             is_held || within(watched.last_loss, now, 1_000),
-            "rejected what the store would allow: {remembered:?} {truth:?}"
+            "rejected what the store would allow: {cached:?} {truth:?}"
         );
         return;
     }
     // The store rejects it as well, so that asking changes nothing.
     let rejected = world.store.decide(plan.clone()).now_or_never().unwrap().unwrap();
-    for own in remembered.violated() {
+    for own in cached.violated() {
         let said = rejected
             .violated()
             .find(|said| said.policy().name() == own.policy().name())
@@ -682,7 +679,7 @@ fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration) {
             Deed::Request(cost) => {
                 let plan = Plan::new(policies.clone(), alice(), cost);
                 match world.instances[own].decide(plan.clone()) {
-                    Some(remembered) => compare(&world, &watched[own], &plan, &remembered),
+                    Some(cached) => compare(&world, &watched[own], &plan, &cached),
                     None => watched[own].last_sent = Some(now),
                 }
             }

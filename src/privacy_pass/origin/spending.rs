@@ -7,7 +7,7 @@ use crate::{
     clock::{Clock, Timestamp},
     error::ConfigError,
     exchange::{Outcome, Plan},
-    guard::{Guard, Terms},
+    guard::{Deciding, Guard, Terms},
     partition::{PartitionId, PartitionKey, Scope},
     policy::{Algorithm, PolicySet, QuotaPolicy},
     store::Store,
@@ -81,7 +81,10 @@ impl Spending {
         let Some((guard, once)) = &self.shared else {
             return self.spend_here(reservation, now, log);
         };
-        let decision = guard.decide(Plan::new(once.clone(), tag, 1)).decided().await;
+        let decision = match guard.decide(Plan::new(once.clone(), tag, 1)) {
+            Deciding::Decided(decision) => decision,
+            Deciding::Pending(decision) => decision.await,
+        };
         match decision.outcome() {
             // The store knows it now; so does this process, as long as it has room.
             Outcome::Allowed => Spent::Now,
