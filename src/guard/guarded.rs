@@ -92,13 +92,3 @@ impl GuardedStore {
         answer
     }
 }
-
-impl CircuitTelemetry for StoreTelemetry {
-    fn opened(&self, error: &StoreError) {
-        self.circuit_opened(error);
-    }
-
-    fn closed(&self, rejected: u64) {
-        self.circuit_closed(rejected);
-    }
-}

@@ -2,6 +2,7 @@
 
 use super::{HeldSlots, Stopwatch, meters::StoreMeters, throttle::Sparse};
 use crate::{
+    breaker::CircuitTelemetry,
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     exchange::Outcome,
@@ -58,16 +59,6 @@ impl StoreTelemetry {
         }
     }
 
-    pub(crate) fn circuit_opened(&self, error: &StoreError) {
-        self.meters.circuit_opened(&self.scope);
-        event!(ERROR, error = %error, "the quota store does not answer; the circuit is open");
-    }
-
-    pub(crate) fn circuit_closed(&self, undecided: u64) {
-        self.meters.circuit_closed(&self.scope);
-        event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
-    }
-
     /// The store has answered, or the deadline has passed.
     pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
         self.meters.answered(&self.scope, asked, clock);
@@ -116,5 +107,17 @@ impl StoreTelemetry {
     /// The time in which a request waits for the store.
     pub(crate) fn waiting<F: Future>(&self, decision: F) -> impl Future<Output = F::Output> + use<F> {
         in_span!("quota_decision", scope = self.scope, decision)
+    }
+}
+
+impl CircuitTelemetry for StoreTelemetry {
+    fn opened(&self, error: &StoreError) {
+        self.meters.circuit_opened(&self.scope);
+        event!(ERROR, error = %error, "the quota store does not answer; the circuit is open");
+    }
+
+    fn closed(&self, undecided: u64) {
+        self.meters.circuit_closed(&self.scope);
+        event!(WARN, undecided = %undecided, "the quota store answers again; the circuit is closed");
     }
 }
