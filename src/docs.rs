@@ -1,5 +1,9 @@
 //! Documentation only: pages that are longer than the front page has room for.
 
+#[cfg(feature = "privacy-pass")]
+#[doc = include_str!("../docs/anonymous.md")]
+pub mod anonymous {}
+
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 

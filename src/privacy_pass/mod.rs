@@ -8,6 +8,8 @@
 //! You want it where a limit by address rejects too many (a carrier's network, a company's proxy, a VPN), and a limit by
 //! user is not wanted or not possible. Who can identify callers on each request needs none of it.
 //!
+//! The [guide](crate::docs::anonymous) has a whole program, what is promised and what is not, sizing, rotation and failures.
+//!
 //! # What it does not do
 //!
 //! - **It has not been audited**, and neither has any other implementation of ARC that we know of. Constant time is what
@@ -25,6 +27,7 @@
 
 mod challenge;
 mod client;
+mod content;
 mod directory;
 mod header;
 mod issuer;

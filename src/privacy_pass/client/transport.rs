@@ -2,16 +2,16 @@
 
 use std::{
     future::{Future, poll_fn},
-    pin::{Pin, pin},
+    pin::Pin,
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
 use super::error::BoxError;
-use crate::mutex::Mutex;
+use crate::{mutex::Mutex, privacy_pass::content::collect};
 
 /// The head of a response, and its content.
 pub(super) struct Answer {
@@ -52,23 +52,4 @@ where
             })
         })
     }
-}
-
-/// The content, if it is not longer than this.
-async fn collect<B>(body: B, max_length: usize) -> Result<Bytes, BoxError>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    let (mut body, mut content) = (pin!(body), BytesMut::new());
-    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        let Ok(data) = frame.map_err(Into::into)?.into_data() else {
-            continue;
-        };
-        if content.len() + data.len() > max_length {
-            return Err(format!("the content of the response is longer than {max_length} bytes").into());
-        }
-        content.extend_from_slice(&data);
-    }
-    Ok(content.freeze())
 }

@@ -90,7 +90,7 @@ impl IssuerBuilder {
     /// Sets the number of credentials that are made at once, each on a blocking thread of tokio, from 1 to 1 024. Default:
     /// one less than there are cores, and at least 1.
     ///
-    /// A credential takes one core for about 4 ms (P-256) or 10 ms (P-384).
+    /// A credential takes milliseconds of a core: see [sizing](crate::docs::anonymous).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self

@@ -17,14 +17,14 @@ impl Issuing {
     pub(super) const MAX_REQUEST: usize = 3 + Profile::P384.request_len();
 
     /// Answers a request; its content is missing if it was too long or broke off.
-    pub(super) async fn issue(&self, head: Parts, content: Option<Vec<u8>>) -> Response<Bytes> {
+    pub(super) async fn issue(&self, head: Parts, content: Option<Bytes>) -> Response<Bytes> {
         let (outcome, response) = self.answer(head, content).await;
         self.log.answered(outcome);
         response
     }
 
     /// The response, and its name for operators.
-    async fn answer(&self, head: Parts, content: Option<Vec<u8>>) -> (&'static str, Response<Bytes>) {
+    async fn answer(&self, head: Parts, content: Option<Bytes>) -> (&'static str, Response<Bytes>) {
         let Some((key, request)) = content.and_then(|content| self.read(&content)) else {
             return invalid();
         };

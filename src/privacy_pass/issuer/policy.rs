@@ -15,13 +15,13 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    body::{IssuerBody, collect},
+    IssuerBody,
     response::{problem, retry_after},
 };
 use crate::{
     exchange::{Decision, Outcome},
     layer::{RateLimitBody, RateLimitLayer},
-    privacy_pass::{KeyId, Profile},
+    privacy_pass::{KeyId, Profile, content::collect},
 };
 
 /// Decides who may have a credential, and how many.
@@ -185,7 +185,7 @@ async fn decided(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecis
             // The layer's own body, which is there as a whole.
             let content = collect(body, usize::MAX).await.unwrap_or_default();
             parts.headers.remove(http::header::CONTENT_LENGTH);
-            IssuanceDecision::respond_with(Response::from_parts(parts, content.into()))
+            IssuanceDecision::respond_with(Response::from_parts(parts, content))
         }
         _ => {
             let detail = "The issuer cannot decide at the moment.";

@@ -20,10 +20,9 @@ use tower_service::Service;
 
 use super::{
     Issuer, IssuerBody, Issuing,
-    body::collect,
     response::{method_not_allowed, problem, typed},
 };
-use crate::privacy_pass::Directory;
+use crate::privacy_pass::{Directory, content::collect};
 
 /// The future of an [`Issuer`].
 ///
@@ -67,7 +66,11 @@ where
             match head.uri.path() {
                 Directory::PATH => issuing.serve_directory(&head.method),
                 path if path == issuing.request_path => match objection(&head) {
-                    None => issuing.issue(head, collect(body, Issuing::MAX_REQUEST).await).await,
+                    None => {
+                        issuing
+                            .issue(head, collect(body, Issuing::MAX_REQUEST).await.ok())
+                            .await
+                    }
                     Some(response) => response,
                 },
                 _ => problem(

@@ -223,7 +223,7 @@ impl OriginLayerBuilder {
     /// Sets the number of proofs that are verified at once, each on a blocking thread of tokio, from 1 to 1 024.
     /// Default: one less than there are cores, and at least 1.
     ///
-    /// A proof takes one core for about 1 ms ([`Profile::P256`]) or 3 ms ([`Profile::P384`]).
+    /// A proof takes milliseconds of a core: see [sizing](crate::docs::anonymous).
     pub fn verifier_threads(mut self, threads: usize) -> Self {
         self.verifier_threads = Some(threads);
         self

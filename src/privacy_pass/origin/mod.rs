@@ -142,8 +142,8 @@ pub const EXPOSED: [HeaderName; 10] = [
 ///
 /// # What it costs
 ///
-/// Verifying a proof takes about 1 ms of one core with [`Profile::P256`](super::Profile::P256), and 3 ms with
-/// [`Profile::P384`](super::Profile::P384). It is done on a [few threads](OriginLayerBuilder::verifier_threads) that may
+/// Verifying a proof takes milliseconds of a core: the [guide](crate::docs::anonymous) has figures. It is done on a
+/// [few threads](OriginLayerBuilder::verifier_threads) that may
 /// block, behind a [queue](OriginLayerBuilder::max_queued); what is cheap to check comes first. A spent tag is one small
 /// key in Redis for two windows.
 ///

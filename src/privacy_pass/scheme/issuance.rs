@@ -165,25 +165,12 @@ impl<S: Suite> Pending<S> {
 
     pub(super) fn held<T: Transcript<S>>(&self, response: &[u8]) -> Option<Held<S>> {
         let mut reader = Reader::new(response);
-        let [u, enc_u_prime, x0_aux, x1_aux, x2_aux, h_aux] = reader.elements::<S, 6>()?;
-        let [x0, x1, x2] = self.public;
-        let elements = [
-            S::Element::generator(),
-            S::generator_h(),
-            self.m1_enc,
-            self.m2_enc,
-            u,
-            enc_u_prime,
-            x0,
-            x1,
-            x2,
-            x0_aux,
-            x1_aux,
-            x2_aux,
-            h_aux,
-        ];
+        let parts = reader.elements::<S, 6>()?;
+        let elements = statement::<S>([self.m1_enc, self.m2_enc], self.public, parts);
         RESPONSE.verify::<S, T>(&elements, &mut reader)?;
         reader.end()?;
+        let [u, enc_u_prime, x0_aux, x1_aux, x2_aux, _] = parts;
+        let [_, x1, _] = self.public;
         let blinding = S::Element::lincomb(&[(x1_aux, *self.r1), (x2_aux, *self.r2)][..]);
         Held::new(self.m1.clone(), u, enc_u_prime - x0_aux - blinding, x1)
     }
@@ -209,8 +196,24 @@ pub(super) fn respond<S: Suite, T: Transcript<S>>(
     let u = S::Element::mul_by_generator(&b);
     let enc_u_prime = S::Element::lincomb(&[(x0, *b), (m1_enc, *t1), (m2_enc, *t2)][..]);
     let (x0_aux, x1_aux, x2_aux, h_aux) = (h * *bxb, x1 * *b, x2 * *b, h * *b);
-    let elements = [
-        S::Element::generator(),
+    let parts = [u, enc_u_prime, x0_aux, x1_aux, x2_aux, h_aux];
+    let elements = statement::<S>([m1_enc, m2_enc], key.public, parts);
+    let secrets = Zeroizing::new([*key.x0, *key.x1, *key.x2, *key.xb, *b, *t1, *t2]);
+    let proof = RESPONSE.prove::<S, T>(&elements, &*secrets, random)?;
+    let enc = encode::<S>(&parts);
+    let (enc, proof) = enc.zip(proof).ok_or(IssuanceError::Invalid)?;
+    Ok([enc, proof].concat())
+}
+
+/// The elements of the proof of a response, in its order: those of the request, of the key and of the response.
+fn statement<S: Suite>(
+    [m1_enc, m2_enc]: [S::Element; 2],
+    [x0, x1, x2]: [S::Element; 3],
+    [u, enc_u_prime, x0_aux, x1_aux, x2_aux, h_aux]: [S::Element; 6],
+) -> [S::Element; 13] {
+    let (g, h) = (S::Element::generator(), S::generator_h());
+    [
+        g,
         h,
         m1_enc,
         m2_enc,
@@ -223,12 +226,7 @@ pub(super) fn respond<S: Suite, T: Transcript<S>>(
         x1_aux,
         x2_aux,
         h_aux,
-    ];
-    let secrets = Zeroizing::new([*key.x0, *key.x1, *key.x2, *key.xb, *b, *t1, *t2]);
-    let proof = RESPONSE.prove::<S, T>(&elements, &*secrets, random)?;
-    let enc = encode::<S>(&[u, enc_u_prime, x0_aux, x1_aux, x2_aux, h_aux]);
-    let (enc, proof) = enc.zip(proof).ok_or(IssuanceError::Invalid)?;
-    Ok([enc, proof].concat())
+    ]
 }
 
 fn read_request<S: Suite, T: Transcript<S>>(request: &[u8]) -> Option<[S::Element; 2]> {

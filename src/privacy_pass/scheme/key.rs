@@ -259,8 +259,8 @@ impl IssuerKey {
     }
 
     /// Answers a request for a credential, [`request_len`](Profile::request_len) bytes, with a response of
-    /// [`response_len`](Profile::response_len) bytes. It takes about 4 ms (P-256) or 10 ms (P-384) of one core, so call it
-    /// on a thread that may block.
+    /// [`response_len`](Profile::response_len) bytes. It takes milliseconds of a core, so call it on a thread that may
+    /// block.
     ///
     /// The caller decides before about the client: this function gives a credential to any.
     ///
@@ -273,8 +273,8 @@ impl IssuerKey {
     }
 
     /// Verifies a presentation: that a credential of this key made it, for this request context, in this presentation
-    /// context, with this nonce, which is below the limit. It takes about 1 ms (P-256) or 3 ms (P-384) of one core, so call
-    /// it on a thread that may block.
+    /// context, with this nonce, which is below the limit. It takes milliseconds of a core, so call it on a thread
+    /// that may block.
     ///
     /// The caller then has to reject a tag that it has seen before in this presentation context; until then the
     /// presentation says nothing about a limit.

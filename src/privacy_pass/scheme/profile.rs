@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The curve, message layouts and token type of a key.
 ///
-/// Choose [`P256`](Self::P256) unless your clients speak the older draft only: it is about three times cheaper to verify,
+/// Choose [`P256`](Self::P256) unless your clients speak the older draft only: it takes less than half of the time to verify,
 /// and its draft goes on. One key has one profile; an issuer and an origin can have keys of both.
 ///
 /// ```
