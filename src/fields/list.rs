@@ -193,3 +193,124 @@ macro_rules! extension_methods {
         }
     };
 }
+
+/// An item of `RateLimit` in a dialect with names: all but its remaining units and its form.
+macro_rules! limit_item {
+    ($(#[$documentation:meta])* $item:ident of $name:ty, remaining $remaining:ty, reset $reset:literal) => {
+        $(#[$documentation])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $item {
+            name: $name,
+            remaining: $remaining,
+            reset: Option<u64>,
+            partition_key: Option<Vec<u8>>,
+            extensions: Extensions,
+        }
+
+        impl $item {
+            #[doc = concat!($reset, ", from the moment when the response is made: rounded up to whole seconds of at most")]
+            /// 15 digits.
+            #[must_use]
+            pub fn with_reset(mut self, reset: Duration) -> Self {
+                self.reset = Some($crate::fields::seconds::rounded_up(reset));
+                self
+            }
+
+            #[doc = concat!($reset, ", in whole seconds from the moment when the response was made.")]
+            pub fn reset(&self) -> Option<Duration> {
+                self.reset.map(Duration::from_secs)
+            }
+
+            named_methods!();
+            extension_methods!("RateLimit", RULES);
+        }
+    };
+}
+
+/// An item of `RateLimit-Policy` in a dialect with names: all but its form.
+macro_rules! policy_item {
+    ($(#[$documentation:meta])* $item:ident of $name:ty, called $called:literal) => {
+        $(#[$documentation])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $item {
+            name: $name,
+            quota: u64,
+            unit: Unit,
+            window: Option<u64>,
+            partition_key: Option<Vec<u8>>,
+            extensions: Extensions,
+        }
+
+        impl $item {
+            /// A policy in requests, without a window.
+            ///
+            #[doc = concat!("Fails if the name is not ", $called, ", or the quota has more than 15 digits.")]
+            pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
+                Ok(Self {
+                    name: names::name(name).map_err(|problem| problem.of(FIELD))?,
+                    quota: writable(QUOTA.as_str(), quota, 0).map_err(|problem| problem.of(FIELD))?,
+                    unit: Unit::default(),
+                    window: None,
+                    partition_key: None,
+                    extensions: Extensions::default(),
+                })
+            }
+
+            /// Sets the unit of the quota. Default: requests.
+            #[must_use]
+            pub fn with_unit(mut self, unit: Unit) -> Self {
+                self.unit = unit;
+                self
+            }
+
+            /// The time in which the quota may be used.
+            ///
+            /// Fails unless it is a number of whole seconds, at least one.
+            pub fn with_window(mut self, window: Duration) -> Result<Self, FieldError> {
+                let window = $crate::fields::seconds::whole(WINDOW.as_str(), window, 1);
+                self.window = Some(window.map_err(|problem| problem.of(FIELD))?);
+                Ok(self)
+            }
+
+            /// Units for each window, at most 15 digits.
+            pub fn quota(&self) -> u64 {
+                self.quota
+            }
+
+            /// The unit of the quota.
+            pub fn unit(&self) -> &Unit {
+                &self.unit
+            }
+
+            /// The time in which the quota may be used, in whole seconds. Some quotas have none.
+            pub fn window(&self) -> Option<Duration> {
+                self.window.map(Duration::from_secs)
+            }
+
+            named_methods!();
+            extension_methods!("RateLimit-Policy", RULES);
+        }
+    };
+}
+
+/// The name and the partition key of an item.
+macro_rules! named_methods {
+    () => {
+        /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
+        #[must_use]
+        pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
+            self.partition_key = Some(key.into());
+            self
+        }
+
+        /// The name of the policy.
+        pub fn name(&self) -> &str {
+            self.name.as_str()
+        }
+
+        /// The key of the partition that the quota is for.
+        pub fn partition_key(&self) -> Option<&[u8]> {
+            self.partition_key.as_deref()
+        }
+    };
+}

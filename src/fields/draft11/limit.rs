@@ -11,7 +11,6 @@ use crate::fields::{
     extension::{Extensions, Rules},
     list::Member,
     parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY, Parameters, write_integer},
-    seconds,
     syntax::{integer, writable},
 };
 
@@ -51,38 +50,6 @@ list_field! {
     RateLimit of LimitItem named RATELIMIT
 }
 
-/// One item of a [`RateLimit`] field: what is left of the quota of one policy.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_quota::fields::{ExtensionValue, draft11::{LimitItem, RateLimit}};
-///
-/// // Parts of a second are rounded up: who waits that long has waited long enough.
-/// let limit = LimitItem::new("default", 3)?.with_reset(Duration::from_millis(200));
-/// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
-/// assert_eq!(RateLimit::new([limit])?.to_string(), r#""default";r=3;t=1"#);
-///
-/// let limit = LimitItem::new("default", 3)?
-///     .show_partition_key(*b"alice")
-///     .with_extension("acme-tier", ExtensionValue::token("free")?)?
-///     .with_unprefixed_extension("burst", 20)?;
-/// assert_eq!(limit.extension("burst").and_then(ExtensionValue::as_integer), Some(20));
-/// let text = RateLimit::new([limit])?.to_string();
-/// assert_eq!(text, r#""default";r=3;pk=:YWxpY2U=:;acme-tier=free;burst=20"#);
-///
-/// let error = LimitItem::new("default", 3)?.with_unprefixed_extension("t", 20).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit: the extension parameter's name is that of a parameter with a meaning");
-/// # Ok::<_, tower_quota::fields::FieldError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitItem {
-    name: Text,
-    remaining: u64,
-    reset: Option<u64>,
-    partition_key: Option<Vec<u8>>,
-    extensions: Extensions,
-}
-
 impl LimitItem {
     /// The remaining units of the policy with this name.
     ///
@@ -97,42 +64,37 @@ impl LimitItem {
         })
     }
 
-    /// The effective window, from the moment when the response is made: rounded up to whole seconds of at most 15
-    /// digits.
-    #[must_use]
-    pub fn with_reset(mut self, reset: Duration) -> Self {
-        self.reset = Some(seconds::rounded_up(reset));
-        self
-    }
-
-    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
-    #[must_use]
-    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.partition_key = Some(key.into());
-        self
-    }
-
-    /// The name of the policy that the numbers belong to.
-    pub fn name(&self) -> &str {
-        self.name.as_str()
-    }
-
     /// Units left, in the policy's quota unit. It may be greater than the policy's quota.
     pub fn remaining(&self) -> u64 {
         self.remaining
     }
+}
 
-    /// The effective window, in whole seconds from the moment when the response was made.
-    pub fn reset(&self) -> Option<Duration> {
-        self.reset.map(Duration::from_secs)
-    }
-
-    /// The key of the partition that the quota is for.
-    pub fn partition_key(&self) -> Option<&[u8]> {
-        self.partition_key.as_deref()
-    }
-
-    extension_methods!("RateLimit", RULES);
+limit_item! {
+    /// One item of a [`RateLimit`] field: what is left of the quota of one policy.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::fields::{ExtensionValue, draft11::{LimitItem, RateLimit}};
+    ///
+    /// // Parts of a second are rounded up: who waits that long has waited long enough.
+    /// let limit = LimitItem::new("default", 3)?.with_reset(Duration::from_millis(200));
+    /// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
+    /// assert_eq!(RateLimit::new([limit])?.to_string(), r#""default";r=3;t=1"#);
+    ///
+    /// let limit = LimitItem::new("default", 3)?
+    ///     .show_partition_key(*b"alice")
+    ///     .with_extension("acme-tier", ExtensionValue::token("free")?)?
+    ///     .with_unprefixed_extension("burst", 20)?;
+    /// assert_eq!(limit.extension("burst").and_then(ExtensionValue::as_integer), Some(20));
+    /// let text = RateLimit::new([limit])?.to_string();
+    /// assert_eq!(text, r#""default";r=3;pk=:YWxpY2U=:;acme-tier=free;burst=20"#);
+    ///
+    /// let error = LimitItem::new("default", 3)?.with_unprefixed_extension("t", 20).unwrap_err();
+    /// assert_eq!(error.to_string(), "RateLimit: the extension parameter's name is that of a parameter with a meaning");
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    LimitItem of Text, remaining u64, reset "The effective window"
 }
 
 impl Member for LimitItem {

@@ -11,7 +11,6 @@ use crate::fields::{
     extension::{Extensions, Rules},
     list::Member,
     parameters::{PARTITION_KEY, Parameters, QUOTA, QUOTA_UNIT, WINDOW, write_integer},
-    seconds,
     syntax::{integer, writable},
 };
 
@@ -53,104 +52,33 @@ list_field! {
     RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
 }
 
-/// One policy of a [`RateLimitPolicy`]: a name, a quota and what else is known of it.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_quota::fields::{Unit, draft11::{PolicyItem, RateLimitPolicy}};
-///
-/// let policy = PolicyItem::new("peruser", 65_535)?
-///     .with_unit(Unit::ContentBytes)
-///     .with_window(Duration::from_secs(10))?
-///     .show_partition_key(*b"App-999")
-///     .with_extension("acme-burst", 20)?;
-/// let field = RateLimitPolicy::new([policy])?;
-/// assert_eq!(field.to_string(), r#""peruser";q=65535;qu="content-bytes";w=10;pk=:QXBwLTk5OQ==:;acme-burst=20"#);
-///
-/// let error = PolicyItem::new("peruser", 1)?.with_extension("burst", 20).unwrap_err();
-/// assert_eq!(
-///     error.to_string(),
-///     "RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
-/// );
-/// assert!(PolicyItem::new("peruser", 1)?.with_unprefixed_extension("burst", 20).is_ok());
-///
-/// let error = PolicyItem::new("peruser", 1)?.with_window(Duration::from_millis(1_500)).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit-Policy: w is not in whole seconds");
-/// # Ok::<_, tower_quota::fields::FieldError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyItem {
-    name: Text,
-    quota: u64,
-    unit: Unit,
-    window: Option<u64>,
-    partition_key: Option<Vec<u8>>,
-    extensions: Extensions,
-}
-
-impl PolicyItem {
-    /// A policy in requests, without a window.
+policy_item! {
+    /// One policy of a [`RateLimitPolicy`]: a name, a quota, and perhaps a window, a unit and a partition key.
     ///
-    /// Fails if the name is not printable ASCII, or the quota has more than 15 digits.
-    pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
-        Ok(Self {
-            name: names::name(name).map_err(|problem| problem.of(FIELD))?,
-            quota: writable(QUOTA.as_str(), quota, 0).map_err(|problem| problem.of(FIELD))?,
-            unit: Unit::default(),
-            window: None,
-            partition_key: None,
-            extensions: Extensions::default(),
-        })
-    }
-
-    /// Sets the unit of the quota. Default: requests.
-    #[must_use]
-    pub fn with_unit(mut self, unit: Unit) -> Self {
-        self.unit = unit;
-        self
-    }
-
-    /// The time in which the quota may be used.
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::fields::{Unit, draft11::{PolicyItem, RateLimitPolicy}};
     ///
-    /// Fails unless it is a number of whole seconds, at least one.
-    pub fn with_window(mut self, window: Duration) -> Result<Self, FieldError> {
-        self.window = Some(seconds::whole(WINDOW.as_str(), window, 1).map_err(|problem| problem.of(FIELD))?);
-        Ok(self)
-    }
-
-    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
-    #[must_use]
-    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.partition_key = Some(key.into());
-        self
-    }
-
-    /// The name of the policy.
-    pub fn name(&self) -> &str {
-        self.name.as_str()
-    }
-
-    /// Units for each window, at most 15 digits.
-    pub fn quota(&self) -> u64 {
-        self.quota
-    }
-
-    /// The unit of the quota.
-    pub fn unit(&self) -> &Unit {
-        &self.unit
-    }
-
-    /// The time in which the quota may be used: whole seconds, at least one. Some quotas have none.
-    pub fn window(&self) -> Option<Duration> {
-        self.window.map(Duration::from_secs)
-    }
-
-    /// The key of the partition that the quota is for.
-    pub fn partition_key(&self) -> Option<&[u8]> {
-        self.partition_key.as_deref()
-    }
-
-    extension_methods!("RateLimit-Policy", RULES);
+    /// let policy = PolicyItem::new("peruser", 65_535)?
+    ///     .with_unit(Unit::ContentBytes)
+    ///     .with_window(Duration::from_secs(10))?
+    ///     .show_partition_key(*b"App-999")
+    ///     .with_extension("acme-burst", 20)?;
+    /// let field = RateLimitPolicy::new([policy])?;
+    /// assert_eq!(field.to_string(), r#""peruser";q=65535;qu="content-bytes";w=10;pk=:QXBwLTk5OQ==:;acme-burst=20"#);
+    ///
+    /// let error = PolicyItem::new("peruser", 1)?.with_extension("burst", 20).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "RateLimit-Policy: the extension parameter's name has no vendor prefix, as acme-burst has"
+    /// );
+    /// assert!(PolicyItem::new("peruser", 1)?.with_unprefixed_extension("burst", 20).is_ok());
+    ///
+    /// let error = PolicyItem::new("peruser", 1)?.with_window(Duration::from_millis(1_500)).unwrap_err();
+    /// assert_eq!(error.to_string(), "RateLimit-Policy: w is not in whole seconds");
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    PolicyItem of Text, called "printable ASCII"
 }
 
 impl Member for PolicyItem {

@@ -11,7 +11,6 @@ use crate::fields::{
     extension::{Extensions, Rules},
     list::Member,
     parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, Parameters, write_integer},
-    seconds,
     syntax::writable,
 };
 
@@ -48,35 +47,6 @@ list_field! {
     RateLimit of LimitItem named RATELIMIT
 }
 
-/// One item of a [`RateLimit`] field: what is left of the quota of one policy.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_quota::fields::in_between::{LimitItem, RateLimit};
-///
-/// // A key is a Token where it fits, else a Byte Sequence.
-/// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.show_partition_key(key)]);
-/// assert_eq!(keyed(b"App-999")?.to_string(), "a;r=1;pk=App-999");
-/// assert_eq!(keyed(b"999")?.to_string(), "a;r=1;pk=:OTk5:");
-///
-/// let limit = LimitItem::new("a")?
-///     .with_reset(Duration::from_millis(200))
-///     .with_extension("acme-burst", 20)?
-///     .with_unprefixed_extension("burst", 20)?;
-/// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
-/// assert_eq!(RateLimit::new([limit])?.to_string(), "a;t=1;acme-burst=20;burst=20");
-/// assert!(LimitItem::new("a")?.with_extension("burst", 20).is_err());
-/// # Ok::<_, tower_quota::fields::FieldError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LimitItem {
-    name: Token,
-    remaining: Option<u64>,
-    partition_key: Option<Vec<u8>>,
-    reset: Option<u64>,
-    extensions: Extensions,
-}
-
 impl LimitItem {
     /// An item about the policy with this name.
     ///
@@ -99,42 +69,34 @@ impl LimitItem {
         Ok(self)
     }
 
-    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
-    #[must_use]
-    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.partition_key = Some(key.into());
-        self
-    }
-
-    /// The time until the quota resets, from the moment when the response is made: rounded up to whole seconds of at
-    /// most 15 digits.
-    #[must_use]
-    pub fn with_reset(mut self, reset: Duration) -> Self {
-        self.reset = Some(seconds::rounded_up(reset));
-        self
-    }
-
-    /// The name of the policy that the numbers belong to.
-    pub fn name(&self) -> &str {
-        self.name.as_str()
-    }
-
     /// Units left, if the server knows.
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
+}
 
-    /// The key of the partition that the quota is for.
-    pub fn partition_key(&self) -> Option<&[u8]> {
-        self.partition_key.as_deref()
-    }
-
-    /// The time until the quota resets, in whole seconds from the moment when the response was made.
-    pub fn reset(&self) -> Option<Duration> {
-        self.reset.map(Duration::from_secs)
-    }
-
-    extension_methods!("RateLimit", RULES);
+limit_item! {
+    /// One item of a [`RateLimit`] field: what is left of the quota of one policy.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::fields::in_between::{LimitItem, RateLimit};
+    ///
+    /// // A key is a Token where it fits, else a Byte Sequence.
+    /// let keyed = |key: &[u8]| RateLimit::new([LimitItem::new("a")?.with_remaining(1)?.show_partition_key(key)]);
+    /// assert_eq!(keyed(b"App-999")?.to_string(), "a;r=1;pk=App-999");
+    /// assert_eq!(keyed(b"999")?.to_string(), "a;r=1;pk=:OTk5:");
+    ///
+    /// let limit = LimitItem::new("a")?
+    ///     .with_reset(Duration::from_millis(200))
+    ///     .with_extension("acme-burst", 20)?
+    ///     .with_unprefixed_extension("burst", 20)?;
+    /// assert_eq!(limit.reset(), Some(Duration::from_secs(1)));
+    /// assert_eq!(RateLimit::new([limit])?.to_string(), "a;t=1;acme-burst=20;burst=20");
+    /// assert!(LimitItem::new("a")?.with_extension("burst", 20).is_err());
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    LimitItem of Token, remaining Option<u64>, reset "The time until the quota resets"
 }
 
 impl Member for LimitItem {

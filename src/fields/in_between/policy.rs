@@ -11,7 +11,6 @@ use crate::fields::{
     extension::{Extensions, Rules},
     list::Member,
     parameters::{Parameters, QUOTA, WINDOW, write_integer},
-    seconds,
     syntax::{integer, writable},
 };
 
@@ -51,100 +50,30 @@ list_field! {
     RateLimitPolicy of PolicyItem named RATELIMIT_POLICY
 }
 
-/// One policy of a [`RateLimitPolicy`]: a name, a quota and what else is known of it.
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_quota::fields::{Unit, in_between::{PolicyItem, RateLimitPolicy}};
-///
-/// let policy = PolicyItem::new("peruser", 65_535)?
-///     .with_window(Duration::from_secs(10))?
-///     .show_partition_key(*b"user123")
-///     .with_unit(Unit::ContentBytes)
-///     .with_extension("acme-burst", 20)?
-///     .with_unprefixed_extension("burst", 20)?;
-/// let text = RateLimitPolicy::new([policy])?.to_string();
-/// assert_eq!(text, "peruser;q=65535;w=10;pk=user123;qu=bytes;acme-burst=20;burst=20");
-///
-/// // The names of this dialect are Tokens.
-/// let error = PolicyItem::new("1st", 100).unwrap_err();
-/// assert_eq!(error.to_string(), "RateLimit-Policy: the policy's name is not a Token");
-/// # Ok::<_, tower_quota::fields::FieldError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyItem {
-    name: Token,
-    quota: u64,
-    window: Option<u64>,
-    partition_key: Option<Vec<u8>>,
-    unit: Unit,
-    extensions: Extensions,
-}
-
-impl PolicyItem {
-    /// A policy in requests, without a window.
+policy_item! {
+    /// One policy of a [`RateLimitPolicy`]: a name, a quota, and perhaps a window, a unit and a partition key.
     ///
-    /// Fails if the name is not a Token (a letter or `*`, then letters, digits and most punctuation), or the quota has
-    /// more than 15 digits.
-    pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
-        Ok(Self {
-            name: names::name(name).map_err(|problem| problem.of(FIELD))?,
-            quota: writable(QUOTA.as_str(), quota, 0).map_err(|problem| problem.of(FIELD))?,
-            window: None,
-            partition_key: None,
-            unit: Unit::default(),
-            extensions: Extensions::default(),
-        })
-    }
-
-    /// The time in which the quota may be used.
+    /// A reader takes the quota from `l` if a server has not sent `q`. It can read a window of zero, which says nothing.
     ///
-    /// Fails unless it is a number of whole seconds, at least one. Zero can be read, but says nothing.
-    pub fn with_window(mut self, window: Duration) -> Result<Self, FieldError> {
-        self.window = Some(seconds::whole(WINDOW.as_str(), window, 1).map_err(|problem| problem.of(FIELD))?);
-        Ok(self)
-    }
-
-    /// The key of the partition that the quota is for. Every client can read it: it should not identify a person.
-    #[must_use]
-    pub fn show_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
-        self.partition_key = Some(key.into());
-        self
-    }
-
-    /// Sets the unit of the quota. Default: requests.
-    #[must_use]
-    pub fn with_unit(mut self, unit: Unit) -> Self {
-        self.unit = unit;
-        self
-    }
-
-    /// The name of the policy.
-    pub fn name(&self) -> &str {
-        self.name.as_str()
-    }
-
-    /// Units for each window, at most 15 digits; from `l` where a server has not sent `q`.
-    pub fn quota(&self) -> u64 {
-        self.quota
-    }
-
-    /// The time in which the quota may be used, in whole seconds. Some quotas have none.
-    pub fn window(&self) -> Option<Duration> {
-        self.window.map(Duration::from_secs)
-    }
-
-    /// The key of the partition that the quota is for.
-    pub fn partition_key(&self) -> Option<&[u8]> {
-        self.partition_key.as_deref()
-    }
-
-    /// The unit of the quota.
-    pub fn unit(&self) -> &Unit {
-        &self.unit
-    }
-
-    extension_methods!("RateLimit-Policy", RULES);
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::fields::{Unit, in_between::{PolicyItem, RateLimitPolicy}};
+    ///
+    /// let policy = PolicyItem::new("peruser", 65_535)?
+    ///     .with_window(Duration::from_secs(10))?
+    ///     .show_partition_key(*b"user123")
+    ///     .with_unit(Unit::ContentBytes)
+    ///     .with_extension("acme-burst", 20)?
+    ///     .with_unprefixed_extension("burst", 20)?;
+    /// let text = RateLimitPolicy::new([policy])?.to_string();
+    /// assert_eq!(text, "peruser;q=65535;w=10;pk=user123;qu=bytes;acme-burst=20;burst=20");
+    ///
+    /// // The names of this dialect are Tokens.
+    /// let error = PolicyItem::new("1st", 100).unwrap_err();
+    /// assert_eq!(error.to_string(), "RateLimit-Policy: the policy's name is not a Token");
+    /// # Ok::<_, tower_quota::fields::FieldError>(())
+    /// ```
+    PolicyItem of Token, called "a Token (a letter or `*`, then letters, digits and most punctuation)"
 }
 
 impl Member for PolicyItem {
