@@ -9,7 +9,7 @@ use crate::{
     policy::QuotaPolicy,
 };
 
-/// The rest of one policy that a caller has after a [`Decision`].
+/// The rest of one policy that a caller has after a [`Decision`](crate::Decision).
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -70,7 +70,7 @@ impl<'a> Allowance<'a> {
 
     /// Whole units left, this request's charge taken off if it passed.
     ///
-    /// 0 in a [cached](Decision::is_cached) rejection: fewer than the request costs are left, and others may have used those
+    /// 0 in a [cached](crate::Decision::is_cached) rejection: fewer than the request costs are left, and others may have used those
     /// since.
     pub fn remaining(&self) -> u64 {
         match self.known {
@@ -115,7 +115,7 @@ impl<'a> Allowance<'a> {
     /// of concurrent requests it is a guess of one second.
     ///
     /// `None` if the policy does not reject the request, or never lets it pass because it costs more than the policy ever
-    /// lets pass. In a [cached](Decision::is_cached) rejection, a [log](crate::Algorithm::SlidingWindowLog) may tell up to a
+    /// lets pass. In a [cached](crate::Decision::is_cached) rejection, a [log](crate::Algorithm::SlidingWindowLog) may tell up to a
     /// whole window to a request that costs more than the one that the store has rejected.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)

@@ -391,7 +391,7 @@ impl Decision {
     }
 
     /// The allowances of policies that would have rejected the request if they were not a
-    /// [shadow](QuotaPolicy::shadow).
+    /// [shadow](crate::QuotaPolicy::shadow).
     pub fn shadow_violated(&self) -> impl Iterator<Item = Allowance<'_>> {
         let violated = self.allowances().filter(Allowance::is_violated);
         violated.filter(|allowance| allowance.policy().is_shadow())

@@ -14,9 +14,9 @@ use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 use super::{
     catalog::{
-        CIRCUIT_OPEN, CONNECTION_FAILURES, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED,
-        LOST_NODES, NEVER_FITS, QUEUE_WAIT, SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT,
-        UNDECIDED, UNKNOWN_TIER, UNSETTLED, register,
+        self, CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, NEVER_FITS,
+        QUEUE_WAIT, SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNKNOWN_TIER,
+        register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
     series::Series,
@@ -48,12 +48,12 @@ fn count(name: &'static str) {
 
 #[cfg(feature = "redis")]
 pub(super) fn connection_failed() {
-    count(CONNECTION_FAILURES);
+    count(catalog::CONNECTION_FAILURES);
 }
 
 #[cfg(feature = "redis")]
 pub(super) fn node_lost() -> OneMore {
-    OneMore::on(gauge!(LOST_NODES))
+    OneMore::on(gauge!(catalog::LOST_NODES))
 }
 
 pub(super) fn evicted() {
@@ -62,7 +62,7 @@ pub(super) fn evicted() {
 
 #[cfg(feature = "redis")]
 pub(super) fn unsettled() {
-    count(UNSETTLED);
+    count(catalog::UNSETTLED);
 }
 
 /// The labels of a counter: the scope, and others.

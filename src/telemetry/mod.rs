@@ -36,10 +36,10 @@
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
 //!
 //! - `outcome`: `allowed`, `rejected`, `unlimited`, `unattributed`, `failed_open`, `failed_closed`, `overloaded`, `blocked`,
-//!   `abnormal`, as in [`Outcome`]. What the fallback has decided is `allowed` or `rejected`.
+//!   `abnormal`, as in [`Outcome`](crate::Outcome). What the fallback has decided is `allowed` or `rejected`.
 //! - `policy`: of the policies that reject, the one with the longest wait; empty for every other outcome.
 //! - `tier`: as in [`Tiers`](crate::Tiers), unlimited ones too; empty for a layer without tiers.
-//! - `reason`: `circuit_open`, `overloaded`, `failed`, `timed_out`, `unavailable`, `unreachable`, as in [`StoreErrorKind`].
+//! - `reason`: `circuit_open`, `overloaded`, `failed`, `timed_out`, `unavailable`, `unreachable`, as in [`StoreErrorKind`](crate::StoreErrorKind).
 //!
 //! A layer has up to 512 combinations of tier, policy and outcome. What finds no place any more, because rules with ever
 //! new names were put in place, is counted under the tier and the policy `(other)`.
