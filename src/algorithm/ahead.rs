@@ -1,6 +1,6 @@
-//! Predictions from a reading, which hold as long as other requests only add to the used units.
+//! Rejections that a reading foretells, as long as other requests only add to the use.
 
-/// The minimum time for which a charge is rejected.
+/// The time for which a charge is rejected at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
     /// For so many microseconds.
@@ -12,15 +12,15 @@ pub(crate) enum Denial {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Counter, FixedWindow, Reading, SlidingLog, TokenBucket, sliding_log::LogReading};
+    use crate::algorithm::{Bucket, Counter, FixedWindow, Reading, SlidingLog, sliding_log::LogReading};
 
     const MINUTE: u64 = 60_000_000;
 
     #[test]
     fn a_denial_ends_at_the_microsecond_at_which_the_charge_passes() {
-        let bucket = TokenBucket::new(60, 60, 60).unwrap();
-        let (one, empty) = (bucket.weight, Reading::TokenBucket(bucket.limit));
-        let counter = Counter::TokenBucket(bucket);
+        let bucket = Bucket::token(60, 60, 60).unwrap();
+        let (one, empty) = (bucket.weight, Reading::Bucket(bucket.limit));
+        let counter = Counter::Bucket(bucket);
         assert_eq!(counter.denial(empty, 7, one, one, 0), Some(Denial::For(1_000_000)));
         assert_eq!(counter.denial(empty, 7, one, one, 999_999), Some(Denial::For(1)));
         assert_eq!(counter.denial(empty, 7, one, one, 1_000_000), None);
@@ -29,7 +29,7 @@ mod tests {
             Some(Denial::For(1_000_000))
         );
         assert_eq!(
-            counter.denial(Reading::TokenBucket(0), 7, one, 61 * one, MINUTE),
+            counter.denial(Reading::Bucket(0), 7, one, 61 * one, MINUTE),
             Some(Denial::Never)
         );
 

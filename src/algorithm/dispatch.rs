@@ -1,10 +1,10 @@
-//! Gives a counter, a state and a reading to the algorithm that they are of.
+//! The dispatch of a counter, a state and a reading to their algorithm.
 
 use std::fmt;
 
 use super::{
-    Arithmetic, Concurrency, Denial, FixedWindow, Form, LeakyBucket, Reader, Receipt, SlidingCounter, SlidingLog,
-    Times, TokenBucket, Writer,
+    Arithmetic, Bucket, Concurrency, Denial, FixedWindow, Form, Reader, Receipt, SlidingCounter, SlidingLog, Times,
+    Writer,
 };
 use crate::lease::Lease;
 
@@ -17,13 +17,13 @@ macro_rules! algorithms {
             $($algorithm($algorithm)),+
         }
 
-        /// The state of a policy in a store of this process.
+        /// The state that a store in this process keeps of a policy.
         #[derive(Clone, Debug)]
         pub(crate) enum State {
             $($algorithm(<$algorithm as Arithmetic>::State)),+
         }
 
-        /// The reading of a policy by a store at one moment.
+        /// The reading of a policy at one moment, by any store.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reading {
             $($algorithm(<$algorithm as Arithmetic>::Reading)),+
@@ -96,7 +96,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Parses bytes that were [written](Self::write); `None` if they cannot have been.
+            /// Reads what [`write`](Self::write) has written; `None` if it cannot have.
             pub(crate) fn parse(bytes: &mut Reader<'_>) -> Option<(Self, State)> {
                 match bytes.any()? {
                     $(<$algorithm as Arithmetic>::CODE => {
@@ -110,7 +110,7 @@ macro_rules! algorithms {
     };
 }
 
-algorithms!($ TokenBucket, LeakyBucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency);
+algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency);
 
 /// States and readings are made for the policy that they stay with; only what another plan has left behind is
 /// [converted](Counter::convert).
@@ -186,7 +186,7 @@ impl Counter {
     }
 
     pub(crate) fn is_refundable(&self, is_unused: bool) -> bool {
-        step!(self, |_own| A::is_refundable(is_unused))
+        step!(self, |own| own.is_refundable(is_unused))
     }
 
     pub(crate) fn advance(&self, state: &mut State, times: Times) {
@@ -197,7 +197,7 @@ impl Counter {
         step_with!(self, state, |own, state| own.empty_at(state, last))
     }
 
-    /// Returns `true` if units of a numeric state, written at `last`, are still used now.
+    /// Returns `true` if anything is used now that is kept in numbers, of a state that was written at `last`.
     pub(crate) fn is_used(&self, state: &State, last: u64, now: u64) -> bool {
         self.form() == Form::Numbers && self.empty_at(state, last) > now
     }
@@ -253,7 +253,7 @@ impl Counter {
         step!(self, |own| own.delay(A::of(reading), charge))
     }
 
-    /// Predicts a certain rejection, `elapsed` microseconds after a reading that was made at `now` for a charge of
+    /// Returns the rejection that is certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
     /// `asked`; `None` if it may pass.
     ///
     /// The wait is the one after which it passes if no other request comes. Of a log it may be longer than that, where the

@@ -1,42 +1,28 @@
 //! Fixed window counter: counts in windows that begin at whole multiples of their length since the Unix epoch.
 
-use super::{Arithmetic, Reader, Receipt, Times, Writer, least_time_for, window_start};
+use super::{Arithmetic, Reader, Receipt, Times, Window, Writer};
 use crate::lease::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FixedWindow {
-    pub(crate) window_micros: u64,
-    /// Units per window.
-    pub(crate) limit: u64,
-    /// The most used units that are ever believed.
-    pub(crate) bound: u64,
-}
+pub(crate) struct FixedWindow(pub(crate) Window);
 
 impl FixedWindow {
     pub(crate) fn new(quota: u64, window_secs: u64) -> Self {
-        Self {
-            window_micros: window_secs * 1_000_000,
-            limit: quota,
-            bound: quota * 2,
-        }
+        Self(Window::new(quota, window_secs))
     }
 
     /// The count now, from the count when the state was written.
     pub(crate) fn counted(&self, used: u64, times: Times) -> u64 {
-        if window_start(times.last, self.window_micros) == window_start(times.now, self.window_micros) {
-            used.min(self.bound)
+        if self.0.start(times.last) == self.0.start(times.now) {
+            used.min(self.0.bound)
         } else {
             0
         }
     }
 
-    pub(crate) fn micros_left(&self, now: u64) -> u64 {
-        self.window_micros - now % self.window_micros
-    }
-
-    /// The used units after a refund of units charged at `charged_at`: zero if that was in another window.
+    /// What is used once units are given back that were charged at `charged_at`: nothing, if that was in another window.
     pub(crate) fn refunded(&self, used: u64, refund: u64, charged_at: u64, now: u64) -> u64 {
-        if charged_at >= window_start(now, self.window_micros) {
+        if charged_at >= self.0.start(now) {
             used.saturating_sub(refund)
         } else {
             used
@@ -52,15 +38,15 @@ impl Arithmetic for FixedWindow {
     const CODE: u64 = 3;
 
     fn units(&self) -> u64 {
-        self.limit
+        self.0.limit
     }
 
     fn fill_micros(&self) -> u64 {
-        self.window_micros
+        self.0.micros
     }
 
     fn lapse_micros(&self, now: u64) -> Option<u64> {
-        Some(self.micros_left(now))
+        Some(self.0.left(now))
     }
 
     #[inline]
@@ -74,7 +60,7 @@ impl Arithmetic for FixedWindow {
     }
 
     fn believed(&self, used: u64, charge: u64) -> u64 {
-        charge.min(self.bound.saturating_sub(used))
+        self.0.believed(used, charge)
     }
 
     fn refund(&self, used: &mut u64, now: u64, refund: u64, receipt: Receipt) {
@@ -86,28 +72,23 @@ impl Arithmetic for FixedWindow {
     }
 
     fn convert(&self, used: &u64, _from: &Self) -> u64 {
-        (*used).min(self.bound)
+        (*used).min(self.0.bound)
     }
 
     fn empty_at(&self, used: &u64, last: u64) -> u64 {
         match used {
             0 => last,
-            1.. => last + self.micros_left(last),
+            1.. => last + self.0.left(last),
         }
     }
 
     fn write(&self, used: &u64, bytes: &mut Writer) {
-        for number in [self.window_micros, self.limit, self.bound, *used] {
-            bytes.write(number);
-        }
+        self.0.write(bytes);
+        bytes.write(*used);
     }
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, u64)> {
-        let own = Self {
-            window_micros: bytes.divisor()?,
-            limit: bytes.amount()?,
-            bound: bytes.amount()?,
-        };
+        let own = Self(Window::parse(bytes)?);
         Some((own, bytes.amount()?))
     }
 
@@ -118,27 +99,27 @@ impl Arithmetic for FixedWindow {
 
     #[inline]
     fn admits(&self, used: u64, _now: u64, charge: u64) -> bool {
-        used.saturating_add(charge) <= self.limit
+        used.saturating_add(charge) <= self.0.limit
     }
 
     #[inline]
     fn charged(&self, used: u64, charge: u64) -> u64 {
-        used.saturating_add(charge).min(self.bound)
+        self.0.charged(used, charge)
     }
 
     fn remaining(&self, used: u64, _now: u64) -> u64 {
-        self.limit.saturating_sub(used)
+        self.0.limit.saturating_sub(used)
     }
 
     /// Until the window ends; longer if so many units are left that a client would be invited to more than twice the
     /// rate.
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
-        let least = least_time_for(self.remaining(used, now), self.limit, self.window_micros);
-        Some(self.micros_left(now).max(least))
+        let least = self.0.least_time_for(self.remaining(used, now));
+        Some(self.0.left(now).max(least))
     }
 
     fn wait(&self, _used: u64, now: u64, charge: u64) -> Option<u64> {
-        (charge <= self.limit).then(|| self.micros_left(now))
+        (charge <= self.0.limit).then(|| self.0.left(now))
     }
 
     fn foreseen(&self, used: u64, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {

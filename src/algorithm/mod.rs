@@ -1,4 +1,4 @@
-//! The algorithms that count units over time: pure steps without a clock, a runtime or HTTP, one file each.
+//! The arithmetic of each algorithm: pure steps without a clock, a runtime or HTTP, one file each.
 //!
 //! A [`Counter`] is a policy in the numbers of its algorithm, a [`State`] what a store in this process keeps for it, and a
 //! [`Reading`] what any store says about it at one moment, before a charge. All that is told to clients follows from the
@@ -10,28 +10,28 @@
 //! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
 
 mod ahead;
+mod bucket;
 mod bytes;
 mod concurrency;
 mod dispatch;
 mod fixed_window;
-mod leaky_bucket;
 pub(crate) mod sliding_counter;
 pub(crate) mod sliding_log;
-mod token_bucket;
+mod window;
 mod worth;
 
 use smallvec::SmallVec;
 
 pub(crate) use self::{
     ahead::Denial,
+    bucket::Bucket,
     bytes::{Reader, Writer},
     concurrency::Concurrency,
     dispatch::{Counter, Reading, State},
     fixed_window::FixedWindow,
-    leaky_bucket::LeakyBucket,
     sliding_counter::SlidingCounter,
     sliding_log::SlidingLog,
-    token_bucket::TokenBucket,
+    window::Window,
     worth::Worth,
 };
 use crate::{
@@ -42,7 +42,7 @@ use crate::{
 /// Amounts stay below 2⁵³, where a double still holds every integer: Lua has no other numbers.
 pub(crate) const EXACT: u64 = 1 << 53;
 
-/// The maximum step back of a server's clock that is ignored, in microseconds: until the clock is there again,
+/// The microseconds by which the clock of a server may step back before that is believed: until the clock is there again,
 /// the time of a partition stands still. Otherwise each step over the border of a window would give its quota once more.
 pub(crate) const STANDSTILL: u64 = 5_000_000;
 
@@ -51,7 +51,7 @@ pub(crate) const STANDSTILL: u64 = 5_000_000;
 pub(crate) struct Moment {
     /// The partition's time.
     pub(crate) now: Timestamp,
-    /// By how many microseconds that is ahead of the clock of its server, which has stepped back.
+    /// The microseconds by which that is ahead of the clock of its server, which has stepped back.
     pub(crate) ahead: u32,
     /// A number that all have in common which a store keeps of the partition in one piece, from the first charge until all
     /// of it has come back, was reset or was lost. A charge to one birth is not given back to another.
@@ -67,7 +67,7 @@ impl Moment {
         Timestamp::from_micros(self.now.as_micros().saturating_sub(self.ahead.into()))
     }
 
-    /// The time, by a clock that runs, until so many microseconds have passed for the partition.
+    /// The time on a running clock until so many microseconds have passed for the partition.
     #[inline]
     pub(crate) fn until(self, micros: u64) -> u64 {
         micros.saturating_add(self.ahead.into())
@@ -94,34 +94,23 @@ impl Times {
     }
 }
 
-fn window_start(moment: u64, window: u64) -> u64 {
-    moment - moment % window
-}
-
-/// Microseconds in which this many units are no more than twice the rate.
-fn least_time_for(units: u64, quota: u64, window: u64) -> u64 {
-    let micros = (u128::from(units) * u128::from(window)).div_ceil(2 * u128::from(quota));
-    u64::try_from(micros).unwrap_or(u64::MAX)
-}
-
 /// One algorithm: what it keeps of a policy, how that changes, and what it says to clients.
 ///
 /// Amounts and moments are integers: a charge is the weight of a cost, and all times are in microseconds.
 pub(crate) trait Arithmetic: Copy {
-    /// The state of a policy in a store of this process. By default, the policy was never charged.
+    /// The state that a store in this process keeps of a policy. By default, the policy was never charged.
     type State: Clone + Default;
 
     /// The reading of a store at one moment.
     type Reading: Copy;
 
-    /// In which form a store keeps it.
+    /// The form in which a store keeps it.
     const FORM: Form = Form::Numbers;
 
-    /// The code of the algorithm in the bytes of a ledger. It is never given to another one.
+    /// The number of the algorithm in the bytes of a ledger. No other one ever has it.
     const CODE: u64;
 
-    /// A cost in units, converted to the numbers of the algorithm; more than any limit when it cannot be told apart from
-    /// that.
+    /// Converts a cost in units to the numbers of the algorithm. It is more than any limit where it cannot be kept exact.
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
         cost.min(EXACT)
@@ -144,15 +133,14 @@ pub(crate) trait Arithmetic: Copy {
     /// Makes a charge that was admitted for this reading.
     fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<Lease>);
 
-    /// The part of a late charge that is taken: a policy may be overdrawn up to its bound.
+    /// Returns the part of a late charge that counts: a policy may be overdrawn up to its bound.
     fn believed(&self, reading: Self::Reading, charge: u64) -> u64;
 
     /// Takes back a part of the charge that a receipt is about, or all of it. The state is that of now.
     fn refund(&self, state: &mut Self::State, now: u64, refund: u64, receipt: Receipt);
 
-    /// Returns `true` if the charge of a request is refunded when it has cost less.
-    fn is_refundable(is_unused: bool) -> bool {
-        let _ = is_unused;
+    /// Returns `true` if a charge comes back when its request has cost less.
+    fn is_refundable(&self, _is_unused: bool) -> bool {
         true
     }
 
@@ -168,7 +156,7 @@ pub(crate) trait Arithmetic: Copy {
     /// The policy's numbers and the state in the bytes of a ledger.
     fn write(&self, state: &Self::State, bytes: &mut Writer);
 
-    /// Parses bytes that were written; `None` if they cannot have been.
+    /// Reads what [`write`](Self::write) has written; `None` if it cannot have.
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Self::State)>;
 
     /// The moment of the newest entry of a log.
@@ -176,10 +164,10 @@ pub(crate) trait Arithmetic: Copy {
         None
     }
 
-    /// Moves a state to now that was written by a clock that stood later.
+    /// Moves entries of a clock that stood later to now.
     fn rebase(_state: &mut Self::State, _now: u64) {}
 
-    /// Returns `true` if units are used in a numeric state.
+    /// Returns `true` if anything is used that is kept in numbers.
     fn is_counted(reading: Self::Reading) -> bool;
 
     /// Returns `true` if a charge fits.
@@ -188,7 +176,7 @@ pub(crate) trait Arithmetic: Copy {
     /// The reading after a charge that was made: one that was known late may have met the bound.
     fn charged(&self, reading: Self::Reading, charge: u64) -> Self::Reading;
 
-    /// The mark of a charge that a later refund needs.
+    /// Returns the number by which a refund finds a charge.
     fn mark(_reading: Self::Reading, _charge: u64) -> u64 {
         0
     }
@@ -202,41 +190,41 @@ pub(crate) trait Arithmetic: Copy {
     /// The time until a charge that was rejected passes if nothing else is used; `None` if it never does.
     fn wait(&self, reading: Self::Reading, now: u64, charge: u64) -> Option<u64>;
 
-    /// The time that an admitted request waits for its turn.
+    /// The time for which an admitted request waits for its turn.
     #[inline]
     fn delay(&self, _reading: Self::Reading, _charge: u64) -> u64 {
         0
     }
 
-    /// For how long a charge is rejected for certain, and what is said about that, where a reading that was made for
-    /// `asked` gives it this wait.
+    /// Returns the time for which a charge is rejected for certain, and the time that a client is told, where a reading
+    /// that was made for `asked` gives it this wait.
     fn certain_wait(&self, _reading: Self::Reading, _asked: u64, _charge: u64, wait: u64) -> (u64, u64) {
         (wait, wait)
     }
 
-    /// Returns `true` if a reading after a charge says for how long the same is rejected.
+    /// Returns `true` if a reading after a charge says for how long the same charge is rejected.
     fn foretells(&self, _reading: Self::Reading, _asked: u64) -> bool {
         true
     }
 
-    /// The reading that a store would give `elapsed` later, once a charge is made, if no other one comes; `None` if that
-    /// cannot be told. In `hold`, one request finds out.
+    /// The reading that a store would give `elapsed` later, once a charge is made, if no other request asks; `None` if that
+    /// is unknown. In `hold`, one request asks the store.
     fn foreseen(&self, reading: Self::Reading, now: u64, elapsed: u64, charge: u64, hold: u64)
     -> Option<Self::Reading>;
 }
 
-/// In which form stores keep what is used of a policy.
+/// The form in which stores keep the use of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Each request.
     Log,
     /// A few numbers, which lose their meaning with time.
     Numbers,
-    /// The holders of the slots.
+    /// The holders of slots.
     Slots,
 }
 
-/// The facts about a policy at the time of a charge that is now changed.
+/// A charge that is now changed, as it was known when it was made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receipt {
     /// The partition's time, in microseconds.

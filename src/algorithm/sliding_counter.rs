@@ -1,19 +1,13 @@
 //! Sliding window counter: the count of this window, and that of the last one weighed by how much of it the sliding
 //! window still covers.
 
-use super::{Arithmetic, Reader, Receipt, Times, Writer, least_time_for, window_start};
+use super::{Arithmetic, Reader, Receipt, Times, Window, Writer};
 use crate::lease::Lease;
 
 /// Units times microseconds have more digits than a double holds, or 64 bits, where quota and window are both large:
 /// they are multiplied in 128 bits here, and in parts in the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlidingCounter {
-    pub(crate) window_micros: u64,
-    /// Units per window.
-    pub(crate) limit: u64,
-    /// The most units in a window that are ever believed.
-    pub(crate) bound: u64,
-}
+pub(crate) struct SlidingCounter(pub(crate) Window);
 
 /// Units counted in two windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,20 +18,16 @@ pub(crate) struct Windows {
 
 impl SlidingCounter {
     pub(crate) fn new(quota: u64, window_secs: u64) -> Self {
-        Self {
-            window_micros: window_secs * 1_000_000,
-            limit: quota,
-            bound: quota * 2,
-        }
+        Self(Window::new(quota, window_secs))
     }
 
     /// The windows as seen from now.
     pub(crate) fn rolled(&self, windows: Windows, times: Times) -> Windows {
-        let start = window_start(times.now, self.window_micros);
-        let its_start = window_start(times.last, self.window_micros);
+        let start = self.0.start(times.now);
+        let its_start = self.0.start(times.last);
         let Windows { previous, current } = if its_start == start {
             windows
-        } else if its_start + self.window_micros == start {
+        } else if its_start + self.0.micros == start {
             Windows {
                 previous: windows.current,
                 current: 0,
@@ -46,19 +36,19 @@ impl SlidingCounter {
             Windows::default()
         };
         Windows {
-            previous: previous.min(self.bound),
-            current: current.min(self.bound),
+            previous: previous.min(self.0.bound),
+            current: current.min(self.0.bound),
         }
     }
 
     /// The weight of so many units during a whole window.
     fn weight_of(&self, units: u64) -> u128 {
-        u128::from(units) * u128::from(self.window_micros)
+        u128::from(units) * u128::from(self.0.micros)
     }
 
     /// The weight of the last window's count: the overlap shrinks by one each microsecond.
     fn overlapping(&self, previous: u64, now: u64) -> u128 {
-        u128::from(previous) * u128::from(self.window_micros - now % self.window_micros)
+        u128::from(previous) * u128::from(self.0.left(now))
     }
 
     /// The used weight.
@@ -69,7 +59,7 @@ impl SlidingCounter {
 
     /// Microseconds after the start of a window when `count` of the window before weighs at most `room` units.
     fn micros_until_overlap(&self, count: u64, room: u64) -> u64 {
-        let window = u128::from(self.window_micros);
+        let window = u128::from(self.0.micros);
         let overlap = self
             .weight_of(room)
             .checked_div(count.into())
@@ -80,7 +70,7 @@ impl SlidingCounter {
 
     /// The counts after a refund of units that were charged at `charged_at`.
     pub(crate) fn refunded(&self, windows: Windows, refund: u64, charged_at: u64, now: u64) -> Windows {
-        let start = window_start(now, self.window_micros);
+        let start = self.0.start(now);
         let Windows { previous, current } = windows;
         if charged_at >= start {
             Windows {
@@ -98,8 +88,8 @@ impl SlidingCounter {
     /// Microseconds from the start of a window until these counts weigh nothing.
     pub(crate) fn micros_from_start(&self, windows: Windows) -> u64 {
         match windows {
-            Windows { current: 1.., .. } => 2 * self.window_micros,
-            Windows { previous: 1.., .. } => self.window_micros,
+            Windows { current: 1.., .. } => 2 * self.0.micros,
+            Windows { previous: 1.., .. } => self.0.micros,
             Windows { .. } => 0,
         }
     }
@@ -112,11 +102,11 @@ impl Arithmetic for SlidingCounter {
     const CODE: u64 = 4;
 
     fn units(&self) -> u64 {
-        self.limit
+        self.0.limit
     }
 
     fn fill_micros(&self) -> u64 {
-        self.window_micros
+        self.0.micros
     }
 
     fn read(&self, windows: &Box<Windows>, times: Times, _charge: u64, _first: u64) -> Windows {
@@ -131,7 +121,7 @@ impl Arithmetic for SlidingCounter {
     }
 
     fn believed(&self, windows: Windows, charge: u64) -> u64 {
-        charge.min(self.bound.saturating_sub(windows.current))
+        self.0.believed(windows.current, charge)
     }
 
     fn refund(&self, windows: &mut Box<Windows>, now: u64, refund: u64, receipt: Receipt) {
@@ -148,22 +138,18 @@ impl Arithmetic for SlidingCounter {
     }
 
     fn empty_at(&self, windows: &Box<Windows>, last: u64) -> u64 {
-        window_start(last, self.window_micros) + self.micros_from_start(**windows)
+        self.0.start(last) + self.micros_from_start(**windows)
     }
 
     fn write(&self, windows: &Box<Windows>, bytes: &mut Writer) {
         let Windows { previous, current } = **windows;
-        for number in [self.window_micros, self.limit, self.bound, previous, current] {
-            bytes.write(number);
-        }
+        self.0.write(bytes);
+        bytes.write(previous);
+        bytes.write(current);
     }
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Windows>)> {
-        let own = Self {
-            window_micros: bytes.divisor()?,
-            limit: bytes.amount()?,
-            bound: bytes.amount()?,
-        };
+        let own = Self(Window::parse(bytes)?);
         let windows = Windows {
             previous: bytes.amount()?,
             current: bytes.amount()?,
@@ -176,21 +162,21 @@ impl Arithmetic for SlidingCounter {
     }
 
     fn admits(&self, windows: Windows, now: u64, charge: u64) -> bool {
-        let room = self.limit.checked_sub(windows.current.saturating_add(charge));
+        let room = self.0.limit.checked_sub(windows.current.saturating_add(charge));
         room.is_some_and(|room| self.overlapping(windows.previous, now) <= self.weight_of(room))
     }
 
     fn charged(&self, windows: Windows, charge: u64) -> Windows {
         Windows {
-            current: windows.current.saturating_add(charge).min(self.bound),
+            current: self.0.charged(windows.current, charge),
             ..windows
         }
     }
 
     fn remaining(&self, windows: Windows, now: u64) -> u64 {
-        let left = self.weight_of(self.limit).saturating_sub(self.weight(windows, now));
+        let left = self.weight_of(self.0.limit).saturating_sub(self.weight(windows, now));
         // At most the limit.
-        (left / u128::from(self.window_micros)) as u64
+        (left / u128::from(self.0.micros)) as u64
     }
 
     /// Until the window ends, or longer if that would invite a client to more than twice the rate; with nothing left,
@@ -198,25 +184,21 @@ impl Arithmetic for SlidingCounter {
     fn reset(&self, windows: Windows, now: u64) -> Option<u64> {
         Some(match self.remaining(windows, now) {
             0 => self.wait(windows, now, 1).unwrap_or(0),
-            remaining => (self.window_micros - now % self.window_micros).max(least_time_for(
-                remaining,
-                self.limit,
-                self.window_micros,
-            )),
+            remaining => self.0.left(now).max(self.0.least_time_for(remaining)),
         })
     }
 
     fn wait(&self, windows: Windows, now: u64, charge: u64) -> Option<u64> {
-        let left = self.limit.checked_sub(charge)?;
+        let left = self.0.limit.checked_sub(charge)?;
         if self.admits(windows, now, charge) {
             return Some(0);
         }
-        let start = window_start(now, self.window_micros);
+        let start = self.0.start(now);
         // The end of this window at the latest, if this window's own count leaves room for it; else within the next,
         // in which this window is the previous one.
         let passes_at = match left.checked_sub(windows.current) {
             Some(room) => start + self.micros_until_overlap(windows.previous, room),
-            None => start + self.window_micros + self.micros_until_overlap(windows.current, left),
+            None => start + self.0.micros + self.micros_until_overlap(windows.current, left),
         };
         Some(passes_at - now)
     }
@@ -262,7 +244,7 @@ mod tests {
     fn the_largest_quota_in_the_longest_window_is_exact_to_the_microsecond() {
         let (quota, window) = (999_999_999_999_999, 1_000_000_000);
         let counter = SlidingCounter::new(quota, window);
-        let now = 3 * counter.window_micros + 1;
+        let now = 3 * counter.0.micros + 1;
         // A microsecond of this window is one unit, less a part of it.
         assert_eq!(counter.remaining(windows(quota, 0), now - 1), 0);
         assert_eq!(counter.remaining(windows(quota, 0), now), 0);

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Arithmetic, Form, Reader, Receipt, Times, Writer, least_time_for};
+use super::{Arithmetic, Form, Reader, Receipt, Times, Window, Writer};
 use crate::lease::Lease;
 
 /// The largest quota that a log may be chosen for: each unit may be an entry of its own.
@@ -12,13 +12,7 @@ pub(crate) const MAX_QUOTA: u64 = 10_000;
 const MAX_RENUMBERED: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlidingLog {
-    pub(crate) window_micros: u64,
-    /// Units in any window.
-    pub(crate) limit: u64,
-    /// The most units that are ever kept.
-    pub(crate) bound: u64,
-}
+pub(crate) struct SlidingLog(pub(crate) Window);
 
 /// The reading of a log at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,11 +35,7 @@ impl SlidingLog {
                 "quota {quota} is above {MAX_QUOTA}, the most that a sliding window log keeps entries for"
             ));
         }
-        Ok(Self {
-            window_micros: window_secs * 1_000_000,
-            limit: quota,
-            bound: quota * 2,
-        })
+        Ok(Self(Window::new(quota, window_secs)))
     }
 }
 
@@ -58,11 +48,11 @@ impl Arithmetic for SlidingLog {
     const CODE: u64 = 5;
 
     fn units(&self) -> u64 {
-        self.limit
+        self.0.limit
     }
 
     fn fill_micros(&self) -> u64 {
-        self.window_micros
+        self.0.micros
     }
 
     fn read(&self, log: &Box<Log>, times: Times, charge: u64, first: u64) -> LogReading {
@@ -76,7 +66,7 @@ impl Arithmetic for SlidingLog {
     }
 
     fn believed(&self, reading: LogReading, charge: u64) -> u64 {
-        charge.min(self.bound.saturating_sub(reading.used))
+        self.0.believed(reading.used, charge)
     }
 
     fn refund(&self, log: &mut Box<Log>, _now: u64, refund: u64, receipt: Receipt) {
@@ -93,18 +83,12 @@ impl Arithmetic for SlidingLog {
     }
 
     fn write(&self, log: &Box<Log>, bytes: &mut Writer) {
-        for number in [self.window_micros, self.limit, self.bound] {
-            bytes.write(number);
-        }
+        self.0.write(bytes);
         log.write(bytes);
     }
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Log>)> {
-        let own = Self {
-            window_micros: bytes.divisor()?,
-            limit: bytes.amount()?,
-            bound: bytes.amount()?,
-        };
+        let own = Self(Window::parse(bytes)?);
         Some((own, Box::new(Log::parse(bytes)?)))
     }
 
@@ -121,14 +105,14 @@ impl Arithmetic for SlidingLog {
     }
 
     fn admits(&self, reading: LogReading, _now: u64, charge: u64) -> bool {
-        reading.used.saturating_add(charge) <= self.limit
+        reading.used.saturating_add(charge) <= self.0.limit
     }
 
     fn charged(&self, reading: LogReading, charge: u64) -> LogReading {
         LogReading {
-            used: reading.used.saturating_add(charge).min(self.bound),
+            used: self.0.charged(reading.used, charge),
             oldest_leaves: match reading.oldest_leaves {
-                0 if charge > 0 => self.window_micros,
+                0 if charge > 0 => self.0.micros,
                 oldest_leaves => oldest_leaves,
             },
             ..reading
@@ -141,7 +125,7 @@ impl Arithmetic for SlidingLog {
     }
 
     fn remaining(&self, reading: LogReading, _now: u64) -> u64 {
-        self.limit.saturating_sub(reading.used)
+        self.0.limit.saturating_sub(reading.used)
     }
 
     /// Until the oldest entry leaves, or longer if that would invite a client to more than twice the rate.
@@ -149,14 +133,14 @@ impl Arithmetic for SlidingLog {
         let remaining = self.remaining(reading, now);
         let natural = match reading {
             LogReading { wait: 1.., .. } if remaining == 0 => reading.wait,
-            LogReading { oldest_leaves: 0, .. } => self.window_micros,
+            LogReading { oldest_leaves: 0, .. } => self.0.micros,
             LogReading { oldest_leaves, .. } => oldest_leaves,
         };
-        Some(natural.max(least_time_for(remaining, self.limit, self.window_micros)))
+        Some(natural.max(self.0.least_time_for(remaining)))
     }
 
     fn wait(&self, reading: LogReading, _now: u64, charge: u64) -> Option<u64> {
-        (charge <= self.limit).then_some(reading.wait)
+        (charge <= self.0.limit).then_some(reading.wait)
     }
 
     fn certain_wait(&self, reading: LogReading, asked: u64, charge: u64, _wait: u64) -> (u64, u64) {
@@ -167,7 +151,7 @@ impl Arithmetic for SlidingLog {
             ..
         } = reading;
         // A log that was asked for more than it ever lets pass answers for one unit.
-        let asked = if asked <= self.limit { asked } else { 1 };
+        let asked = if asked <= self.0.limit { asked } else { 1 };
         let certain = if charge >= asked {
             wait.max(oldest_leaves)
         } else {
@@ -175,22 +159,22 @@ impl Arithmetic for SlidingLog {
         };
         let shown = match wait {
             1.. if charge == asked => wait,
-            _ if used.saturating_add(charge) == self.limit + 1 => oldest_leaves,
-            _ => self.window_micros,
+            _ if used.saturating_add(charge) == self.0.limit + 1 => oldest_leaves,
+            _ => self.0.micros,
         };
         (certain, shown.max(certain))
     }
 
     /// It is not known when more than one unit leaves the log.
     fn foretells(&self, reading: LogReading, asked: u64) -> bool {
-        reading.used + asked == self.limit + 1
+        reading.used + asked == self.0.limit + 1
     }
 
     /// The number of units that have left the log is unknown. Soon after the first of them only one request asks.
     fn foreseen(&self, reading: LogReading, _now: u64, elapsed: u64, _charge: u64, hold: u64) -> Option<LogReading> {
         let first_leaves = reading.wait.max(reading.oldest_leaves);
         (elapsed < first_leaves.saturating_add(hold)).then_some(LogReading {
-            used: self.limit,
+            used: self.0.limit,
             wait: 0,
             oldest_leaves: hold,
             sequence: reading.sequence,
@@ -229,10 +213,10 @@ impl Log {
         };
         let before = oldest.total - oldest.cost;
         let used = newest.total - before;
-        let leaves = |entry: &Entry| entry.at + policy.window_micros - now;
-        let asked = if charge <= policy.limit { charge } else { 1 };
-        let wait = if used + asked > policy.limit {
-            let needed = before + used + asked - policy.limit;
+        let leaves = |entry: &Entry| entry.at + policy.0.micros - now;
+        let asked = if charge <= policy.0.limit { charge } else { 1 };
+        let wait = if used + asked > policy.0.limit {
+            let needed = before + used + asked - policy.0.limit;
             let last = self.0.partition_point(|entry| entry.total < needed);
             self.0.get(last).map_or(0, leaves)
         } else {
@@ -247,7 +231,7 @@ impl Log {
     }
 
     fn first_counted(&self, policy: &SlidingLog, now: u64) -> usize {
-        self.0.partition_point(|entry| entry.at + policy.window_micros <= now)
+        self.0.partition_point(|entry| entry.at + policy.0.micros <= now)
     }
 
     /// Adds an entry and lets go of those that are out of the window.
@@ -316,7 +300,7 @@ impl Log {
 
     /// The moment when the last entry is out of the window.
     pub(crate) fn empty_at(&self, policy: &SlidingLog) -> u64 {
-        self.0.back().map_or(0, |newest| newest.at + policy.window_micros)
+        self.0.back().map_or(0, |newest| newest.at + policy.0.micros)
     }
 }
 

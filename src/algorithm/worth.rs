@@ -1,4 +1,4 @@
-//! The worth of a policy's state, so that a full store evicts the callers who have used the least.
+//! The worth of a state: a full store evicts the clients that have used the least.
 
 use super::{Counter, Form, State, Times};
 
@@ -18,10 +18,10 @@ pub(crate) struct Worth {
 
 impl Worth {
     const EXHAUSTED: u8 = 8;
-    /// Of slots that are held: those who hold them will release them, and another one must not get them meanwhile.
+    /// Of slots that are held: their holders will release them, and no other request must get them meanwhile.
     const HELD: u8 = u8::MAX;
 
-    /// The worth of a caller who has sent a single request, half as much. So a flood of such keys is worth less than
+    /// The worth of a client that has sent a single request, half as much. So a flood of such keys is worth less than
     /// callers who have used more than half of their quota, also where its requests exhaust a quota of one unit, or
     /// choose what they cost.
     pub(crate) fn of_one_request(self) -> Self {
@@ -32,14 +32,14 @@ impl Worth {
         Self { level, ..self }
     }
 
-    /// The worth of a policy that rejects no caller.
+    /// The worth of a policy that rejects no request.
     pub(crate) fn of_shadow(self) -> Self {
         Self { level: 0, ..self }
     }
 }
 
 impl Counter {
-    /// The worth of a state; `None` if nothing is used.
+    /// Returns the worth of a state; `None` if nothing is used.
     pub(crate) fn worth(&self, state: &State, times: Times) -> Option<Worth> {
         let until = self.empty_at(state, times.last);
         if until <= times.now {
@@ -64,7 +64,7 @@ impl Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::algorithm::{Concurrency, FixedWindow, LeakyBucket, SlidingCounter, SlidingLog, TokenBucket};
+    use crate::algorithm::{Bucket, Concurrency, FixedWindow, SlidingCounter, SlidingLog};
 
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 86_400 * SECOND;
@@ -72,8 +72,8 @@ mod tests {
     /// The worth of so many used units of each counter, so long after the beginning of a window.
     fn worths(used: u64, elapsed: u64) -> Vec<Option<Worth>> {
         let counters = [
-            Counter::TokenBucket(TokenBucket::new(10, 86_400, 10).unwrap()),
-            Counter::LeakyBucket(LeakyBucket::new(10, 86_400, 9).unwrap()),
+            Counter::Bucket(Bucket::token(10, 86_400, 10).unwrap()),
+            Counter::Bucket(Bucket::leaky(10, 86_400, 9).unwrap()),
             Counter::FixedWindow(FixedWindow::new(10, 86_400)),
             Counter::SlidingCounter(SlidingCounter::new(10, 86_400)),
             Counter::SlidingLog(SlidingLog::new(10, 86_400).unwrap()),

@@ -1,4 +1,4 @@
-//! The state that stores keep of partitions: for a store of your own.
+//! The state of partitions, for a store of your own.
 //!
 //! A [`Ledger`] has the arithmetic of all algorithms and no storage. You want it to keep quota in a database that the crate
 //! has no store for. Give it the time, and for each partition of a plan the bytes that your storage has kept; it returns a
@@ -16,6 +16,7 @@
 #![doc = include_str!("../../examples/own_store.rs")]
 //! ```
 
+mod others;
 mod partition;
 
 use std::time::Duration;
@@ -50,7 +51,7 @@ struct Page {
     state: Option<PartitionState>,
 }
 
-/// The new state of a partition that a [`Ledger`] has changed.
+/// The bytes to keep of a partition that a [`Ledger`] has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The partition.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::others::{Foreign, Kept, Others, times};
 use crate::{
     algorithm::{Counter, Form, Moment, Reader, STANDSTILL, State, Times, Worth, Writer},
     clock::Timestamp,
@@ -25,23 +26,7 @@ pub(crate) struct PartitionState {
     others: Option<Box<Others>>,
 }
 
-/// Policies that only other plans name: of another tier, or of an older or newer configuration. Their time goes on by
-/// their own rules, and they are kept until they are empty.
-#[derive(Clone, Debug)]
-struct Others {
-    at: Timestamp,
-    states: Vec<Foreign>,
-}
-
-/// A state that explains itself: whoever has it can bring it forward and convert it, also without the policy.
-#[derive(Clone, Debug)]
-struct Foreign {
-    id: u32,
-    counter: Counter,
-    state: State,
-}
-
-/// The findings of a plan.
+/// The readings of a plan's charges, and whether all of them fit.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) moment: Moment,
@@ -52,15 +37,6 @@ pub(crate) struct Found {
 /// The numbers of a log that begins with a call follow this one, and no other log of the partition has them.
 fn first_entry(call: u32) -> u64 {
     u64::from(call) << 32
-}
-
-impl Others {
-    /// Returns `true` if anything but logs and slots is still used.
-    fn count_anything(&self, now: Timestamp) -> bool {
-        let (last, now) = (self.at.as_micros(), now.as_micros());
-        let mut states = self.states.iter();
-        states.any(|foreign| foreign.counter.is_used(&foreign.state, last, now))
-    }
 }
 
 impl PartitionState {
@@ -107,34 +83,24 @@ impl PartitionState {
         }
     }
 
-    /// All that is not empty, as it was written.
+    /// Writes all states that are not empty, as they were written.
     pub(crate) fn write(&self, bytes: &mut Writer) {
-        let states = self.advanced(self.at);
-        for number in [self.at.as_micros(), self.birth.into(), states.len() as u64] {
-            bytes.write(number);
-        }
-        for Foreign { id, counter, state } in &states {
-            bytes.write((*id).into());
-            counter.write(state, bytes);
-        }
+        let states = Others {
+            at: self.at,
+            states: self.advanced(self.at),
+        };
+        states.write(self.birth, bytes);
     }
 
-    /// Parses bytes that were written; `None` if they cannot have been.
+    /// Reads what [`write`](Self::write) has written; `None` if it cannot have.
     pub(crate) fn read_from(bytes: &mut Reader<'_>) -> Option<Self> {
-        let at = Timestamp::from_micros(bytes.amount()?);
-        let birth = u32::try_from(bytes.any()?).ok()?;
-        let mut states = Vec::new();
-        for _ in 0..bytes.any()? {
-            let id = u32::try_from(bytes.any()?).ok()?;
-            let (counter, state) = Counter::parse(bytes)?;
-            states.push(Foreign { id, counter, state });
-        }
+        let (others, birth) = Others::read_from(bytes)?;
         Some(Self {
-            at,
+            at: others.at,
             birth,
             policies: Arc::default(),
             states: SmallVec::new(),
-            others: Some(Box::new(Others { at, states })),
+            others: Some(Box::new(others)),
         })
     }
 
@@ -258,24 +224,30 @@ impl PartitionState {
         }
     }
 
+    /// All states: of the policies of the last charge, then of others.
+    fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
+        let own = self.policies.iter().zip(&self.states).map(|(policy, state)| Kept {
+            at: self.at,
+            id: policy.id(),
+            counter: policy.counter(),
+            state,
+            is_shadow: policy.policy().is_shadow(),
+        });
+        own.chain(self.others.iter().flat_map(|others| others.kept()))
+    }
+
     /// All states that are not empty yet, as they are now.
     fn advanced(&self, now: Timestamp) -> Vec<Foreign> {
-        let own = self.policies.iter().zip(&self.states).map(|(policy, state)| {
-            let (id, counter, state) = (policy.id(), *policy.counter(), state.clone());
-            (self.at, Foreign { id, counter, state })
+        let advanced = self.kept().map(|kept| {
+            let mut state = kept.state.clone();
+            kept.counter.advance(&mut state, times(kept.at, now));
+            let (id, counter) = (kept.id, *kept.counter);
+            Foreign { id, counter, state }
         });
-        let others = self.others.iter().flat_map(|others| {
-            let of = |foreign: &Foreign| (others.at, foreign.clone());
-            others.states.iter().map(of)
-        });
-        let mut advanced: Vec<Foreign> = Vec::new();
-        for (at, mut foreign) in own.chain(others) {
-            foreign.counter.advance(&mut foreign.state, times(at, now));
-            if foreign.counter.empty_at(&foreign.state, now.as_micros()) > now.as_micros() {
-                advanced.push(foreign);
-            }
-        }
+        let now = now.as_micros();
         advanced
+            .filter(|foreign| foreign.counter.empty_at(&foreign.state, now) > now)
+            .collect()
     }
 
     /// The time of the partition: that of the clock, but it stands still while the clock is behind what was written by a few
@@ -316,57 +288,34 @@ impl PartitionState {
     /// Returns `true` if anything but logs and slots was used when it was written.
     fn counts_anything(&self) -> bool {
         let at = self.at.as_micros();
-        let mut own = self.policies.iter().zip(&self.states);
-        let others = self.others.as_ref();
-        own.any(|(policy, state)| policy.counter().is_used(state, at, at))
-            || others.is_some_and(|others| others.count_anything(self.at))
+        self.kept()
+            .any(|kept| kept.counter.is_used(kept.state, kept.at.as_micros(), at))
     }
 
-    /// Moves all numeric states to now.
+    /// Moves what is counted with a few numbers to now.
     fn rebase(&mut self, now: Timestamp) {
         if let Some(others) = &mut self.others {
-            // They have gone on until the last charge, too, although no write has noted it.
-            let times = times(others.at, self.at);
-            for Foreign { counter, state, .. } in &mut others.states {
-                counter.advance(state, times);
-            }
-            others.at = now;
+            others.rebase(self.at, now);
         }
         self.at = now;
     }
 
     /// The moment from which this state equals that of a partition never seen.
     pub(crate) fn empty_at(&self) -> Timestamp {
-        let own = self
-            .policies
-            .iter()
-            .zip(&self.states)
-            .map(|(policy, state)| policy.counter().empty_at(state, self.at.as_micros()));
-        let others = self.others.iter().flat_map(|others| {
-            let at = others.at.as_micros();
-            let empty_at = move |foreign: &Foreign| foreign.counter.empty_at(&foreign.state, at);
-            others.states.iter().map(empty_at)
-        });
-        Timestamp::from_micros(own.chain(others).max().unwrap_or(0))
+        let empty_at = self
+            .kept()
+            .map(|kept| kept.counter.empty_at(kept.state, kept.at.as_micros()));
+        Timestamp::from_micros(empty_at.max().unwrap_or(0))
     }
 
-    /// The worth that is lost with it: that of the policy of which the largest share is used. `None` if it has
+    /// Returns the worth of the partition, which is that of the policy of which the largest share is used. `None` if it has
     /// expired.
     pub(crate) fn worth(&self, now: Timestamp, is_returning: bool) -> Option<Worth> {
-        let own = self.policies.iter().zip(&self.states).filter_map(|(policy, state)| {
-            let worth = policy.counter().worth(state, self.times(now))?;
-            Some(if policy.policy().is_shadow() {
-                worth.of_shadow()
-            } else {
-                worth
-            })
+        let worths = self.kept().filter_map(|kept| {
+            let worth = kept.counter.worth(kept.state, times(kept.at, now))?;
+            Some(if kept.is_shadow { worth.of_shadow() } else { worth })
         });
-        let others = self.others.iter().flat_map(|others| {
-            let times = times(others.at, now);
-            let worth = move |foreign: &Foreign| foreign.counter.worth(&foreign.state, times);
-            others.states.iter().filter_map(worth)
-        });
-        let worth = own.chain(others).max();
+        let worth = worths.max();
         if is_returning {
             worth
         } else {
@@ -377,14 +326,5 @@ impl PartitionState {
     #[inline]
     fn times(&self, now: Timestamp) -> Times {
         times(self.at, now)
-    }
-}
-
-#[inline]
-fn times(last: Timestamp, now: Timestamp) -> Times {
-    let now = now.as_micros();
-    Times {
-        last: last.as_micros().min(now),
-        now,
     }
 }

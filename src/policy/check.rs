@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Algorithm, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
-    algorithm::{Concurrency, Counter, FixedWindow, LeakyBucket, SlidingCounter, SlidingLog, TokenBucket},
+    algorithm::{Bucket, Concurrency, Counter, FixedWindow, SlidingCounter, SlidingLog},
     error::{ConfigError, ConfigErrorKind},
 };
 
@@ -35,17 +35,17 @@ pub(super) fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
         _ => {}
     }
     match policy.algorithm {
-        Algorithm::TokenBucket => TokenBucket::new(quota, window, capacity)
-            .map(Counter::TokenBucket)
+        Algorithm::TokenBucket => Bucket::token(quota, window, capacity)
+            .map(Counter::Bucket)
             .map_err(with_kind(ConfigErrorKind::BurstCapacity)),
-        Algorithm::StrictTokenBucket => TokenBucket::strict(quota, window, capacity)
-            .map(Counter::TokenBucket)
+        Algorithm::StrictTokenBucket => Bucket::strict(quota, window, capacity)
+            .map(Counter::Bucket)
             .map_err(with_kind(ConfigErrorKind::BurstCapacity)),
-        Algorithm::LeakyBucketMeter => LeakyBucket::new(quota, window, 0)
-            .map(Counter::LeakyBucket)
+        Algorithm::LeakyBucketMeter => Bucket::leaky(quota, window, 0)
+            .map(Counter::Bucket)
             .map_err(with_kind(ConfigErrorKind::Algorithm)),
-        Algorithm::LeakyBucketQueue { max_waiting } => LeakyBucket::new(quota, window, max_waiting)
-            .map(Counter::LeakyBucket)
+        Algorithm::LeakyBucketQueue { max_waiting } => Bucket::leaky(quota, window, max_waiting)
+            .map(Counter::Bucket)
             .map_err(with_kind(ConfigErrorKind::Algorithm)),
         Algorithm::FixedWindow => Ok(Counter::FixedWindow(FixedWindow::new(quota, window))),
         Algorithm::SlidingWindowCounter => Ok(Counter::SlidingCounter(SlidingCounter::new(quota, window))),

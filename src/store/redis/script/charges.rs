@@ -5,7 +5,7 @@ use super::{
     reply::{ExpectedReply, HALF},
 };
 use crate::{
-    algorithm::{Concurrency, Counter, LeakyBucket},
+    algorithm::{Concurrency, Counter, FixedWindow, SlidingCounter, SlidingLog},
     exchange::{Plan, settlement::Adjustment},
     policy::Policy,
 };
@@ -90,15 +90,15 @@ struct Numbers {
 impl Numbers {
     fn of(policy: &Policy, lease_micros: u64) -> Self {
         let (weight, drain, limit, bound) = match *policy.counter() {
-            Counter::TokenBucket(bucket) | Counter::LeakyBucket(LeakyBucket { bucket }) => {
-                (bucket.weight, bucket.drain as f64, bucket.limit, bucket.bound)
+            Counter::Bucket(bucket) => (bucket.weight, bucket.drain as f64, bucket.limit, bucket.bound),
+            Counter::FixedWindow(FixedWindow(window)) => (window.micros, FIXED_WINDOW, window.limit, window.bound),
+            Counter::SlidingCounter(SlidingCounter(window)) => {
+                (window.micros, SLIDING_COUNTER, window.limit, window.bound)
             }
-            Counter::FixedWindow(window) => (window.window_micros, FIXED_WINDOW, window.limit, window.bound),
-            Counter::SlidingCounter(window) => (window.window_micros, SLIDING_COUNTER, window.limit, window.bound),
-            Counter::SlidingLog(window) => (window.window_micros, SLIDING_LOG, window.limit, window.bound),
+            Counter::SlidingLog(SlidingLog(window)) => (window.micros, SLIDING_LOG, window.limit, window.bound),
             Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
         };
-        let is_bucket = matches!(policy.counter(), Counter::TokenBucket(_) | Counter::LeakyBucket(_));
+        let is_bucket = matches!(policy.counter(), Counter::Bucket(_));
         Self {
             short: short(if is_bucket { weight } else { weight / 1_000_000 }),
             weight: weight as f64,

@@ -317,7 +317,7 @@ fn decimal(now: Timestamp) -> Vec<u8> {
 fn mark(adjustment: &Adjustment<'_>) -> f64 {
     let mark = adjustment.receipt.mark as f64;
     match adjustment.policy.counter() {
-        Counter::LeakyBucket(_) => -mark,
+        Counter::Bucket(bucket) if bucket.is_leaky => -mark,
         _ => mark,
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn width(plan: &Plan) -> usize {
 
 pub(super) fn part_width(part: PartPlan<'_>) -> usize {
     let widths = part.policies().iter().map(|policy| match policy.counter() {
-        Counter::TokenBucket(_) | Counter::LeakyBucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) => 1,
+        Counter::Bucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) => 1,
         Counter::SlidingCounter(_) => 2,
         Counter::SlidingLog(_) => 4,
     });
@@ -121,8 +121,7 @@ impl Numbers<'_> {
 
     fn reading(&mut self, counter: &Counter) -> Option<Reading> {
         Some(match counter {
-            Counter::TokenBucket(_) => Reading::TokenBucket(self.next()?),
-            Counter::LeakyBucket(_) => Reading::LeakyBucket(self.next()?),
+            Counter::Bucket(_) => Reading::Bucket(self.next()?),
             Counter::FixedWindow(_) => Reading::FixedWindow(self.next()?),
             Counter::SlidingCounter(_) => Reading::SlidingCounter(Windows {
                 previous: self.next()?,

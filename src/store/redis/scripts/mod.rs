@@ -4,7 +4,7 @@
 //! about a charge, *carry* brings forward a level whose policy only another instance has. Both scripts have all *carry*
 //! sections, so that neither needs the other one. Comments and indentation stay here.
 
-const TOKEN_BUCKET: &str = include_str!("../../../algorithm/token_bucket.lua");
+const BUCKET: &str = include_str!("../../../algorithm/bucket.lua");
 const FIXED_WINDOW: &str = include_str!("../../../algorithm/fixed_window.lua");
 const SLIDING_COUNTER: &str = include_str!("../../../algorithm/sliding_counter.lua");
 const SLIDING_LOG: &str = include_str!("../../../algorithm/sliding_log.lua");
@@ -25,12 +25,12 @@ const USUAL_BUCKETS: u8 = 4;
 /// For calls with token buckets and leaky buckets only, whose levels are narrow.
 pub(crate) fn buckets() -> String {
     let usual = with_section(USUAL, "buckets", &usual_buckets());
-    decision(&usual, &[TOKEN_BUCKET])
+    decision(&usual, &[BUCKET])
 }
 
 /// For all other calls, and where a call has any other algorithm beside buckets.
 pub(crate) fn every_algorithm() -> String {
-    let pieces = [TOKEN_BUCKET, FIXED_WINDOW, SLIDING_COUNTER, SLIDING_LOG, CONCURRENCY];
+    let pieces = [BUCKET, FIXED_WINDOW, SLIDING_COUNTER, SLIDING_LOG, CONCURRENCY];
     decision("", &pieces)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn renew() -> String {
 
 fn decision(usual: &str, pieces: &[&str]) -> String {
     let all = |name| pieces.iter().map(|piece| section(piece, name)).collect::<String>();
-    let carried = [TOKEN_BUCKET, SLIDING_COUNTER, FIXED_WINDOW].map(|piece| section(piece, "carry"));
+    let carried = [BUCKET, SLIDING_COUNTER, FIXED_WINDOW].map(|piece| section(piece, "carry"));
     let source = [
         HEAD,
         usual,
@@ -58,7 +58,7 @@ fn decision(usual: &str, pieces: &[&str]) -> String {
 
 /// The section that decides about one bucket in the usual case, for each of them: `@` stands for its number.
 fn usual_buckets() -> String {
-    let bucket = section(TOKEN_BUCKET, "usual");
+    let bucket = section(BUCKET, "usual");
     let numbers = 1..=USUAL_BUCKETS;
     numbers.map(|number| bucket.replace('@', &number.to_string())).collect()
 }

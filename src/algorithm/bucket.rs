@@ -1,18 +1,22 @@
-//! Token bucket: fills evenly up to a capacity, and a request takes from it.
+//! Token bucket and leaky bucket: one bucket, from which the used weight drains evenly.
 //!
-//! The state is not the remaining tokens but the used weight: zero means "never seen" whatever the
-//! capacity is, and a changed quota can carry the used units over.
+//! A *token bucket* fills up to a capacity, and a request takes from it. A store keeps not the tokens that are left but the
+//! weight that was used: zero means "never seen" whatever the capacity is, and a changed quota can carry the used units
+//! over.
+//!
+//! In a *leaky bucket* the used weight is the requests that have not left yet: they leave at a constant rate, one after the
+//! other. A request that finds others in it waits until they have left; a *meter* has no places to wait in.
 
 use super::{Arithmetic, EXACT, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
 
-/// A token bucket in exact integers.
+/// A bucket in exact integers.
 ///
 /// With g = gcd(quota, window in µs), one unit *weighs* window / g and each microsecond *drains* quota / g from what
 /// was used. A bucket's state is the weight used so far, an integer: no rate is ever rounded, and no arrival time is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TokenBucket {
-    /// The weight of one unit.
+pub(crate) struct Bucket {
+    /// What one unit weighs.
     pub(crate) weight: u64,
     /// The used weight that drains each microsecond.
     pub(crate) drain: u64,
@@ -21,11 +25,13 @@ pub(crate) struct TokenBucket {
     /// The most used weight that is ever believed: the limit and, as far as doubles reach, as much again, which a
     /// lowered quota may leave behind.
     pub(crate) bound: u64,
+    /// True if requests leave it one after the other.
+    pub(crate) is_leaky: bool,
 }
 
-impl TokenBucket {
-    /// An error says what about the numbers cannot be kept exact.
-    pub(crate) fn new(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
+impl Bucket {
+    /// A token bucket. The error names the numbers that cannot be kept exact.
+    pub(crate) fn token(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
         let window = window_secs * 1_000_000;
         let divisor = greatest_common_divisor(quota, window);
         let (mut weight, mut drain) = (window / divisor, quota / divisor);
@@ -49,6 +55,16 @@ impl TokenBucket {
             drain,
             limit,
             bound,
+            is_leaky: false,
+        })
+    }
+
+    /// A leaky bucket with the unit that is leaving and places for units that wait.
+    pub(crate) fn leaky(quota: u64, window_secs: u64, places: u64) -> Result<Self, String> {
+        let bucket = Self::token(quota, window_secs, places.saturating_add(1))?;
+        Ok(Self {
+            is_leaky: true,
+            ..bucket
         })
     }
 
@@ -61,7 +77,7 @@ impl TokenBucket {
             ));
         }
         // One more than what is left of the quota: at the moment when that unit is there, the window has passed.
-        Self::new(quota - capacity + 1, window_secs, capacity)
+        Self::token(quota - capacity + 1, window_secs, capacity)
     }
 
     /// The rest of a used weight, `elapsed` microseconds later.
@@ -77,19 +93,28 @@ impl TokenBucket {
     /// The used weight after a refund of `refund` of a charge that was made `age` microseconds ago and filled the bucket up
     /// to `filled_to`.
     ///
-    /// Units that have drained since then are not refunded a second time. The rest of the charge depends on
-    /// all requests in between; this is the least that it can be, as if no request had come since.
+    /// What has come back by itself since then is not given back a second time. How much of the charge is left depends on
+    /// all that has happened in between; this is the least that it can be, as if nobody had come since.
+    ///
+    /// Of a leaky bucket only the last place can be given up: requests behind another one know when they leave. It was the
+    /// last if nothing has come in since.
     pub(crate) fn refunded(&self, used: u64, refund: u64, filled_to: u64, age: u64) -> u64 {
-        used.saturating_sub(refund.min(self.drained(filled_to, age)))
+        let left = self.drained(filled_to, age);
+        match self.is_leaky {
+            true if used == left => used.saturating_sub(refund),
+            true => used,
+            false => used.saturating_sub(refund.min(left)),
+        }
     }
 }
 
-impl Arithmetic for TokenBucket {
+impl Arithmetic for Bucket {
     /// The used weight.
     type State = u64;
     type Reading = u64;
 
-    const CODE: u64 = 1;
+    // 1 and 2 were buckets without the last number.
+    const CODE: u64 = 7;
 
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
@@ -122,6 +147,11 @@ impl Arithmetic for TokenBucket {
         *used = self.refunded(*used, refund, receipt.mark, now.saturating_sub(receipt.at));
     }
 
+    /// A request that has left a leaky bucket has used its place.
+    fn is_refundable(&self, is_unused: bool) -> bool {
+        is_unused || !self.is_leaky
+    }
+
     fn advance(&self, used: &mut u64, times: Times) {
         *used = self.drained(*used, times.elapsed());
     }
@@ -142,7 +172,14 @@ impl Arithmetic for TokenBucket {
     }
 
     fn write(&self, used: &u64, bytes: &mut Writer) {
-        for number in [self.weight, self.drain, self.limit, self.bound, *used] {
+        for number in [
+            self.weight,
+            self.drain,
+            self.limit,
+            self.bound,
+            self.is_leaky.into(),
+            *used,
+        ] {
             bytes.write(number);
         }
     }
@@ -153,6 +190,7 @@ impl Arithmetic for TokenBucket {
             drain: bytes.divisor()?,
             limit: bytes.amount()?,
             bound: bytes.amount()?,
+            is_leaky: bytes.amount()? == 1,
         };
         Some((own, bytes.amount()?))
     }
@@ -193,6 +231,16 @@ impl Arithmetic for TokenBucket {
     /// Rounded up.
     fn wait(&self, used: u64, _now: u64, charge: u64) -> Option<u64> {
         (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
+    }
+
+    /// Until the requests have left that came before.
+    #[inline]
+    fn delay(&self, used: u64, charge: u64) -> u64 {
+        if self.is_leaky && charge > 0 {
+            self.micros_to_drain(used)
+        } else {
+            0
+        }
     }
 
     fn foreseen(&self, used: u64, _now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
@@ -269,7 +317,7 @@ mod tests {
             (5_000, 86_400),
             (1_000_000, 2_678_400),
         ] {
-            let bucket = TokenBucket::new(quota, window, quota).unwrap();
+            let bucket = Bucket::token(quota, window, quota).unwrap();
             assert_eq!(
                 bucket.weight * quota,
                 bucket.drain * window * 1_000_000,
@@ -308,7 +356,7 @@ mod tests {
             (999_999_999_999_989, 1),
             (999_999_937, 31_536_000),
         ] {
-            let bucket = TokenBucket::new(quota, window, quota).unwrap();
+            let bucket = Bucket::token(quota, window, quota).unwrap();
             assert!(
                 bucket.limit < EXACT && bucket.bound < EXACT,
                 "{quota} per {window} s: {bucket:?}"
@@ -333,11 +381,12 @@ mod tests {
     #[test]
     fn draining_stops_at_empty_however_long_it_takes() {
         // Three units in five microseconds, so to say.
-        let bucket = TokenBucket {
+        let bucket = Bucket {
             weight: 5,
             drain: 3,
             limit: 50,
             bound: 100,
+            is_leaky: false,
         };
         assert_eq!(bucket.drained(10, 0), 10);
         assert_eq!(bucket.drained(10, 3), 1);
@@ -349,7 +398,7 @@ mod tests {
     /// A second unit a second later, and the first one given back: two at one moment would be one too many.
     #[test]
     fn what_has_come_back_by_itself_is_not_given_back_again() {
-        let bucket = TokenBucket::new(1, 1, 1).unwrap();
+        let bucket = Bucket::token(1, 1, 1).unwrap();
         let (second, unit) = (1_000_000, bucket.weight);
         assert_eq!(bucket.refunded(unit, unit, unit, 0), 0);
         assert_eq!(bucket.refunded(unit, unit, unit, second / 2), unit / 2);
@@ -361,7 +410,7 @@ mod tests {
     /// Of ten units, five have come back by themselves; the five that were not used are all still taken.
     #[test]
     fn what_has_come_back_by_itself_is_the_used_part_of_a_charge_first() {
-        let bucket = TokenBucket::new(1, 1, 10).unwrap();
+        let bucket = Bucket::token(1, 1, 10).unwrap();
         let unit = bucket.weight;
         assert_eq!(bucket.refunded(5 * unit, 5 * unit, 10 * unit, 5_000_000), 0);
         assert_eq!(bucket.refunded(4 * unit, 5 * unit, 10 * unit, 6_000_000), 0);
@@ -371,9 +420,28 @@ mod tests {
     #[test]
     fn a_strict_bucket_gives_its_capacity_and_the_rest_of_the_quota_in_a_window() {
         for (quota, capacity, rate) in [(60, 30, 31), (60, 1, 60), (60, 60, 1), (1, 1, 1)] {
-            let strict = TokenBucket::strict(quota, 60, capacity).unwrap();
-            assert_eq!(strict, TokenBucket::new(rate, 60, capacity).unwrap());
+            let strict = Bucket::strict(quota, 60, capacity).unwrap();
+            assert_eq!(strict, Bucket::token(rate, 60, capacity).unwrap());
         }
-        assert!(TokenBucket::strict(5, 60, 6).is_err());
+        assert!(Bucket::strict(5, 60, 6).is_err());
+    }
+
+    /// L20
+    #[test]
+    fn requests_leave_half_a_second_apart_at_two_a_second() {
+        let leaky = Bucket::leaky(2, 1, 3).unwrap();
+        let unit = leaky.weight;
+        let delays: Vec<u64> = (0..4).map(|ahead| leaky.delay(ahead * unit, unit)).collect();
+        assert_eq!(delays, [0, 500_000, 1_000_000, 1_500_000]);
+        assert!(leaky.admits(3 * unit, 0, unit) && !leaky.admits(3 * unit + 1, 0, unit));
+    }
+
+    #[test]
+    fn only_the_last_place_can_be_refunded() {
+        let leaky = Bucket::leaky(2, 1, 3).unwrap();
+        let (unit, second) = (leaky.weight, 500_000);
+        assert_eq!(leaky.refunded(2 * unit, unit, 2 * unit, 0), unit);
+        assert_eq!(leaky.refunded(unit, unit, 2 * unit, second), 0);
+        assert_eq!(leaky.refunded(3 * unit, unit, 2 * unit, 0), 3 * unit);
     }
 }

@@ -1,51 +1,15 @@
-//! Decisions that are asked for at the same moment, made by one call of the script.
-//!
-//! Three bounds, and none of them is a setting, because each follows from what it is for:
-//!
-//! - **The wait for company.** A call leaves at once while few are in flight, or as soon as it is full. Otherwise it waits
-//!   until one of them has returned, which on a near server takes less than a millisecond, or for [`PATIENCE`]: the
-//!   distance of the server is paid for once, by the call, and not once more by the wait.
-//! - **The calls in flight.** They follow the distance of the server: one for each `PATIENCE` that a round trip takes at
-//!   least. More would only queue up inside of the server.
-//! - **The queue.** Decisions that come faster than the server makes them wait one behind the other, in the end each for
-//!   longer than its deadline, and the server would work in vain. Those that cannot be answered in time any more are
-//!   cut off (see [`RoundTrips`]); the others are.
+//! The queue of decisions, and the task that makes calls of them.
 
-use std::{
-    future::{Future, poll_fn},
-    pin::pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
-    },
-    task::Poll,
-    time::Duration,
-};
+use std::{future::Future, time::Duration};
 
-use arc_swap::ArcSwapOption;
 use tokio::{
-    runtime::Handle,
-    sync::{
-        mpsc::{self, error::TrySendError},
-        oneshot,
-    },
+    sync::{mpsc, oneshot},
     task::{JoinError, JoinSet},
     time::{Instant, timeout},
 };
 
-use super::{
-    Server,
-    script::{self, Call, Reply},
-};
-use crate::{
-    clock::Clock,
-    error::{StoreError, StoreErrorKind},
-    exchange::{Measurement, Plan},
-};
-
-/// The maximum number of decisions that wait for a call. Beyond it the store is overloaded: more calls would cost
-/// the server more, just then.
-const QUEUE: usize = 65_536;
+use super::{Acquired, overloaded, round_trips::RoundTrips};
+use crate::exchange::Plan;
 
 /// The number of calls in flight for each connection before further decisions wait for company. Without a wait there would
 /// be nothing to share, and with one call only the server would wait for us.
@@ -60,35 +24,19 @@ const PATIENCE: Duration = Duration::from_millis(1);
 /// The task ends after so long without anything to do.
 const IDLE: Duration = Duration::from_secs(1);
 
-/// For so long decisions go alone after the server has rejected a shared call: should one caller's state be at fault, it
-/// fails alone.
-const APART: Duration = Duration::from_secs(1);
-
-type Acquired = Result<Measurement, StoreError>;
-
-/// Lets decisions that are under way at the same time share calls.
-///
-/// Few decisions go alone: sharing takes another task, and gains nothing while the server is idle.
-pub(super) struct SharedCalls {
-    bounds: Bounds,
-    under_way: Arc<AtomicUsize>,
-    apart_until: Arc<AtomicU64>,
-    queue: ArcSwapOption<mpsc::Sender<QueuedPlan>>,
-}
-
 /// The bounds of the calls of one store.
 #[derive(Clone, Copy)]
-struct Bounds {
+pub(super) struct Bounds {
     /// Decisions of a call.
-    decisions: usize,
+    pub(super) decisions: usize,
     /// Calls in flight before others wait for company.
-    calls: usize,
+    pub(super) calls: usize,
     /// Calls in flight at most.
     most_calls: usize,
 }
 
 impl Bounds {
-    fn new(decisions: usize, connections: u32) -> Self {
+    pub(super) fn new(decisions: usize, connections: u32) -> Self {
         Self {
             decisions,
             calls: CALLS_PER_CONNECTION * connections as usize,
@@ -98,126 +46,14 @@ impl Bounds {
 }
 
 /// A decision that waits for a call.
-struct QueuedPlan {
-    plan: Plan,
-    answer: oneshot::Sender<Acquired>,
-    since: Instant,
-}
-
-/// A decision that finds no place in the queue.
-enum NotQueued {
-    /// There are too many before it.
-    Overloaded,
-    /// There is no runtime for the task.
-    NoTask(Plan),
-}
-
-/// Counts a decision that is under way.
-pub(super) struct RunningDecision(Arc<AtomicUsize>);
-
-impl Drop for RunningDecision {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// The way in which a decision is made.
-pub(super) enum Way {
-    /// By a call of its own.
-    Alone(Plan, RunningDecision),
-    /// By one that others share.
-    Together(oneshot::Receiver<Acquired>, RunningDecision),
-    /// Not at all: more decisions wait than the server makes.
-    Overloaded,
-}
-
-impl SharedCalls {
-    /// Up to `most` decisions share a call.
-    pub(super) fn new(most: usize, connections: u32) -> Self {
-        Self {
-            bounds: Bounds::new(most, connections),
-            under_way: Arc::default(),
-            apart_until: Arc::default(),
-            queue: ArcSwapOption::empty(),
-        }
-    }
-
-    pub(super) fn way(&self, server: &Arc<Server>, plan: Plan) -> Way {
-        let others = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let under_way = RunningDecision(Arc::clone(&self.under_way));
-        let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
-        if !is_busy || !is_simple(&plan) || self.is_apart() {
-            return Way::Alone(plan, under_way);
-        }
-        let (answer, answered) = oneshot::channel();
-        let waiting = QueuedPlan {
-            plan,
-            answer,
-            since: Instant::now(),
-        };
-        match self.send(server, waiting) {
-            Ok(()) => Way::Together(answered, under_way),
-            Err(NotQueued::NoTask(plan)) => Way::Alone(plan, under_way),
-            Err(NotQueued::Overloaded) => Way::Overloaded,
-        }
-    }
-
-    fn is_apart(&self) -> bool {
-        let until = self.apart_until.load(Ordering::Relaxed);
-        until != 0 && Clock::system().now().as_micros() < until
-    }
-
-    fn send(&self, server: &Arc<Server>, waiting: QueuedPlan) -> Result<(), NotQueued> {
-        let waiting = match &*self.queue.load() {
-            Some(queue) => match queue.try_send(waiting) {
-                Ok(()) => return Ok(()),
-                Err(TrySendError::Full(_)) => return Err(NotQueued::Overloaded),
-                Err(TrySendError::Closed(waiting)) => waiting,
-            },
-            None => waiting,
-        };
-        // There is no task, or it is about to end, or its runtime has ended. Should another thread do the same now, the
-        // task that is forgotten ends when it has done its work.
-        let Ok(runtime) = Handle::try_current() else {
-            return Err(NotQueued::NoTask(waiting.plan));
-        };
-        let (sender, receiver) = mpsc::channel(QUEUE);
-        let caller = Caller {
-            server: Arc::clone(server),
-            apart_until: Arc::clone(&self.apart_until),
-        };
-        runtime.spawn(work(move |waiting| caller.clone().call(waiting), receiver, self.bounds));
-        let sent = sender.try_send(waiting).map_err(|_| NotQueued::Overloaded);
-        self.queue.store(Some(Arc::new(sender)));
-        sent
-    }
-}
-
-/// Returns `true` if a plan can share a call: one partition, and no slots, which have a name of their own in each call.
-fn is_simple(plan: &Plan) -> bool {
-    plan.only_part().is_some() && !plan.takes_slots()
-}
-
-/// The answer of a call that others share.
-pub(super) async fn together(answered: oneshot::Receiver<Acquired>) -> Acquired {
-    let lost = |_| {
-        Err(StoreError::new(
-            StoreErrorKind::Unavailable,
-            "the shared call was cancelled",
-        ))
-    };
-    answered.await.unwrap_or_else(lost)
-}
-
-pub(super) fn overloaded() -> StoreError {
-    StoreError::new(
-        StoreErrorKind::Overloaded,
-        "more decisions wait for the server than it makes",
-    )
+pub(super) struct QueuedPlan {
+    pub(super) plan: Plan,
+    pub(super) answer: oneshot::Sender<Acquired>,
+    pub(super) since: Instant,
 }
 
 /// Ends when the store is gone or nothing has come for a while, and all is decided.
-async fn work<C>(call: impl Fn(Vec<QueuedPlan>) -> C, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds)
+pub(super) async fn work<C>(call: impl Fn(Vec<QueuedPlan>) -> C, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds)
 where
     C: Future<Output = ()> + Send + 'static,
 {
@@ -233,7 +69,7 @@ where
         let is_full = waiting.len() + queue.len() >= bounds.decisions;
         calls.turn(is_full).await;
         fill(&mut waiting, &mut queue, bounds.decisions, &calls.round_trips).await;
-        // Also those whose callers have gone: what was asked for is charged.
+        // Also those that are cancelled: what was asked for is charged.
         if !waiting.is_empty() {
             let shared = std::mem::replace(&mut waiting, Vec::with_capacity(bounds.decisions));
             calls.start(call(shared));
@@ -245,7 +81,7 @@ where
 /// The calls in flight.
 struct Calls {
     bounds: Bounds,
-    /// Each says how long it has taken.
+    /// Each returns the time that it has taken.
     in_flight: JoinSet<Duration>,
     round_trips: RoundTrips,
 }
@@ -303,7 +139,7 @@ impl Calls {
     }
 }
 
-/// Takes what a call has room for out of the queue. Those for whom it is too late are told.
+/// Takes as many decisions out of the queue as a call has room for. Those for which it is too late are rejected.
 async fn fill(
     waiting: &mut Vec<QueuedPlan>,
     queue: &mut mpsc::Receiver<QueuedPlan>,
@@ -315,7 +151,9 @@ async fn fill(
             queue.recv_many(waiting, most - waiting.len()).await;
         }
         let (now, before) = (Instant::now(), waiting.len());
-        for late in waiting.extract_if(.., |waiting| round_trips.are_too_long_for(waiting, now)) {
+        for late in waiting.extract_if(.., |waiting| {
+            round_trips.are_too_long_for(waiting.plan.deadline(), now.saturating_duration_since(waiting.since))
+        }) {
             let _ = late.answer.send(Err(overloaded()));
         }
         if waiting.len() == before {
@@ -324,119 +162,25 @@ async fn fill(
     }
 }
 
-/// The shortest round trips of the last seconds.
-#[derive(Default)]
-struct RoundTrips {
-    shortest: Option<Duration>,
-    /// Of the window before.
-    shortest_before: Option<Duration>,
-    window_ends: Option<Instant>,
-}
-
-impl RoundTrips {
-    const WINDOW: Duration = Duration::from_secs(10);
-
-    /// A shorter wait is not because of the queue.
-    const USUAL_WAIT: Duration = Duration::from_millis(5);
-
-    /// The time of an answer while the server is busy; of short deadlines a quarter.
-    const BUSY: Duration = Duration::from_millis(10);
-
-    /// A round trip that took longer is none: the server was stopped.
-    const LONGEST: Duration = Duration::from_millis(100);
-
-    fn record(&mut self, round_trip: Duration, now: Instant) {
-        if self.window_ends.is_none_or(|end| now >= end) {
-            self.shortest_before = self.shortest.take();
-            self.window_ends = Some(now + Self::WINDOW);
-        }
-        self.shortest = Some(self.shortest.map_or(round_trip, |shortest| shortest.min(round_trip)));
-    }
-
-    fn shortest(&self) -> Option<Duration> {
-        self.shortest.into_iter().chain(self.shortest_before).min()
-    }
-
-    /// Returns `true` if a decision has waited so long that no answer can arrive before its deadline.
-    fn are_too_long_for(&self, waiting: &QueuedPlan, now: Instant) -> bool {
-        let waited = now.saturating_duration_since(waiting.since);
-        if waited <= Self::USUAL_WAIT {
-            return false;
-        }
-        waiting.plan.deadline().is_some_and(|deadline| {
-            let round_trip = self.shortest().unwrap_or_default().min(Self::LONGEST);
-            let needed = round_trip.max(Self::BUSY.min(deadline / 4));
-            waited + needed >= deadline
-        })
-    }
-}
-
-#[derive(Clone)]
-struct Caller {
-    server: Arc<Server>,
-    apart_until: Arc<AtomicU64>,
-}
-
-impl Caller {
-    /// Makes one call and answers all its decisions; ends as soon as no task waits for it any more.
-    async fn call(self, waiting: Vec<QueuedPlan>) {
-        let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
-        let Some(result) = unless_all_have_gone(self.decide(&plans), &mut answers).await else {
-            return;
-        };
-        match result {
-            Ok(reply) => {
-                for (answer, decision) in answers.into_iter().zip(script::decode_each(plans, &reply)) {
-                    let _ = answer.send(decision);
-                }
-            }
-            Err(error) => {
-                if error.kind() == StoreErrorKind::Failed && answers.len() > 1 {
-                    let until = Clock::system().now().saturating_add(APART);
-                    self.apart_until.store(until.as_micros(), Ordering::Relaxed);
-                }
-                for answer in answers {
-                    let _ = answer.send(Err(error.clone()));
-                }
-            }
-        }
-    }
-
-    async fn decide(&self, plans: &[Plan]) -> Result<Reply, StoreError> {
-        let server = &*self.server;
-        let call = Call::acquire_each(&server.keyspace, plans, server.now());
-        server.topology.send(&call).await
-    }
-}
-
-async fn unless_all_have_gone<T>(
-    call: impl Future<Output = T>,
-    answers: &mut [oneshot::Sender<Acquired>],
-) -> Option<T> {
-    let mut all_gone = pin!(async {
-        for answer in answers {
-            answer.closed().await;
-        }
-    });
-    let mut call = pin!(call);
-    poll_fn(|cx| match call.as_mut().poll(cx) {
-        Poll::Ready(result) => Poll::Ready(Some(result)),
-        Poll::Pending => all_gone.as_mut().poll(cx).map(|()| None),
-    })
-    .await
-}
-
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "a server takes its time")]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     use futures_util::future::join_all;
     use tokio::{sync::Semaphore, time::sleep};
 
-    use super::*;
+    use super::{
+        super::{QUEUE, together},
+        *,
+    };
     use crate::{
         algorithm::Moments,
+        error::StoreErrorKind,
+        exchange::Measurement,
         partition::{PartitionKey, Scope},
         policy::{PolicySet, QuotaPolicy},
     };

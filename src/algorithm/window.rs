@@ -1,0 +1,63 @@
+//! A quota per window: the numbers that all window algorithms have in common.
+
+use super::{Reader, Writer};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) micros: u64,
+    /// Units per window.
+    pub(crate) limit: u64,
+    /// The most used units that are ever believed.
+    pub(crate) bound: u64,
+}
+
+impl Window {
+    pub(super) fn new(quota: u64, window_secs: u64) -> Self {
+        Self {
+            micros: window_secs * 1_000_000,
+            limit: quota,
+            bound: quota * 2,
+        }
+    }
+
+    /// The start of the window of a moment. Windows begin at whole multiples of their length since the Unix epoch.
+    pub(super) fn start(&self, moment: u64) -> u64 {
+        moment - moment % self.micros
+    }
+
+    /// The time until the window of a moment ends.
+    pub(super) fn left(&self, moment: u64) -> u64 {
+        self.micros - moment % self.micros
+    }
+
+    /// Returns the part of a late charge that counts.
+    pub(super) fn believed(&self, used: u64, charge: u64) -> u64 {
+        charge.min(self.bound.saturating_sub(used))
+    }
+
+    /// The count after a charge.
+    #[inline]
+    pub(super) fn charged(&self, used: u64, charge: u64) -> u64 {
+        used.saturating_add(charge).min(self.bound)
+    }
+
+    /// The time in which this many units are no more than twice the rate.
+    pub(super) fn least_time_for(&self, units: u64) -> u64 {
+        let micros = (u128::from(units) * u128::from(self.micros)).div_ceil(2 * u128::from(self.limit));
+        u64::try_from(micros).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn write(&self, bytes: &mut Writer) {
+        for number in [self.micros, self.limit, self.bound] {
+            bytes.write(number);
+        }
+    }
+
+    pub(super) fn parse(bytes: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            micros: bytes.divisor()?,
+            limit: bytes.amount()?,
+            bound: bytes.amount()?,
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! States of policies that the last charge of a partition did not have.
+
+use crate::{
+    algorithm::{Counter, Reader, State, Times, Writer},
+    clock::Timestamp,
+};
+
+/// Policies that only other plans name: of another tier, or of an older or newer configuration. Their time goes on by
+/// their own rules, and they are kept until they are empty.
+#[derive(Clone, Debug)]
+pub(super) struct Others {
+    pub(super) at: Timestamp,
+    pub(super) states: Vec<Foreign>,
+}
+
+/// A state with the counter that it is of, so that it can be brought forward and converted without the policy.
+#[derive(Clone, Debug)]
+pub(super) struct Foreign {
+    pub(super) id: u32,
+    pub(super) counter: Counter,
+    pub(super) state: State,
+}
+
+/// A state among all of a partition.
+pub(super) struct Kept<'a> {
+    /// The moment at which it was written.
+    pub(super) at: Timestamp,
+    pub(super) id: u32,
+    pub(super) counter: &'a Counter,
+    pub(super) state: &'a State,
+    pub(super) is_shadow: bool,
+}
+
+impl Others {
+    /// Returns `true` if anything but logs and slots is still used.
+    pub(super) fn count_anything(&self, now: Timestamp) -> bool {
+        let (last, now) = (self.at.as_micros(), now.as_micros());
+        let mut states = self.states.iter();
+        states.any(|foreign| foreign.counter.is_used(&foreign.state, last, now))
+    }
+
+    /// Each state. No policy of them is a shadow any more.
+    pub(super) fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
+        self.states.iter().map(|foreign| Kept {
+            at: self.at,
+            id: foreign.id,
+            counter: &foreign.counter,
+            state: &foreign.state,
+            is_shadow: false,
+        })
+    }
+
+    /// Moves what is counted with a few numbers to now, as it was at the last charge.
+    pub(super) fn rebase(&mut self, last: Timestamp, now: Timestamp) {
+        // They have gone on until the last charge, too, although no write shows it.
+        let times = times(self.at, last);
+        for Foreign { counter, state, .. } in &mut self.states {
+            counter.advance(state, times);
+        }
+        self.at = now;
+    }
+
+    pub(super) fn write(&self, birth: u32, bytes: &mut Writer) {
+        for number in [self.at.as_micros(), birth.into(), self.states.len() as u64] {
+            bytes.write(number);
+        }
+        for Foreign { id, counter, state } in &self.states {
+            bytes.write((*id).into());
+            counter.write(state, bytes);
+        }
+    }
+
+    /// Reads the states and the birth that were written; `None` if they cannot have been.
+    pub(super) fn read_from(bytes: &mut Reader<'_>) -> Option<(Self, u32)> {
+        let at = Timestamp::from_micros(bytes.amount()?);
+        let birth = u32::try_from(bytes.any()?).ok()?;
+        let mut states = Vec::new();
+        for _ in 0..bytes.any()? {
+            let id = u32::try_from(bytes.any()?).ok()?;
+            let (counter, state) = Counter::parse(bytes)?;
+            states.push(Foreign { id, counter, state });
+        }
+        Some((Self { at, states }, birth))
+    }
+}
+
+#[inline]
+pub(super) fn times(last: Timestamp, now: Timestamp) -> Times {
+    let now = now.as_micros();
+    Times {
+        last: last.as_micros().min(now),
+        now,
+    }
+}
