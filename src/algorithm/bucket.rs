@@ -16,7 +16,7 @@ use crate::lease::Lease;
 /// was used. A bucket's state is the weight used so far, an integer: no rate is ever rounded, and no arrival time is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
-    /// What one unit weighs.
+    /// The weight of one unit.
     pub(crate) weight: u64,
     /// The used weight that drains each microsecond.
     pub(crate) drain: u64,
@@ -93,7 +93,7 @@ impl Bucket {
     /// The used weight after a refund of `refund` of a charge that was made `age` microseconds ago and filled the bucket up
     /// to `filled_to`.
     ///
-    /// What has come back by itself since then is not given back a second time. How much of the charge is left depends on
+    /// Units that have come back by themselves since then are not given back a second time. How much of the charge is left depends on
     /// all that has happened in between; this is the least that it can be, as if nobody had come since.
     ///
     /// Of a leaky bucket only the last place can be given up: requests behind another one know when they leave. It was the

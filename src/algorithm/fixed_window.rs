@@ -20,7 +20,7 @@ impl FixedWindow {
         }
     }
 
-    /// What is used once units are given back that were charged at `charged_at`: nothing, if that was in another window.
+    /// Returns the use after a refund of units that were charged at `charged_at`. Units of another window do not come back.
     pub(crate) fn refunded(&self, used: u64, refund: u64, charged_at: u64, now: u64) -> u64 {
         if charged_at >= self.0.start(now) {
             used.saturating_sub(refund)

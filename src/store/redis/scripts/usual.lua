@@ -1,8 +1,7 @@
 -- The usual case, in half the time: nothing to settle, independent partitions, and values that hold up to four narrow
 -- buckets, those of the plan in its order. Whatever is otherwise is left to the steps below, beginning with the first
 -- partition that is.
-local LEVELS, READINGS = '<BI7I3I4I3I4I4I3I4I4I3I4I4I3I4', '<ddddddd'
-local HALF_NUMBER = NUMBER_SIZE / 2
+local LEVELS = '<BI7I3I4I3I4I4I3I4I4I3I4I4I3I4'
 if not receipt and (are_independent or not part_sizes) then
   local redis = redis
   local count, counted, sizes, format = (#charges - NUMBER_SIZE) / CHARGE, 0, nil, nil
@@ -36,14 +35,19 @@ if not receipt and (are_independent or not part_sizes) then
       if longest > 0 then
         local packed = pack(format, 5, clock, birth,
           id1, short1, used1, id2, short2, used2, id3, short3, used3, id4, short4, used4)
-        redis.call('SET', key, packed, 'PX', ceil(longest / 1000) + extra_life)
+        -- Rounded up, and as a string: Redis would write a number with 17 digits, 4 % of this script's instructions.
+        redis.call('SET', key, packed, 'PX', string.format('%d', (longest + 999) / 1000 + extra_life))
       elseif value then
         redis.call('DEL', key)
       end
     end
     if not sizes then
-      local reply = pack(sub(READINGS, 1, 4 + count), clock, 0, birth, amount1, amount2, amount3, amount4)
-      return sub(charges, -NUMBER_SIZE, -HALF_NUMBER - 1) .. reply .. sub(charges, -HALF_NUMBER)
+      -- Packed at once: to put three strings together takes 3 % of this script's instructions.
+      local first, last = read('<I4I4', charges, #charges - 7)
+      if count == 1 then return pack('<I4ddddI4', first, clock, 0, birth, amount1, last) end
+      if count == 2 then return pack('<I4dddddI4', first, clock, 0, birth, amount1, amount2, last) end
+      if count == 3 then return pack('<I4ddddddI4', first, clock, 0, birth, amount1, amount2, amount3, last) end
+      return pack('<I4dddddddI4', first, clock, 0, birth, amount1, amount2, amount3, amount4, last)
     end
     readings[width + 1], readings[width + 2], readings[width + 3] = 0, birth, amount1
     if count > 1 then readings[width + 4], readings[width + 5], readings[width + 6] = amount2, amount3, amount4 end
