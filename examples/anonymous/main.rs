@@ -1,4 +1,4 @@
-//! Callers whom nobody knows, each with a quota of its own: an issuer, an origin of two instances, and clients, in one program.
+//! Anonymous callers, each with a quota of its own: an issuer, an origin of two instances, and clients, in one program.
 //!
 //! ```sh
 //! cargo run --example anonymous --features axum,privacy-pass
@@ -60,7 +60,7 @@ pub(crate) async fn tell(site: &Site, out: &mut impl Write) -> Result<(), Failur
     writeln!(out, "Spent tokens: {}", site.store)?;
 
     writeln!(out, "\nWithout a token, an address has {ADDRESS} requests an hour:")?;
-    let wire = Wire::new("somebody");
+    let wire = Wire::new("anybody");
     for _ in 0..ADDRESS {
         wire.clone().oneshot(get(&site.origins[0])?).await?;
     }

@@ -105,7 +105,7 @@ fn issuer_routes(keys: KeySet) -> Result<Router, Failure> {
         .layer(middleware::map_request(log_in)))
 }
 
-/// Stands for an authentication that is worth the name: whoever names an account has it.
+/// Stands for a real authentication: it believes the name of any account.
 async fn log_in(mut request: Request) -> Request {
     let value = request.headers().get(header::AUTHORIZATION);
     let login = value.and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));

@@ -15,7 +15,7 @@
 //! - **It has not been audited**, and neither has any other implementation of ARC that we know of. Constant time is what
 //!   the `p256` and `p384` crates document, and no more.
 //! - The limit holds for each credential, not for each person: the issuer decides how many credentials a client gets.
-//! - Issuer and origin share the private key. Whoever has it can make any number of credentials.
+//! - Issuer and origin share the private key. Each holder of it can make any number of credentials.
 //! - The nonce of a token is visible. Two tokens with equal nonces and one context come from two credentials, which
 //!   makes the set of clients that a token can come from a little smaller. So does each key: clients with credentials of
 //!   one key are told apart from those of another, so have few keys at a time, the same for all clients.

@@ -205,7 +205,7 @@ impl Token {
     }
 }
 
-/// Whoever has a token can spend it, so it is not shown.
+/// Any holder of a token can spend it, so it is not shown.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token")

@@ -26,7 +26,7 @@ use crate::{
 
 /// Decides who may have a credential, and how many.
 ///
-/// The limit of an origin holds for each credential. Whoever can get any number of them has no limit, so this decision *is*
+/// The limit of an origin holds for each credential. A client that can get any number of them has no limit, so this decision *is*
 /// the limit: identify the caller, by a login, a payment, an attestation; or ration what cannot be identified.
 ///
 /// - A [`RateLimitLayer`] is one: it issues as many credentials as its policies allow, in the partition that its key

@@ -89,7 +89,7 @@ impl Origin {
         if contexts.is_empty() {
             return Err(Judgement::Invalid);
         }
-        // Whoever sends a token again and again is not to keep the verifier busy.
+        // A client that sends a token again and again must not keep the verifier busy.
         if contexts.iter().any(|contexts| self.spending.knows(contexts.tag)) {
             return Err(Judgement::Spent);
         }

@@ -61,7 +61,7 @@ pub const EXPOSED: [HeaderName; 10] = [
     legacy::XRateLimitReset::NAME,
 ];
 
-/// Counts callers by their tokens, whoever they are: a request passes if it has a valid token that is not spent.
+/// Counts callers by their tokens, without knowing them: a request passes if it has a valid token that is not spent.
 ///
 /// Put it *outside* of a [`RateLimitLayer`](crate::RateLimitLayer) that counts users or addresses. A request without a
 /// token is answered with a challenge, or, where tokens are [optional](OriginLayerBuilder::optional), goes on to the limits

@@ -49,7 +49,7 @@ pub(super) struct Reservation {
 /// The places that know of a spent tag.
 #[derive(Clone, Copy)]
 enum Keeper {
-    Nobody,
+    None,
     Shared,
     ThisProcess,
 }
@@ -119,7 +119,7 @@ impl Reservation {
 
     /// The tag was not spent.
     pub(super) fn release(mut self) {
-        self.keeper = Keeper::Nobody;
+        self.keeper = Keeper::None;
     }
 }
 
@@ -127,8 +127,8 @@ impl Drop for Reservation {
     fn drop(&mut self) {
         let mut state = self.tags.0.lock();
         let entry = (self.now.saturating_add(state.lifetime), self.tag);
-        match mem::replace(&mut self.keeper, Keeper::Nobody) {
-            Keeper::Nobody => drop(state.known.remove(&self.tag)),
+        match mem::replace(&mut self.keeper, Keeper::None) {
+            Keeper::None => drop(state.known.remove(&self.tag)),
             Keeper::Shared => state.shared.push_back(entry),
             Keeper::ThisProcess => state.own.push_back(entry),
         }

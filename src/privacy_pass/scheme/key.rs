@@ -11,7 +11,7 @@ use super::{
     Profile,
     error::{IssuanceError, KeyError, RandomnessError, VerificationError},
     issuance::{Finalize, Pending, respond},
-    presentation::{Tag, verify},
+    presentation::{Presented, Tag, verify},
     proof::Labelled,
     randomness::{OperatingSystem, Random},
     suite::Suite,
@@ -182,7 +182,7 @@ impl<S: Suite> Public for Points<S> {
 
 /// The private key, which makes credentials and verifies tokens.
 ///
-/// Issuer and origin need the same one. Whoever has it can make any number of credentials, so keep it where you keep keys
+/// Issuer and origin need the same one. Each holder of it can make any number of credentials, so keep it where you keep keys
 /// of TLS. Clones share one copy of the secret, which is wiped when the last of them is dropped; `Debug` shows the key id
 /// only.
 ///
@@ -207,14 +207,7 @@ pub struct IssuerKey {
 trait Private: Send + Sync {
     fn to_bytes(&self) -> Zeroizing<Vec<u8>>;
     fn issue(&self, request: &[u8]) -> Result<Vec<u8>, IssuanceError>;
-    fn verify(
-        &self,
-        presentation: &[u8],
-        request_context: &[u8],
-        presentation_context: &[u8],
-        nonce: u32,
-        limit: u32,
-    ) -> Option<Tag>;
+    fn verify(&self, presented: &Presented<'_>) -> Option<Tag>;
 }
 
 impl IssuerKey {
@@ -290,9 +283,14 @@ impl IssuerKey {
         nonce: u32,
         limit: u32,
     ) -> Result<Tag, VerificationError> {
-        self.pair
-            .verify(presentation, request_context, presentation_context, nonce, limit)
-            .ok_or(VerificationError)
+        let presented = Presented {
+            presentation,
+            request_context,
+            presentation_context,
+            nonce,
+            limit,
+        };
+        self.pair.verify(&presented).ok_or(VerificationError)
     }
 
     /// The profile that the key is for.
@@ -359,14 +357,7 @@ impl<S: Suite> Private for KeyPair<S> {
         respond::<S, Labelled>(self, request, &mut OperatingSystem)
     }
 
-    fn verify(
-        &self,
-        presentation: &[u8],
-        request_context: &[u8],
-        presentation_context: &[u8],
-        nonce: u32,
-        limit: u32,
-    ) -> Option<Tag> {
-        verify::<S, Labelled>(self, presentation, request_context, presentation_context, nonce, limit)
+    fn verify(&self, presented: &Presented<'_>) -> Option<Tag> {
+        verify::<S, Labelled>(self, presented)
     }
 }

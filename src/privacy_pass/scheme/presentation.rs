@@ -63,23 +63,26 @@ impl fmt::Debug for Tag {
     }
 }
 
-/// Checks a presentation. What is cheap comes first.
-pub(super) fn verify<S: Suite, T: Transcript<S>>(
-    key: &KeyPair<S>,
-    presentation: &[u8],
-    request_context: &[u8],
-    presentation_context: &[u8],
-    nonce: u32,
-    limit: u32,
-) -> Option<Tag> {
+/// A presentation, and the values that it must be for.
+pub(super) struct Presented<'a> {
+    pub(super) presentation: &'a [u8],
+    pub(super) request_context: &'a [u8],
+    pub(super) presentation_context: &'a [u8],
+    pub(super) nonce: u32,
+    pub(super) limit: u32,
+}
+
+/// Checks a presentation. Cheap checks come first.
+pub(super) fn verify<S: Suite, T: Transcript<S>>(key: &KeyPair<S>, presented: &Presented<'_>) -> Option<Tag> {
+    let (presentation, nonce) = (presented.presentation, presented.nonce);
     // The drafts reject a nonce above the limit only, and so grant one presentation too many.
-    if nonce >= limit || presentation.len() != S::PROFILE.presentation_len() {
+    if nonce >= presented.limit || presentation.len() != S::PROFILE.presentation_len() {
         return None;
     }
     let mut reader = Reader::new(presentation);
     let [u, u_prime_commit, m1_commit, tag] = reader.elements::<S, 4>()?;
-    let m2 = S::request_scalar(request_context);
-    let base = S::tag_base(presentation_context);
+    let m2 = S::request_scalar(presented.request_context);
+    let base = S::tag_base(presented.presentation_context);
     let [_, x1, _] = key.public;
     let keyed = [(u, *key.x0 + *key.x2 * m2), (m1_commit, *key.x1)];
     let v = S::Element::lincomb(&keyed[..]) - u_prime_commit;

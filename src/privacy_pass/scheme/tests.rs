@@ -12,7 +12,7 @@ use super::{
     error::RandomnessError,
     issuance::{Pending, respond},
     key::KeyPair,
-    presentation::{Tag, verify},
+    presentation::{Presented, Tag, verify},
     proof::{Labelled, Transcript, challenge_input},
     randomness::Random,
     suite::Suite,
@@ -110,14 +110,18 @@ fn vectors_hold<S: Suite, T: Transcript<S>>(vectors: &Value) {
         let presentation = held.presentation::<T>(&presented, nonce, &mut random).unwrap().unwrap();
         assert_eq!(presentation, concat(expected, &PRESENTATION));
 
-        let tag = verify::<S, T>(&key, &presentation, &context, &presented, nonce, limit);
+        let as_claimed = |nonce, limit| Presented {
+            presentation: &presentation,
+            request_context: &context,
+            presentation_context: &presented,
+            nonce,
+            limit,
+        };
+        let tag = verify::<S, T>(&key, &as_claimed(nonce, limit));
         assert_eq!(tag.unwrap().as_bytes(), bytes(&expected["tag"]));
         assert_eq!(tag, Tag::of(S::PROFILE, &presentation));
         for (nonce, limit) in [(1 - nonce, limit), (nonce, nonce)] {
-            assert_eq!(
-                verify::<S, T>(&key, &presentation, &context, &presented, nonce, limit),
-                None
-            );
+            assert_eq!(verify::<S, T>(&key, &as_claimed(nonce, limit)), None);
         }
     }
 }
@@ -145,10 +149,14 @@ fn the_appendix_as_published_verifies_with_an_empty_label_only() {
         concat(published, &PRESENTATION),
         bytes(&published["presentation_context"]),
     );
-    assert_eq!(
-        verify::<NistP384, Labelled>(&key, &presentation, &context, &presented, 0, 2),
-        None
-    );
+    let claimed = Presented {
+        presentation: &presentation,
+        request_context: &context,
+        presentation_context: &presented,
+        nonce: 0,
+        limit: 2,
+    };
+    assert_eq!(verify::<NistP384, Labelled>(&key, &claimed), None);
     let request = concat(&vectors["CredentialRequest"], &REQUEST);
     let mut random = scripted::<NistP384>(&vectors["CredentialResponse"], &["b"], 7);
     assert!(respond::<NistP384, Labelled>(&key, &request, &mut random).is_err());
@@ -198,10 +206,14 @@ fn a_presentation_that_makes_an_element_the_identity_is_rejected() {
         let v = u * (*key.x0 + *key.x2 * S::request_scalar(&context) + *key.x1 * m1) - u_prime;
         assert!(bool::from(v.is_identity()));
         let presentation = [&bare[..], &honest[bare.len()..]].concat();
-        assert_eq!(
-            verify::<S, Labelled>(&key, &presentation, &context, &presented, 0, 2),
-            None
-        );
+        let claimed = Presented {
+            presentation: &presentation,
+            request_context: &context,
+            presentation_context: &presented,
+            nonce: 0,
+            limit: 2,
+        };
+        assert_eq!(verify::<S, Labelled>(&key, &claimed), None);
         assert_eq!(encode::<S>(&[u, v]), None);
     }
     check::<NistP384>(&read("arc-P384.json"));
