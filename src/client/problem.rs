@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::fields::problem_types;
+
 /// The reason of a server's rejection, from the content of its response.
 ///
 /// You want it when the fields are not enough: to tell a quota that is used up from a server that is short of
@@ -98,11 +100,9 @@ impl ProblemKind {
     /// The URI that the draft gives the type.
     pub fn uri(self) -> &'static str {
         match self {
-            Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            Self::TemporaryReducedCapacity => {
-                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-            }
-            Self::AbnormalUsageDetected => "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+            Self::QuotaExceeded => problem_types::QUOTA_EXCEEDED,
+            Self::TemporaryReducedCapacity => problem_types::TEMPORARY_REDUCED_CAPACITY,
+            Self::AbnormalUsageDetected => problem_types::ABNORMAL_USAGE_DETECTED,
         }
     }
 

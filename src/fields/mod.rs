@@ -82,6 +82,7 @@ pub mod legacy;
 mod merge;
 mod number;
 mod parameters;
+pub(crate) mod problem_types;
 mod retry_after;
 mod seconds;
 mod syntax;
@@ -93,9 +94,6 @@ use std::time::Duration;
 
 use http::HeaderName;
 
-pub(crate) use self::merge::{
-    ClosestLimit, merge_draft06_limit, merge_draft06_policies, merge_draft11_lists, merge_in_between_lists,
-};
 pub use self::{
     error::{FieldError, FieldErrorKind},
     extension::ExtensionValue,
@@ -103,6 +101,11 @@ pub use self::{
     merge::{OwnFields, merge_into},
     retry_after::RetryAfter,
     unit::{OtherUnit, Unit},
+};
+pub(crate) use self::{
+    merge::{ClosestLimit, merge_draft06_limit, merge_draft06_policies, merge_draft11_lists, merge_in_between_lists},
+    parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY},
+    syntax::integer,
 };
 
 /// The length of a field that is read, in bytes: all its lines, with two bytes between each two of them.

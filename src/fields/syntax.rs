@@ -92,7 +92,7 @@ pub(super) fn writable(parameter: &'static str, number: u64, minimum: u64) -> Re
 }
 
 /// A number that [`in_range`] or [`writable`] has checked.
-pub(super) fn integer(number: u64) -> Integer {
+pub(crate) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
 }
 

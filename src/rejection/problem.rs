@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::Notice;
+use crate::fields::problem_types;
 
 /// The reason of a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,12 +26,10 @@ pub(crate) enum ProblemType {
 impl ProblemType {
     fn uri(self) -> &'static str {
         match self {
-            Self::AbnormalUsageDetected => "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+            Self::AbnormalUsageDetected => problem_types::ABNORMAL_USAGE_DETECTED,
             Self::Blocked | Self::Forbidden | Self::TooManyRequests | Self::Unauthorized => "about:blank",
-            Self::QuotaExceeded => "https://iana.org/assignments/http-problem-types#quota-exceeded",
-            Self::TemporaryReducedCapacity => {
-                "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-            }
+            Self::QuotaExceeded => problem_types::QUOTA_EXCEEDED,
+            Self::TemporaryReducedCapacity => problem_types::TEMPORARY_REDUCED_CAPACITY,
         }
     }
 

@@ -3,23 +3,19 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use sfv::{Integer, KeyRef, ListSerializer, StringRef, TokenRef};
+use sfv::{ListSerializer, StringRef, TokenRef};
 
 use super::{Form, LegacyReset, PolicyFields, ResponseFields};
 use crate::{
     clock::Clock,
     exchange::{Decision, Outcome},
     fields::{
-        self, ClosestLimit, OwnFields, RetryAfter,
+        self, AVAILABLE_QUOTA, ClosestLimit, EFFECTIVE_WINDOW, OwnFields, PARTITION_KEY, RetryAfter, integer,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
     },
     policy::QuotaPolicy,
     random,
 };
-
-const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
-const EFFECTIVE_WINDOW: &KeyRef = KeyRef::constant("t");
-const PARTITION_KEY: &KeyRef = KeyRef::constant("pk");
 
 /// A layer of ours has written `X-RateLimit-*` on the response, so that another one knows what they mean there.
 #[derive(Clone)]
@@ -265,8 +261,4 @@ fn remove_all(headers: &mut HeaderMap) {
     for name in fields::EXPOSED.iter().filter(|name| **name != header::RETRY_AFTER) {
         headers.remove(name);
     }
-}
-
-fn integer(number: u64) -> Integer {
-    Integer::try_from(number).unwrap_or(Integer::MAX)
 }
