@@ -6,18 +6,14 @@
 
 mod item;
 
-use std::{
-    fmt,
-    hash::{BuildHasher, RandomState},
-    time::Duration,
-};
+use std::{fmt, time::Duration};
 
 use self::item::{Answer, Item};
 use super::{
     Caps,
     advice::{Advice, Limit},
 };
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, random};
 
 /// The way in which a client spends the remaining units of a server.
 ///
@@ -574,9 +570,7 @@ impl Pacing {
         if self.jitter_percent == 0 {
             return wait;
         }
-        // Each `RandomState` has other keys; that is randomness enough, and no dependency.
-        let random = RandomState::new().hash_one(0_u8) as u32;
-        let part = f64::from(self.jitter_percent) / 100.0 * f64::from(random) / f64::from(u32::MAX);
+        let part = f64::from(self.jitter_percent) / 100.0 * f64::from(random::number()) / f64::from(u32::MAX);
         wait.saturating_add(wait.mul_f64(part)).min(self.caps.wait().max(wait))
     }
 }
