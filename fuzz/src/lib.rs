@@ -1,6 +1,6 @@
 //! What each fuzz target does with an input, and what must hold then.
 //!
-//! `tests/fuzz_seeds.rs` of the crate does the same with the seeds, without a fuzzer.
+//! `tests/repository/fuzz_seeds.rs` does the same with the seeds, without a fuzzer.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
