@@ -14,9 +14,8 @@ use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 use super::{
     catalog::{
-        self, CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, NEVER_FITS,
-        QUEUE_WAIT, SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNKNOWN_TIER,
-        register,
+        CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, NEVER_FITS, QUEUE_WAIT,
+        SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNKNOWN_TIER, register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
     series::Series,
@@ -48,12 +47,12 @@ fn count(name: &'static str) {
 
 #[cfg(feature = "redis")]
 pub(super) fn connection_failed() {
-    count(catalog::CONNECTION_FAILURES);
+    count(super::catalog::CONNECTION_FAILURES);
 }
 
 #[cfg(feature = "redis")]
 pub(super) fn node_lost() -> OneMore {
-    OneMore::on(gauge!(catalog::LOST_NODES))
+    OneMore::on(gauge!(super::catalog::LOST_NODES))
 }
 
 pub(super) fn evicted() {
@@ -62,7 +61,7 @@ pub(super) fn evicted() {
 
 #[cfg(feature = "redis")]
 pub(super) fn unsettled() {
-    count(catalog::UNSETTLED);
+    count(super::catalog::UNSETTLED);
 }
 
 /// The labels of a counter: the scope, and others.
