@@ -187,7 +187,7 @@ impl ResponseFields {
         Self::new(Form::Draft11)
     }
 
-    /// The dialect between draft-06 and draft-11, in which names are Tokens. `build()` rejects names that are none.
+    /// The dialect between draft-07 and draft-08, in which names are Tokens. `build()` rejects names that are none.
     ///
     /// Beside a `Retry-After`, the time of each violated policy names the same moment; if no policy that is shown is
     /// violated, that of the closest one does.

@@ -126,8 +126,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// when the change was made or has failed. A change that fails is not repeated: charges then stand as they are,
     /// and slots become free when their lease ends. See [`Settlement`] for an example.
     ///
-    /// It takes effect before any [`acquire`](Self::acquire) about the same partition that is called on this store or its
-    /// clones later: a client may send its next request as soon as it has its response. The layer relies on it, so a store
+    /// It takes effect before any [`acquire`](Self::acquire) and [`reset`](Self::reset) about the same partition that is
+    /// called on this store or its clones later: a client may send its next request as soon as it has its response. The layer relies on it, so a store
     /// of your own keeps this order: a decision may wait for what is under way. The layer stops waiting for the decision
     /// at its deadline. Where the order cannot be kept, see [`RedisStore`](crate::RedisStore), a request may be rejected
     /// for what was just given back.

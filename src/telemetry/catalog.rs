@@ -1,4 +1,5 @@
-//! The names and descriptions of all metrics.
+//! The names and descriptions of the metrics, except those of anonymous tokens, which `meters` describes when they first
+//! count.
 
 use metrics::{Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge};
 

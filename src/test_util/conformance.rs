@@ -16,8 +16,11 @@ use crate::{
 ///
 /// `make` makes an empty store by a clock, on which the suite moves the time. The suite asserts that each measurement says what
 /// the `MemoryStore` says after the same steps; that whether a charge fits agrees with what was read; that a plan is
-/// charged as a whole or not at all; and that of requests at the same moment no more pass than the quota allows. It holds
-/// no slot for longer than some 10 seconds. It does not check what happens when your storage fails.
+/// charged as a whole or not at all; that a settlement whose future is dropped takes effect before the next call; and that of
+/// requests at the same moment no more pass than the quota allows. It holds no slot for longer than some 10 seconds.
+///
+/// It does not check what happens when your storage fails, how long a slot is leased, or whether a settlement comes too
+/// late.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, test_util::check_store};
@@ -179,7 +182,12 @@ impl<S: Store> Check<S> {
             None => Settlement::unused(decision),
             Some(cost) => Settlement::new(decision, cost),
         });
-        self.store.settle(own).await.expect("the store settles");
+        let settling = self.store.settle(own);
+        match self.random.below(2) {
+            0 => settling.await.expect("the store settles"),
+            // It takes effect all the same, and before the next step.
+            _ => drop(settling),
+        }
         let settled = self.memory.settle(expected).await;
         settled.expect("the memory store never fails");
     }

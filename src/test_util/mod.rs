@@ -1,6 +1,6 @@
 //! Tests of your limits: a store that does what a test tells it, a clock that a test moves, and assertions.
 //!
-//! With the feature `test_util`, which belongs under `[dev-dependencies]`:
+//! With the feature `test-util`, which belongs under `[dev-dependencies]`:
 //!
 //! ```toml
 //! [dev-dependencies]

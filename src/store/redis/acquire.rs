@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Server,
-    keyspace::Keys,
-    net::Lane,
+    keyspace::{Key, Keys},
+    net::{Lane, Route},
     script::{self, Call, SentOn},
     settlements::{Job, Settlements},
     shared_calls::{SharedCalls, Way, overloaded, together},
@@ -54,12 +54,7 @@ impl Engine {
             let lease = lease.map(|lease| (lease, server.lease_time));
             Call::acquire(&server.keyspace, &plan, lease, server.now())
         };
-        let connection = if self.settlements.are_before(&plan) {
-            self.settlements.send_before(&self.server, &plan, call.key()).await;
-            server.topology.route(call.key(), Lane::Ordered).await?
-        } else {
-            server.topology.route(call.key(), Lane::Any).await?
-        };
+        let connection = self.route(&plan, call.key()).await?;
         let taking = lease.zip(call.sent_on());
         let pending = taking.map(|(lease, sent_on)| PendingSlots::new(self, &plan, lease, sent_on));
         let reply = connection.send(&call).await?;
@@ -68,6 +63,16 @@ impl Engine {
             pending.answered(&measurement);
         }
         Ok(measurement)
+    }
+
+    /// A connection on which a call about the plan comes behind the settlements of its partitions.
+    async fn route(&self, plan: &Plan, key: &Key) -> Result<Route<'_>, StoreError> {
+        let is_behind = self.settlements.are_before(plan);
+        if is_behind {
+            self.settlements.send_before(&self.server, plan, key).await;
+        }
+        let lane = if is_behind { Lane::Ordered } else { Lane::Any };
+        self.server.topology.route(key, lane).await
     }
 
     /// Sends one call after the other. When one rejects, fails or is cancelled, the charges before it are given back.
@@ -111,8 +116,10 @@ impl Engine {
         let server = &*self.server;
         let mut done = Ok(());
         for parts in server.topology.groups(&server.keyspace, &plan) {
-            let call = Call::reset(&server.keyspace, &plan.only(&parts));
-            done = done.and(server.topology.send(&call).await.map(drop));
+            let group = plan.only(&parts);
+            let call = Call::reset(&server.keyspace, &group);
+            let reset = async { self.route(&group, call.key()).await?.send(&call).await };
+            done = done.and(reset.await.map(drop));
         }
         done
     }

@@ -21,5 +21,5 @@ pub(super) use self::{
     opener::{Connect, Opener, config_error, connection_info},
     pool::{Endpoint, Lane, Pool},
     sentinel::Sentinels,
-    topology::Topology,
+    topology::{Route, Topology},
 };
