@@ -18,19 +18,20 @@
 //! # Ok::<_, tower_quota::fields::FieldError>(())
 //! ```
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
-use sfv::{BareItem, Item, ListSerializer, Version};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use sfv::{BareItem, ListSerializer, Version};
 
 use super::{
     RATELIMIT_POLICY,
     error::{FieldError, Problem},
-    extension::{Extensions, Rules},
-    list::Member,
-    number::number_field,
+    extension::{ExtensionValue, Extensions, Prefix},
+    list::{self, Member},
+    number::{number_field, number_value},
     parameters::{Parameters, WINDOW},
     seconds,
-    syntax::{in_range, integer, writable},
+    syntax::{in_range, integer, integer_item, writable},
 };
 
 number_field! {
@@ -98,13 +99,6 @@ impl RateLimitReset {
     }
 }
 
-const FIELD: &str = "RateLimit-Policy";
-
-const RULES: Rules = Rules {
-    known: &["q", "qu", "w", "pk"],
-    has_dates: false,
-};
-
 list_field! {
     /// The field `RateLimit-Policy` with quotas in place of names.
     ///
@@ -163,8 +157,8 @@ impl PolicyItem {
     /// window of zero can be read, but says nothing.
     pub fn new(quota: u64, window: Duration) -> Result<Self, FieldError> {
         Ok(Self {
-            quota: writable("the quota", quota, 0).map_err(|problem| problem.of(FIELD))?,
-            window: seconds::whole(WINDOW.as_str(), window, 1).map_err(|problem| problem.of(FIELD))?,
+            quota: writable("the quota", quota, 0).map_err(|problem| problem.of(Self::FIELD))?,
+            window: seconds::whole(WINDOW.as_str(), window, 1).map_err(|problem| problem.of(Self::FIELD))?,
             extensions: Extensions::default(),
         })
     }
@@ -179,18 +173,18 @@ impl PolicyItem {
         Duration::from_secs(self.window)
     }
 
-    extension_methods!("RateLimit-Policy", RULES);
+    extension_methods!();
 }
 
 impl Member for PolicyItem {
-    const FIELD: &'static str = FIELD;
+    const FIELD: &'static str = "RateLimit-Policy";
+    const KNOWN: &'static [&'static str] = &["q", "qu", "w", "pk"];
     const VERSION: Version = Version::Rfc8941;
 
-    fn decode(item: Item) -> Result<Self, Problem> {
-        let BareItem::Integer(quota) = item.bare_item else {
+    fn decode(bare_item: BareItem, mut parameters: Parameters) -> Result<Self, Problem> {
+        let BareItem::Integer(quota) = bare_item else {
             return Err(Problem::Item("an item with an Integer"));
         };
-        let mut parameters = Parameters::new(item.params);
         Ok(Self {
             quota: in_range("the quota", quota, 0)?,
             window: parameters.require_integer(WINDOW, 0)?,

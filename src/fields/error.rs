@@ -102,9 +102,8 @@ impl Problem {
 
     pub(super) fn of_item(self, field: &'static str, index: usize) -> FieldError {
         FieldError {
-            field,
             item: Some(index + 1),
-            problem: self,
+            ..self.of(field)
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use sfv::{BareItem, Integer, ItemSerializer, Key, KeyRef, ParameterSerializer, String as Text, Token};
+use sfv::{BareItem, Integer, ItemSerializer, Key, KeyRef, ParameterSerializer, String as Text, Token, Version};
 
 use super::{
     error::{FieldError, Problem},
+    list::Member,
     syntax::writable,
 };
 
@@ -37,7 +38,7 @@ const NO_FIELD: &str = "extension parameter";
 /// # Ok::<_, tower_quota::fields::FieldError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
-pub struct ExtensionValue(BareItem);
+pub struct ExtensionValue(pub(super) BareItem);
 
 // Floating-point numbers do not occur: a decimal is a number of thousandths.
 impl Eq for ExtensionValue {}
@@ -151,22 +152,13 @@ impl fmt::Display for ExtensionValue {
 
 /// The extension parameters of an item, in the order in which they are written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Extensions(Vec<(Key, ExtensionValue)>);
+pub(super) struct Extensions(pub(super) Vec<(Key, ExtensionValue)>);
 
 /// The rule for the prefix of an extension parameter's name: the name of its vendor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefix {
     Required,
     Optional,
-}
-
-/// The rules of a dialect for extension parameters.
-#[derive(Clone, Copy)]
-pub(super) struct Rules {
-    /// Parameters with a meaning.
-    pub(super) known: &'static [&'static str],
-    /// True for the values of RFC 9651, with dates and display strings.
-    pub(super) has_dates: bool,
 }
 
 impl Extensions {
@@ -180,25 +172,28 @@ impl Extensions {
     }
 
     /// Adds a parameter, or replaces the one with this name.
-    pub(super) fn set(
+    pub(super) fn set<M: Member>(
         &mut self,
         name: &str,
-        value: ExtensionValue,
+        value: impl Into<ExtensionValue>,
         prefix: Prefix,
-        rules: Rules,
-    ) -> Result<(), Problem> {
-        let key = KeyRef::from_str(name).map_err(|_| {
-            Problem::ExtensionName("has other characters than lower-case letters, digits, _, -, . and *")
-        })?;
-        if rules.known.contains(&name) {
-            return Err(Problem::ExtensionName("is that of a parameter with a meaning"));
+    ) -> Result<(), FieldError> {
+        let error = |problem: Problem| Err(problem.of(M::FIELD));
+        let value = value.into();
+        let Ok(key) = KeyRef::from_str(name) else {
+            let reason = "has other characters than lower-case letters, digits, _, -, . and *";
+            return error(Problem::ExtensionName(reason));
+        };
+        if M::KNOWN.contains(&name) {
+            return error(Problem::ExtensionName("is that of a parameter with a meaning"));
         }
         if prefix == Prefix::Required && !is_prefixed(name) {
-            return Err(Problem::ExtensionName("has no vendor prefix, as acme-burst has"));
+            return error(Problem::ExtensionName("has no vendor prefix, as acme-burst has"));
         }
+        // Of RFC 9651 only.
         let has_date = matches!(value.0, BareItem::Date(_) | BareItem::DisplayString(_));
-        if has_date && !rules.has_dates {
-            return Err(Problem::ExtensionValue);
+        if has_date && matches!(M::VERSION, Version::Rfc8941) {
+            return error(Problem::ExtensionValue);
         }
         match self.0.iter_mut().find(|(present, _)| present.as_str() == name) {
             Some((_, present)) => *present = value,
@@ -209,15 +204,6 @@ impl Extensions {
 
     pub(super) fn write<'a>(&self, item: ParameterSerializer<&'a mut String>) -> ParameterSerializer<&'a mut String> {
         item.parameters(self.0.iter().map(|(name, value)| (&**name, &value.0)))
-    }
-}
-
-impl From<sfv::Parameters> for Extensions {
-    fn from(parameters: sfv::Parameters) -> Self {
-        let values = parameters
-            .into_iter()
-            .map(|(name, value)| (name, ExtensionValue(value)));
-        Self(values.collect())
     }
 }
 

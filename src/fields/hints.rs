@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use http::{
-    HeaderMap, HeaderValue,
-    header::{AGE, GetAll},
-};
+use http::{HeaderMap, HeaderValue, header::GetAll};
 
 use super::{
     RATELIMIT, RATELIMIT_POLICY, draft06, draft11,
@@ -13,6 +10,7 @@ use super::{
     in_between,
     list::{self, Member},
     retry_after::RetryAfter,
+    seconds,
     unit::Unit,
 };
 
@@ -172,7 +170,8 @@ impl Hints {
     pub fn read(headers: &HeaderMap) -> Self {
         let mut hints = Self::default();
         hints.retry_after = hints.keep(RetryAfter::read(headers)).flatten();
-        if is_from_a_cache(headers) {
+        // A response that was in a cache tells of another moment.
+        if seconds::age(headers) > 0 {
             return hints;
         }
         hints.read_limits(headers);
@@ -248,19 +247,13 @@ impl Hints {
 
     /// The three fields of draft-06, each of which is good without the others.
     fn read_numbers(&mut self, headers: &HeaderMap) {
+        let quota = self.keep(draft06::RateLimitLimit::read(headers)).flatten();
+        let remaining = self.keep(draft06::RateLimitRemaining::read(headers)).flatten();
+        let reset = self.keep(draft06::RateLimitReset::read(headers)).flatten();
         let hint = LimitHint {
-            quota: self
-                .keep(draft06::RateLimitLimit::read(headers))
-                .flatten()
-                .map(|field| field.get()),
-            remaining: self
-                .keep(draft06::RateLimitRemaining::read(headers))
-                .flatten()
-                .map(|field| field.get()),
-            reset: self
-                .keep(draft06::RateLimitReset::read(headers))
-                .flatten()
-                .map(|field| field.wait()),
+            quota: quota.map(|field| field.get()),
+            remaining: remaining.map(|field| field.get()),
+            reset: reset.map(|field| field.wait()),
             ..LimitHint::default()
         };
         if hint == LimitHint::default() || self.limits.iter().any(|limit| self.says_no_more(&hint, limit)) {
@@ -296,12 +289,6 @@ impl Hints {
             self.policies_dialect = dialect;
         }
     }
-}
-
-/// Returns `true` if `Age` says that the response is older than a second. An unreadable one is ignored.
-fn is_from_a_cache(headers: &HeaderMap) -> bool {
-    let age = headers.get(AGE).map(|age| age.as_bytes().trim_ascii());
-    age.is_some_and(|age| age.iter().all(u8::is_ascii_digit) && age.iter().any(|digit| *digit != b'0'))
 }
 
 fn read<T: Member + Into<H>, H>(lines: GetAll<'_, HeaderValue>) -> Result<Vec<H>, FieldError> {
@@ -363,53 +350,36 @@ impl PolicyHint {
     }
 }
 
-impl From<draft11::LimitItem> for LimitHint {
-    fn from(item: draft11::LimitItem) -> Self {
-        Self {
-            name: Some(item.name().to_owned()),
-            quota: None,
-            remaining: Some(item.remaining()),
-            reset: item.reset(),
-            partition_key: item.partition_key().map(Into::into),
+macro_rules! hints_of_named_items {
+    ($dialect:ident) => {
+        impl From<$dialect::LimitItem> for LimitHint {
+            fn from(item: $dialect::LimitItem) -> Self {
+                Self {
+                    name: Some(item.name().to_owned()),
+                    quota: None,
+                    remaining: item.remaining().into(),
+                    reset: item.reset(),
+                    partition_key: item.partition_key().map(Into::into),
+                }
+            }
         }
-    }
+
+        impl From<$dialect::PolicyItem> for PolicyHint {
+            fn from(item: $dialect::PolicyItem) -> Self {
+                Self {
+                    name: Some(item.name().to_owned()),
+                    quota: item.quota(),
+                    unit: item.unit().clone(),
+                    window: item.window(),
+                    partition_key: item.partition_key().map(Into::into),
+                }
+            }
+        }
+    };
 }
 
-impl From<in_between::LimitItem> for LimitHint {
-    fn from(item: in_between::LimitItem) -> Self {
-        Self {
-            name: Some(item.name().to_owned()),
-            quota: None,
-            remaining: item.remaining(),
-            reset: item.reset(),
-            partition_key: item.partition_key().map(Into::into),
-        }
-    }
-}
-
-impl From<draft11::PolicyItem> for PolicyHint {
-    fn from(item: draft11::PolicyItem) -> Self {
-        Self {
-            name: Some(item.name().to_owned()),
-            quota: item.quota(),
-            unit: item.unit().clone(),
-            window: item.window(),
-            partition_key: item.partition_key().map(Into::into),
-        }
-    }
-}
-
-impl From<in_between::PolicyItem> for PolicyHint {
-    fn from(item: in_between::PolicyItem) -> Self {
-        Self {
-            name: Some(item.name().to_owned()),
-            quota: item.quota(),
-            unit: item.unit().clone(),
-            window: item.window(),
-            partition_key: item.partition_key().map(Into::into),
-        }
-    }
-}
+hints_of_named_items!(draft11);
+hints_of_named_items!(in_between);
 
 impl From<draft06::PolicyItem> for PolicyHint {
     fn from(item: draft06::PolicyItem) -> Self {

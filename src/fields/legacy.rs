@@ -25,75 +25,59 @@ use std::{
 
 use http::{HeaderName, HeaderValue};
 
-use super::whole_seconds;
+use super::{number::number_value, whole_seconds};
 
-/// The field `X-RateLimit-Limit`: the quota of the limit that is closest to being reached.
-///
-/// ```
-/// use tower_quota::fields::legacy::XRateLimitLimit;
-///
-/// assert_eq!(XRateLimitLimit::new(100).to_header_value(), "100");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct XRateLimitLimit(u64);
+number_value! {
+    /// The field `X-RateLimit-Limit`: the quota of the limit that is closest to being reached.
+    ///
+    /// ```
+    /// use tower_quota::fields::legacy::XRateLimitLimit;
+    ///
+    /// assert_eq!(XRateLimitLimit::new(100).to_header_value(), "100");
+    /// ```
+    XRateLimitLimit named "x-ratelimit-limit"
+}
 
-/// The field `X-RateLimit-Remaining`: units left of that limit.
-///
-/// ```
-/// use tower_quota::fields::legacy::XRateLimitRemaining;
-///
-/// assert_eq!(XRateLimitRemaining::new(60).to_header_value(), "60");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct XRateLimitRemaining(u64);
+number_value! {
+    /// The field `X-RateLimit-Remaining`: units left of that limit.
+    ///
+    /// ```
+    /// use tower_quota::fields::legacy::XRateLimitRemaining;
+    ///
+    /// assert_eq!(XRateLimitRemaining::new(60).to_header_value(), "60");
+    /// ```
+    XRateLimitRemaining named "x-ratelimit-remaining"
+}
 
-/// The field `X-RateLimit-Reset`: when that limit resets. Nothing in the field says which of its two forms it has.
-///
-/// ```
-/// use std::time::{Duration, UNIX_EPOCH};
-/// use tower_quota::fields::legacy::XRateLimitReset;
-///
-/// // Both are rounded up to a whole second: who waits that long has waited long enough.
-/// assert_eq!(XRateLimitReset::after(Duration::from_millis(200)).to_header_value(), "1");
-/// assert_eq!(XRateLimitReset::at(UNIX_EPOCH + Duration::from_millis(200)).to_header_value(), "1");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct XRateLimitReset(u64);
+number_value! {
+    /// The field `X-RateLimit-Reset`: when that limit resets. Nothing in the field says which of its two forms it has.
+    ///
+    /// ```
+    /// use std::time::{Duration, UNIX_EPOCH};
+    /// use tower_quota::fields::legacy::XRateLimitReset;
+    ///
+    /// // Both are rounded up to a whole second: who waits that long has waited long enough.
+    /// assert_eq!(XRateLimitReset::after(Duration::from_millis(200)).to_header_value(), "1");
+    /// assert_eq!(XRateLimitReset::at(UNIX_EPOCH + Duration::from_millis(200)).to_header_value(), "1");
+    /// ```
+    XRateLimitReset named "x-ratelimit-reset"
+}
 
 impl XRateLimitLimit {
-    /// The name of the field.
-    pub const NAME: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-
     /// A field with this quota. Any number will do: no document bounds it.
     pub fn new(quota: u64) -> Self {
         Self(quota)
     }
-
-    /// The value of the field line.
-    pub fn to_header_value(self) -> HeaderValue {
-        HeaderValue::from(self.0)
-    }
 }
 
 impl XRateLimitRemaining {
-    /// The name of the field.
-    pub const NAME: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-
     /// A field with this number of units; any will do.
     pub fn new(remaining: u64) -> Self {
         Self(remaining)
     }
-
-    /// The value of the field line.
-    pub fn to_header_value(self) -> HeaderValue {
-        HeaderValue::from(self.0)
-    }
 }
 
 impl XRateLimitReset {
-    /// The name of the field.
-    pub const NAME: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-
     /// Seconds from the moment when the response is made, rounded up.
     pub fn after(wait: Duration) -> Self {
         Self(whole_seconds(wait))
@@ -102,28 +86,5 @@ impl XRateLimitReset {
     /// A Unix time: seconds since the beginning of 1970, rounded up, and zero for anything before.
     pub fn at(moment: SystemTime) -> Self {
         Self(whole_seconds(moment.duration_since(UNIX_EPOCH).unwrap_or_default()))
-    }
-
-    /// The value of the field line.
-    pub fn to_header_value(self) -> HeaderValue {
-        HeaderValue::from(self.0)
-    }
-}
-
-impl fmt::Display for XRateLimitLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for XRateLimitRemaining {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Display for XRateLimitReset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }

@@ -1,10 +1,11 @@
 //! The common part of all fields that are lists of items.
 
-use sfv::{Item, ListSerializer, Version};
+use sfv::{BareItem, Item, ListSerializer, Version};
 
 use super::{
     MAX_ITEMS, MAX_LENGTH,
     error::{FieldError, Problem},
+    parameters::Parameters,
     syntax,
 };
 
@@ -14,8 +15,10 @@ pub(super) trait Member: Sized {
     const FIELD: &'static str;
     /// The edition of structured fields that the dialect is written in.
     const VERSION: Version;
+    /// Parameters with a meaning, which no extension can have.
+    const KNOWN: &'static [&'static str];
 
-    fn decode(item: Item) -> Result<Self, Problem>;
+    fn decode(bare_item: BareItem, parameters: Parameters) -> Result<Self, Problem>;
 
     fn encode(&self, list: &mut ListSerializer<String>);
 
@@ -41,7 +44,10 @@ fn decode<T: Member>(items: Vec<Item>) -> Result<Vec<T>, FieldError> {
     let members = items
         .into_iter()
         .enumerate()
-        .map(|(index, item)| T::decode(item).map_err(|problem| problem.of_item(T::FIELD, index)))
+        .map(|(index, item)| {
+            let member = T::decode(item.bare_item, Parameters(item.params));
+            member.map_err(|problem| problem.of_item(T::FIELD, index))
+        })
         .collect::<Result<Vec<T>, _>>()?;
     T::check(&members).map_err(|problem| problem.of(T::FIELD))?;
     Ok(members)
@@ -83,35 +89,29 @@ macro_rules! list_field {
 
         impl $field {
             /// The name of the field.
-            pub const NAME: ::http::HeaderName = $name;
+            pub const NAME: HeaderName = $name;
 
             /// A field of these items.
             ///
             /// Fails if there is none, if there are more than [`MAX_ITEMS`](crate::fields::MAX_ITEMS), if the field
             /// would be longer than [`MAX_LENGTH`](crate::fields::MAX_LENGTH), or if the dialect forbids this
             /// combination: readers would ignore such a field.
-            pub fn new(items: impl IntoIterator<Item = $item>) -> Result<Self, $crate::fields::FieldError> {
-                Ok(Self {
-                    items: $crate::fields::list::collect(items)?,
-                })
+            pub fn new(items: impl IntoIterator<Item = $item>) -> Result<Self, FieldError> {
+                list::collect(items).map(|items| Self { items })
             }
 
             /// Reads the lines of one field, in the order in which they came.
             ///
             /// If anything in them is malformed, the whole field is: ignore it then.
-            pub fn parse<L: AsRef<[u8]>>(
-                lines: impl IntoIterator<Item = L>,
-            ) -> Result<Self, $crate::fields::FieldError> {
-                Ok(Self {
-                    items: $crate::fields::list::parse(lines)?,
-                })
+            pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
+                list::parse(lines).map(|items| Self { items })
             }
 
             /// Reads the field of a response; `None` if it is absent.
             ///
             /// Give it the header section only, never trailers: the fields must not appear there. Fails as
             /// [`parse`](Self::parse) does.
-            pub fn read(headers: &::http::HeaderMap) -> Result<Option<Self>, $crate::fields::FieldError> {
+            pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
                 if !headers.contains_key(Self::NAME) {
                     return Ok(None);
                 }
@@ -124,15 +124,15 @@ macro_rules! list_field {
             }
 
             /// The value of one field line.
-            pub fn to_header_value(&self) -> ::http::HeaderValue {
-                let value = $crate::fields::list::serialize(&self.items);
-                ::http::HeaderValue::try_from(value).expect("structured fields are printable ASCII")
+            pub fn to_header_value(&self) -> HeaderValue {
+                let value = list::serialize(&self.items);
+                HeaderValue::try_from(value).expect("structured fields are printable ASCII")
             }
         }
 
-        impl ::std::fmt::Display for $field {
-            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
-                f.write_str(&$crate::fields::list::serialize(&self.items))
+        impl fmt::Display for $field {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&list::serialize(&self.items))
             }
         }
     };
@@ -140,14 +140,14 @@ macro_rules! list_field {
 
 /// The getters and setters of extension parameters.
 macro_rules! extension_methods {
-    ($field:literal, $rules:expr) => {
+    () => {
         /// The extension parameter with this name.
-        pub fn extension(&self, name: &str) -> Option<&$crate::fields::ExtensionValue> {
+        pub fn extension(&self, name: &str) -> Option<&ExtensionValue> {
             self.extensions.get(name)
         }
 
         /// The parameters that the document does not define, in the order of the field. To a reader they are comments.
-        pub fn extensions(&self) -> impl Iterator<Item = (&str, &$crate::fields::ExtensionValue)> {
+        pub fn extensions(&self) -> impl Iterator<Item = (&str, &ExtensionValue)> {
             self.extensions.iter()
         }
 
@@ -155,19 +155,8 @@ macro_rules! extension_methods {
         ///
         /// Fails unless the name begins with that of its vendor, as `acme-burst` does, so that it cannot come to mean
         /// something else; or if the name or the value cannot be written in this dialect.
-        pub fn with_extension(
-            mut self,
-            name: &str,
-            value: impl Into<$crate::fields::ExtensionValue>,
-        ) -> Result<Self, $crate::fields::FieldError> {
-            self.extensions
-                .set(
-                    name,
-                    value.into(),
-                    $crate::fields::extension::Prefix::Required,
-                    $rules,
-                )
-                .map_err(|problem| problem.of($field))?;
+        pub fn with_extension(mut self, name: &str, value: impl Into<ExtensionValue>) -> Result<Self, FieldError> {
+            self.extensions.set::<Self>(name, value, Prefix::Required)?;
             Ok(self)
         }
 
@@ -179,16 +168,9 @@ macro_rules! extension_methods {
         pub fn with_unprefixed_extension(
             mut self,
             name: &str,
-            value: impl Into<$crate::fields::ExtensionValue>,
-        ) -> Result<Self, $crate::fields::FieldError> {
-            self.extensions
-                .set(
-                    name,
-                    value.into(),
-                    $crate::fields::extension::Prefix::Optional,
-                    $rules,
-                )
-                .map_err(|problem| problem.of($field))?;
+            value: impl Into<ExtensionValue>,
+        ) -> Result<Self, FieldError> {
+            self.extensions.set::<Self>(name, value, Prefix::Optional)?;
             Ok(self)
         }
     };
@@ -212,7 +194,7 @@ macro_rules! limit_item {
             /// 15 digits.
             #[must_use]
             pub fn with_reset(mut self, reset: Duration) -> Self {
-                self.reset = Some($crate::fields::seconds::rounded_up(reset));
+                self.reset = Some(seconds::rounded_up(reset));
                 self
             }
 
@@ -222,7 +204,7 @@ macro_rules! limit_item {
             }
 
             named_methods!();
-            extension_methods!("RateLimit", RULES);
+            extension_methods!();
         }
     };
 }
@@ -247,8 +229,8 @@ macro_rules! policy_item {
             #[doc = concat!("Fails if the name is not ", $called, ", or the quota has more than 15 digits.")]
             pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
                 Ok(Self {
-                    name: names::name(name).map_err(|problem| problem.of(FIELD))?,
-                    quota: writable(QUOTA.as_str(), quota, 0).map_err(|problem| problem.of(FIELD))?,
+                    name: new_name(name).map_err(|problem| problem.of(Self::FIELD))?,
+                    quota: writable(QUOTA.as_str(), quota, 0).map_err(|problem| problem.of(Self::FIELD))?,
                     unit: Unit::default(),
                     window: None,
                     partition_key: None,
@@ -267,8 +249,8 @@ macro_rules! policy_item {
             ///
             /// Fails unless it is a number of whole seconds, at least one.
             pub fn with_window(mut self, window: Duration) -> Result<Self, FieldError> {
-                let window = $crate::fields::seconds::whole(WINDOW.as_str(), window, 1);
-                self.window = Some(window.map_err(|problem| problem.of(FIELD))?);
+                let window = seconds::whole(WINDOW.as_str(), window, 1);
+                self.window = Some(window.map_err(|problem| problem.of(Self::FIELD))?);
                 Ok(self)
             }
 
@@ -288,7 +270,7 @@ macro_rules! policy_item {
             }
 
             named_methods!();
-            extension_methods!("RateLimit-Policy", RULES);
+            extension_methods!();
         }
     };
 }

@@ -10,7 +10,6 @@ use super::{
     MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY,
     draft06::{self, RateLimitLimit, RateLimitRemaining, RateLimitReset},
     draft11::{self, RateLimit, RateLimitPolicy},
-    error::FieldError,
     in_between,
     list::{self, Member},
     parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, QUOTA, WINDOW},
@@ -150,27 +149,44 @@ pub fn merge_into(headers: &mut HeaderMap, own: &OwnFields, now: SystemTime) {
 }
 
 pub(crate) fn merge_draft11_lists(headers: &mut HeaderMap, own: &OwnFields) {
-    merge_lists::<draft11::LimitItem>(headers, own);
+    merge_lists::<draft11::LimitItem, draft11::PolicyItem>(headers, own);
 }
 
 /// The same in the other dialect that has names.
 pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: &OwnFields) {
-    merge_lists::<in_between::LimitItem>(headers, own);
+    merge_lists::<in_between::LimitItem, in_between::PolicyItem>(headers, own);
 }
 
-fn merge_lists<L: Limit>(headers: &mut HeaderMap, own: &OwnFields) {
+fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: &OwnFields) {
     // The units of limits are told by the policies, and those must not be joined yet.
-    if let Some(limits) = &own.rate_limit {
-        merge_list::<L>(headers, RATELIMIT, limits, own);
+    if let Some(limits) = &own.rate_limit
+        && has_inner(headers, RATELIMIT, limits)
+    {
+        let own_policies = own.rate_limit_policy.iter().chain(&own.hidden_policy);
+        let inner_units = UnitsByName::<P>::parse(headers.get_all(RATELIMIT_POLICY));
+        let own_units = UnitsByName::<P>::parse(own_policies);
+        let parameters = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
+        merge_list(headers, RATELIMIT, limits, parameters, |inner: &L, own: &L| {
+            let (name, _) = own.key();
+            inner.key() == own.key()
+                && inner_units
+                    .of(name)
+                    .is_some_and(|unit| own_units.of(name) == Some(unit))
+        });
     }
     if let Some(policies) = &own.rate_limit_policy {
-        merge_list::<L::Policy>(headers, RATELIMIT_POLICY, policies, own);
+        merge_policies(headers, policies, |inner: &P, own: &P| {
+            inner.key() == own.key() && inner.unit().is_known() && inner.unit() == own.unit()
+        });
     }
 }
 
 /// The policies of draft-06, which are told apart by their quotas.
 pub(crate) fn merge_draft06_policies(headers: &mut HeaderMap, policies: &HeaderValue) {
-    merge_list::<draft06::PolicyItem>(headers, RATELIMIT_POLICY, policies, &OwnFields::default());
+    // Equal quotas are the same policy, so that none is lower.
+    merge_policies(headers, policies, |inner: &draft06::PolicyItem, own| {
+        inner.quota() == own.quota()
+    });
 }
 
 /// The limit that is closest to being reached, as the three fields of draft-06 show it.
@@ -252,24 +268,65 @@ fn merge_retry_after(headers: &mut HeaderMap, own: RetryAfter, now: SystemTime) 
     }
 }
 
-fn merge_list<T: Merge>(headers: &mut HeaderMap, name: HeaderName, value: &HeaderValue, own: &OwnFields) {
-    if !headers.contains_key(&name) {
-        insert(headers, name, value.clone());
-        return;
+fn merge_policies<T: Member>(headers: &mut HeaderMap, policies: &HeaderValue, is_same: impl Fn(&T, &T) -> bool) {
+    if has_inner(headers, RATELIMIT_POLICY, policies) {
+        merge_list(headers, RATELIMIT_POLICY, policies, (QUOTA, WINDOW), is_same);
     }
-    let units = T::units(headers, own);
-    let Ok(mut inner) = Members::<T>::parse(headers.get_all(&name)) else {
+}
+
+/// Returns `true` if the service behind shows a list. If it does not, the own one is shown as it is.
+fn has_inner(headers: &mut HeaderMap, name: HeaderName, own: &HeaderValue) -> bool {
+    let has_inner = headers.contains_key(&name);
+    if !has_inner {
+        insert(headers, name, own.clone());
+    }
+    has_inner
+}
+
+/// Joins the lists. An item that is not altered is written as it was parsed. Items are the same if both are about one
+/// quota, as far as their text shows; of the parameters, the lower value of the first is shown, and the greater of the
+/// second.
+fn merge_list<T: Member>(
+    headers: &mut HeaderMap,
+    name: HeaderName,
+    own: &HeaderValue,
+    tightened: (&KeyRef, &KeyRef),
+    is_same: impl Fn(&T, &T) -> bool,
+) {
+    let inner = list::parse_with_items::<T, _>(headers.get_all(&name));
+    let (Ok((inner, mut items)), Ok((own, own_items))) = (inner, list::parse_with_items([own])) else {
         return;
     };
-    let Ok(own) = Members::<T>::parse([value]) else {
-        return;
-    };
-    if !inner.take_in(own, &units) {
-        return;
+    let mut is_changed = false;
+    for (own, own_item) in own.iter().zip(own_items) {
+        let mut is_shown = false;
+        for (inner, item) in inner.iter().zip(&mut items) {
+            if is_same(inner, own) {
+                is_changed |= tighten(item, &own_item, tightened);
+                is_shown = true;
+            }
+        }
+        if !is_shown {
+            items.push(own_item);
+            is_changed = true;
+        }
     }
-    if let Some(value) = inner.to_header_value() {
+    if let Some(value) = to_header_value(&items).filter(|_| is_changed) {
         insert(headers, name, value);
     }
+}
+
+/// Nothing if a reader with our bounds could not read it.
+fn to_header_value(items: &[Item]) -> Option<HeaderValue> {
+    if items.len() > MAX_ITEMS {
+        return None;
+    }
+    let mut list = ListSerializer::new();
+    for item in items {
+        let _ = list.bare_item(&item.bare_item).parameters(&item.params);
+    }
+    let value = list.finish().filter(|value| value.len() <= MAX_LENGTH)?;
+    HeaderValue::try_from(value).ok()
 }
 
 /// Without the panic of a map that is full to the brim.
@@ -277,80 +334,15 @@ fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
 }
 
-/// Items that may be joined with those of another server.
-trait Merge: Member {
-    /// The context of the items.
-    type Units;
-
-    fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units;
-
-    /// Returns `true` if both items are about the same quota, as far as their text shows.
-    fn is_same(&self, own: &Self, units: &Self::Units) -> bool;
-
-    /// The parameters of which the lower value is shown, and those of which the greater one is.
-    const TIGHTENED: (&'static KeyRef, &'static KeyRef);
-}
-
 /// Items that name the policy which they are about.
-trait Limit: Merge {
-    type Policy: Policy;
+trait Named: Member {
+    /// The name and the partition key.
+    fn key(&self) -> (&str, Option<&[u8]>);
 }
 
 /// Items that say what the unit of a name is.
-trait Policy: Merge {
-    fn name(&self) -> &str;
-
+trait Policy: Named {
     fn unit(&self) -> &Unit;
-}
-
-/// The members of a list with what they mean and as they were parsed, so that one which is not altered is written as
-/// it came.
-struct Members<T> {
-    typed: Vec<T>,
-    parsed: Vec<Item>,
-}
-
-impl<T: Merge> Members<T> {
-    fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
-        let (typed, parsed) = list::parse_with_items(lines)?;
-        Ok(Self { typed, parsed })
-    }
-
-    /// Joins the lists, and says whether that has changed anything.
-    fn take_in(&mut self, own: Self, units: &T::Units) -> bool {
-        let mut is_changed = false;
-        let inner = self.typed.len();
-        for (own, own_parsed) in own.typed.into_iter().zip(own.parsed) {
-            let mut is_shown = false;
-            for (typed, parsed) in self.typed[..inner].iter().zip(&mut self.parsed) {
-                if typed.is_same(&own, units) {
-                    is_changed |= tighten(parsed, &own_parsed, T::TIGHTENED);
-                    is_shown = true;
-                }
-            }
-            if !is_shown {
-                self.parsed.push(own_parsed);
-                is_changed = true;
-            }
-        }
-        is_changed
-    }
-
-    /// Nothing if a reader with our bounds could not read it.
-    fn to_header_value(&self) -> Option<HeaderValue> {
-        if self.parsed.len() > MAX_ITEMS {
-            return None;
-        }
-        let mut list = ListSerializer::new();
-        for item in &self.parsed {
-            let _ = list.bare_item(&item.bare_item).parameters(&item.params);
-        }
-        let value = list.finish()?;
-        if value.len() > MAX_LENGTH {
-            return None;
-        }
-        HeaderValue::try_from(value).ok()
-    }
 }
 
 /// Lowers one parameter and raises another to those of the own item. One that the other server has not sent stays
@@ -375,72 +367,28 @@ fn replace_if(item: &mut Item, own: &Item, key: &KeyRef, is_stricter: impl Fn(i6
 
 macro_rules! named_items {
     ($dialect:ident) => {
-        impl Merge for $dialect::PolicyItem {
-            type Units = ();
+        impl Named for $dialect::LimitItem {
+            fn key(&self) -> (&str, Option<&[u8]>) {
+                (self.name(), self.partition_key())
+            }
+        }
 
-            const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (QUOTA, WINDOW);
-
-            fn units(_headers: &HeaderMap, _own: &OwnFields) {}
-
-            fn is_same(&self, own: &Self, _units: &()) -> bool {
-                let is_same_quota = self.name() == own.name() && self.partition_key() == own.partition_key();
-                is_same_quota && self.unit().is_known() && self.unit() == own.unit()
+        impl Named for $dialect::PolicyItem {
+            fn key(&self) -> (&str, Option<&[u8]>) {
+                (self.name(), self.partition_key())
             }
         }
 
         impl Policy for $dialect::PolicyItem {
-            fn name(&self) -> &str {
-                self.name()
-            }
-
             fn unit(&self) -> &Unit {
                 self.unit()
             }
-        }
-
-        impl Merge for $dialect::LimitItem {
-            type Units = [UnitsByName<$dialect::PolicyItem>; 2];
-
-            const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
-
-            fn units(headers: &HeaderMap, own: &OwnFields) -> Self::Units {
-                let own_policies = own.rate_limit_policy.iter().chain(&own.hidden_policy);
-                [
-                    UnitsByName::parse(headers.get_all(RATELIMIT_POLICY)),
-                    UnitsByName::parse(own_policies),
-                ]
-            }
-
-            fn is_same(&self, own: &Self, [inner_units, own_units]: &Self::Units) -> bool {
-                if self.name() != own.name() || self.partition_key() != own.partition_key() {
-                    return false;
-                }
-                let unit = inner_units.of(self.name());
-                unit.is_some() && unit == own_units.of(own.name())
-            }
-        }
-
-        impl Limit for $dialect::LimitItem {
-            type Policy = $dialect::PolicyItem;
         }
     };
 }
 
 named_items!(draft11);
 named_items!(in_between);
-
-impl Merge for draft06::PolicyItem {
-    type Units = ();
-
-    // Equal quotas are the same policy, so that none is lower.
-    const TIGHTENED: (&'static KeyRef, &'static KeyRef) = (QUOTA, WINDOW);
-
-    fn units(_headers: &HeaderMap, _own: &OwnFields) {}
-
-    fn is_same(&self, own: &Self, _units: &()) -> bool {
-        self.quota() == own.quota()
-    }
-}
 
 /// The units that the policies of one side are in; nothing if they cannot be read.
 struct UnitsByName<P>(Option<Vec<P>>);
@@ -456,12 +404,8 @@ impl<P: Policy> UnitsByName<P> {
 
     /// The unit of a limit: requests, where no policy says otherwise; nothing if it is not known.
     fn of(&self, name: &str) -> Option<Unit> {
-        let mut units = self
-            .0
-            .as_ref()?
-            .iter()
-            .filter(|policy| policy.name() == name)
-            .map(P::unit);
+        let policies = self.0.as_ref()?.iter();
+        let mut units = policies.filter(|policy| policy.key().0 == name).map(P::unit);
         let unit = units.next().cloned().unwrap_or_default();
         (unit.is_known() && units.all(|other| *other == unit)).then_some(unit)
     }

@@ -84,7 +84,7 @@ mod number;
 mod parameters;
 pub(crate) mod problem_types;
 mod retry_after;
-mod seconds;
+pub(crate) mod seconds;
 mod syntax;
 #[cfg(feature = "headers")]
 mod typed;

@@ -1,11 +1,11 @@
 //! Taking the known parameters out of an item, and keeping the others as comments.
 
-use sfv::{BareItem, KeyRef, ParameterSerializer};
+use sfv::{BareItem, KeyRef, ParameterSerializer, RefBareItem};
 
 use super::{
     error::Problem,
-    extension::Extensions,
-    syntax::{in_range, integer},
+    extension::{ExtensionValue, Extensions},
+    syntax::in_range,
 };
 
 pub(crate) const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
@@ -16,13 +16,9 @@ pub(super) const QUOTA_UNIT: &KeyRef = KeyRef::constant("qu");
 pub(super) const WINDOW: &KeyRef = KeyRef::constant("w");
 
 /// The parameters of an item that is being read.
-pub(super) struct Parameters(sfv::Parameters);
+pub(super) struct Parameters(pub(super) sfv::Parameters);
 
 impl Parameters {
-    pub(super) fn new(parameters: sfv::Parameters) -> Self {
-        Self(parameters)
-    }
-
     pub(super) fn take(&mut self, key: &KeyRef) -> Option<BareItem> {
         self.0.shift_remove(key.as_str())
     }
@@ -41,18 +37,19 @@ impl Parameters {
 
     /// The parameters that are left.
     pub(super) fn into_extensions(self) -> Extensions {
-        Extensions::from(self.0)
+        let extensions = self.0.into_iter().map(|(name, value)| (name, ExtensionValue(value)));
+        Extensions(extensions.collect())
     }
 }
 
-/// Writes a number that may be absent.
-pub(super) fn write_integer<'a>(
+/// Writes a parameter, if there is one.
+pub(super) fn write_parameter<'a, 'v>(
     item: ParameterSerializer<&'a mut String>,
     key: &KeyRef,
-    number: Option<u64>,
+    value: Option<impl Into<RefBareItem<'v>>>,
 ) -> ParameterSerializer<&'a mut String> {
-    match number {
-        Some(number) => item.parameter(key, integer(number)),
+    match value {
+        Some(value) => item.parameter(key, value),
         None => item,
     }
 }

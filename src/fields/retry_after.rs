@@ -11,7 +11,7 @@ use httpdate::HttpDate;
 use super::{
     MAX_LENGTH,
     error::{FieldError, Problem},
-    whole_seconds,
+    seconds, whole_seconds,
 };
 
 const FIELD: &str = "Retry-After";
@@ -105,10 +105,7 @@ impl RetryAfter {
         if value.len() > MAX_LENGTH {
             return Err(Problem::TooLong.of(FIELD));
         }
-        if value.iter().all(u8::is_ascii_digit) {
-            let seconds = value.iter().fold(0_u64, |seconds, digit| {
-                seconds.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
-            });
+        if let Some(seconds) = seconds::digits(value) {
             return Ok(Self(Form::Seconds(seconds)));
         }
         let date = str::from_utf8(value)

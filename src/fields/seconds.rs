@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use http::{HeaderMap, header::AGE};
+
 use super::{MAX_INTEGER, error::Problem, syntax::writable, whole_seconds};
 
 /// The seconds of a time that has no parts of a second.
@@ -16,4 +18,18 @@ pub(super) fn whole(parameter: &'static str, time: Duration, minimum: u64) -> Re
 pub(super) fn rounded_up(wait: Duration) -> u64 {
     let is_writable = wait.as_secs() < MAX_INTEGER;
     if is_writable { whole_seconds(wait) } else { MAX_INTEGER }
+}
+
+/// The number of seconds that these digits are; `None` if there is anything else. One that is too long is the longest.
+pub(super) fn digits(value: &[u8]) -> Option<u64> {
+    value.iter().try_fold(0_u64, |seconds, digit| {
+        let digit = char::from(*digit).to_digit(10)?;
+        Some(seconds.saturating_mul(10).saturating_add(digit.into()))
+    })
+}
+
+/// The seconds that a response has spent in caches; 0 if its `Age` is absent or malformed.
+pub(crate) fn age(headers: &HeaderMap) -> u64 {
+    let age = headers.get(AGE).and_then(|age| digits(age.as_bytes().trim_ascii()));
+    age.unwrap_or(0)
 }

@@ -1,5 +1,7 @@
 //! From the lines of a field to its parsed members, within bounds.
 
+use std::fmt::Error as Stop;
+
 use sfv::{
     BareItemFromInput, Integer, Item, Parser, Version,
     visitor::{EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ListVisitor, ParameterVisitor},
@@ -100,20 +102,9 @@ pub(crate) fn integer(number: u64) -> Integer {
 #[derive(Default)]
 struct Members {
     items: Vec<Item>,
+    /// The reason why the parser was stopped: its own error says nothing.
     problem: Option<(Problem, usize)>,
 }
-
-/// The parser has to stop; why is in [`Members::problem`].
-#[derive(Debug)]
-struct Stop;
-
-impl std::fmt::Display for Stop {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("stopped")
-    }
-}
-
-impl std::error::Error for Stop {}
 
 impl<'de> ListVisitor<'de> for &mut Members {
     type Out = ();

@@ -52,12 +52,7 @@ pub struct OtherUnit(Text);
 impl Unit {
     /// The unit's name in the registry of the draft, or the text that was read.
     pub fn as_str(&self) -> &str {
-        match self {
-            Self::Requests => "requests",
-            Self::ContentBytes => "content-bytes",
-            Self::ConcurrentRequests => "concurrent-requests",
-            Self::Other(unit) => unit.0.as_str(),
-        }
+        self.text().map_or("requests", |text| text.as_str())
     }
 
     /// Returns `true` if this crate knows the unit.

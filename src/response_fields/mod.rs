@@ -526,33 +526,20 @@ impl ResponseFields {
 
     /// Finds settings out of their range.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
-        let error = |message: String| Err(ConfigError::new(ConfigErrorKind::ResponseFields, message));
-        if self.adds_draft06_limit && self.form != Form::Draft11 {
-            return error(format!(
-                "response fields: the limit of draft-06 is added to {:?}; it goes with draft-11 only",
-                self.form
-            ));
-        }
-        if self.jitter > Self::MAX_JITTER {
-            let message = format!(
-                "response fields: jitter {:?} is above {:?}",
-                self.jitter,
-                Self::MAX_JITTER
-            );
-            return error(message);
-        }
-        if self.jitter.subsec_nanos() > 0 {
-            return error(format!(
-                "response fields: jitter {:?} is not a number of whole seconds",
-                self.jitter
-            ));
-        }
-        match self.shown_when {
-            ShownWhen::NearExhaustion(percent) if percent > 100 => {
-                error(format!("response fields: {percent} percent is outside 0..=100"))
-            }
-            _ => Ok(()),
-        }
+        let (form, jitter, longest) = (self.form, self.jitter, Self::MAX_JITTER);
+        let problem = if self.adds_draft06_limit && form != Form::Draft11 {
+            format!("the limit of draft-06 is added to {form:?}; it goes with draft-11 only")
+        } else if jitter > longest {
+            format!("jitter {jitter:?} is above {longest:?}")
+        } else if jitter.subsec_nanos() > 0 {
+            format!("jitter {jitter:?} is not a number of whole seconds")
+        } else if let ShownWhen::NearExhaustion(percent @ 101..) = self.shown_when {
+            format!("{percent} percent is outside 0..=100")
+        } else {
+            return Ok(());
+        };
+        let message = format!("response fields: {problem}");
+        Err(ConfigError::new(ConfigErrorKind::ResponseFields, message))
     }
 }
 

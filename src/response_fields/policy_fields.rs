@@ -118,30 +118,22 @@ impl ResponseFields {
 
     /// Writes what is known already, and finds what the dialect cannot say.
     pub(crate) fn prepare(&self, policies: &PolicySet) -> Result<PolicyFields, ConfigError> {
-        let shown = || {
+        let visible = || {
             let policies = policies.iter().map(|policy| policy.policy());
             policies.filter(|policy| !policy.is_hidden())
         };
-        let prepared = match self.form {
-            Form::Draft06 => draft06_policies(shown().filter(|policy| has_one_number(policy)))?,
-            Form::Draft11 => named_policies!(draft11, shown()),
-            Form::InBetween => named_policies!(in_between, shown()),
+        let shown = match self.form {
+            Form::Draft06 => draft06_policies(visible().filter(|policy| has_one_number(policy)))?,
+            Form::Draft11 => named_policies!(draft11, visible()),
+            Form::InBetween => named_policies!(in_between, visible()),
             Form::Legacy(_) | Form::None => Shown::Nothing,
         };
-        let units = match &prepared {
-            _ if !self.without_policies => None,
-            Shown::Same(value) => Some(value.clone()),
-            Shown::ByKey(value) => Some(value(&|_| None)),
-            Shown::Nothing => None,
-        };
-        Ok(PolicyFields {
-            shown: if self.without_policies {
-                Shown::Nothing
-            } else {
-                prepared
-            },
-            units,
-        })
+        let mut fields = PolicyFields { shown, units: None };
+        if self.without_policies {
+            fields.units = fields.value(&|_| None);
+            fields.shown = Shown::Nothing;
+        }
+        Ok(fields)
     }
 }
 
