@@ -1,6 +1,6 @@
 //! Errors: of a configuration, found by `build()`; and of a store, at run time.
 
-use std::{borrow::Cow, error::Error, fmt, sync::Arc};
+use std::{borrow::Cow, error::Error, fmt, ops::RangeInclusive, sync::Arc};
 
 /// A mistake in the configuration, found before the first request.
 ///
@@ -106,6 +106,19 @@ impl ConfigError {
         Self {
             kind,
             message: message.into(),
+        }
+    }
+
+    /// An error of this kind if `value` is outside `range`; `name` is that of the setting.
+    pub(crate) fn check_range<T: PartialOrd + fmt::Debug>(
+        kind: ConfigErrorKind,
+        name: impl fmt::Display,
+        value: T,
+        range: RangeInclusive<T>,
+    ) -> Result<(), Self> {
+        match range.contains(&value) {
+            true => Ok(()),
+            false => Err(Self::new(kind, format!("{name} {value:?} is outside {range:?}"))),
         }
     }
 

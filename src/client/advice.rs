@@ -2,15 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::{
-    HeaderMap, StatusCode,
-    header::{AGE, DATE},
-};
+use http::{HeaderMap, StatusCode, header::DATE};
 
 use super::Caps;
 use crate::{
     clock::Timestamp,
-    fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit},
+    fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit, seconds},
 };
 
 /// The moments at which a request was sent and the head of its response arrived.
@@ -245,7 +242,7 @@ impl Ages {
     fn of(headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
         let date = headers.get(DATE).and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
-        let in_caches = Duration::from_secs(age(headers));
+        let in_caches = Duration::from_secs(seconds::age(headers));
         let mut ages = Self {
             date,
             in_caches,
@@ -261,19 +258,6 @@ impl Ages {
         }
         ages
     }
-}
-
-/// The `Age` in seconds; zero if there is none that can be read.
-fn age(headers: &HeaderMap) -> u64 {
-    let age = headers
-        .get(AGE)
-        .map_or(b"".as_slice(), |age| age.as_bytes().trim_ascii());
-    if !age.iter().all(u8::is_ascii_digit) {
-        return 0;
-    }
-    age.iter().fold(0_u64, |seconds, digit| {
-        seconds.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
-    })
 }
 
 /// Returns `true` if `Retry-After` is about the server, not about one resource. The status may be other than 429 and

@@ -9,15 +9,10 @@ use std::{
 
 use http::request::Parts;
 
-use super::{
-    Caps, ClientLayer, NoRetries, Retries, Strategy,
-    origin::Hall,
-    origins::{Origins, PartitionOf},
-    pacing::Pacing,
-};
+use super::{Caps, ClientLayer, NoRetries, Retries, Strategy, origin::Hall, origins::Origins};
 use crate::{
     clock::Clock,
-    error::{ConfigError, ConfigErrorKind},
+    error::{ConfigError, ConfigErrorKind::Client},
 };
 
 /// Settings of a [`ClientLayer`]. All have a default, and are checked when the layer is built.
@@ -46,16 +41,7 @@ use crate::{
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct ClientLayerBuilder<R = NoRetries> {
-    strategy: Strategy,
-    wait_cap: Duration,
-    unit_cap: u64,
-    trusts_dates: bool,
-    patience: Duration,
-    max_waiting: usize,
-    max_origins: usize,
-    jitter_percent: u8,
-    partition_of: Option<Box<PartitionOf>>,
-    clock: Clock,
+    hall: Hall,
     retries: u8,
     retry: R,
 }
@@ -63,16 +49,17 @@ pub struct ClientLayerBuilder<R = NoRetries> {
 impl ClientLayerBuilder {
     pub(super) fn new() -> Self {
         Self {
-            strategy: Strategy::default(),
-            wait_cap: Caps::default().wait(),
-            unit_cap: Caps::default().units(),
-            trusts_dates: Caps::default().trusts_dates(),
-            patience: Duration::from_secs(120),
-            max_waiting: 1_024,
-            max_origins: 1_024,
-            jitter_percent: 10,
-            partition_of: None,
-            clock: Clock::tokio(),
+            hall: Hall {
+                clock: Clock::tokio(),
+                caps: Caps::default(),
+                patience: Duration::from_secs(120),
+                max_waiting: 1_024,
+                waiting: AtomicUsize::new(0),
+                strategy: Strategy::default(),
+                jitter_percent: 10,
+                max_origins: 1_024,
+                partition_of: None,
+            },
             retries: 0,
             retry: NoRetries,
         }
@@ -105,7 +92,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn strategy(mut self, strategy: Strategy) -> Self {
-        self.strategy = strategy;
+        self.hall.strategy = strategy;
         self
     }
 
@@ -134,7 +121,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn wait_cap(mut self, wait: Duration) -> Self {
-        self.wait_cap = wait;
+        self.hall.caps.wait = wait;
         self
     }
 
@@ -160,7 +147,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn unit_cap(mut self, units: u64) -> Self {
-        self.unit_cap = units;
+        self.hall.caps.units = units;
         self
     }
 
@@ -191,7 +178,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn trust_dates(mut self, trusts_dates: bool) -> Self {
-        self.trusts_dates = trusts_dates;
+        self.hall.caps.trusts_dates = trusts_dates;
         self
     }
 
@@ -225,14 +212,14 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.hall.patience = patience;
         self
     }
 
     /// The maximum number of waiting requests, in all clones and for all origins together, 1 to a million.
     /// Default: 1 024. One more fails at once: see [`ThrottledKind`](super::ThrottledKind) for an example.
     pub fn max_waiting(mut self, requests: usize) -> Self {
-        self.max_waiting = requests;
+        self.hall.max_waiting = requests;
         self
     }
 
@@ -260,7 +247,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn max_origins(mut self, origins: usize) -> Self {
-        self.max_origins = origins;
+        self.hall.max_origins = origins;
         self
     }
 
@@ -289,7 +276,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn jitter_percent(mut self, percent: u8) -> Self {
-        self.jitter_percent = percent;
+        self.hall.jitter_percent = percent;
         self
     }
 
@@ -330,7 +317,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn partition_by(mut self, partition_of: impl Fn(&Parts) -> Option<Vec<u8>> + Send + Sync + 'static) -> Self {
-        self.partition_of = Some(Box::new(partition_of));
+        self.hall.partition_of = Some(Box::new(partition_of));
         self
     }
 
@@ -365,7 +352,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Ok(()) });
     /// ```
     pub fn clock(mut self, clock: Clock) -> Self {
-        self.clock = clock;
+        self.hall.clock = clock;
         self
     }
 
@@ -412,16 +399,7 @@ impl<R> ClientLayerBuilder<R> {
         F: Fn(&B) -> Option<B>,
     {
         ClientLayerBuilder {
-            strategy: self.strategy,
-            wait_cap: self.wait_cap,
-            unit_cap: self.unit_cap,
-            trusts_dates: self.trusts_dates,
-            patience: self.patience,
-            max_waiting: self.max_waiting,
-            max_origins: self.max_origins,
-            jitter_percent: self.jitter_percent,
-            partition_of: self.partition_of,
-            clock: self.clock,
+            hall: self.hall,
             retries: count,
             retry: Retries::new(count, clone_body),
         }
@@ -433,46 +411,29 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// The first setting that is out of its range. The message names the setting, the value and the bound.
     pub fn build(self) -> Result<ClientLayer<R>, ConfigError> {
-        let caps = Caps::new(self.wait_cap, self.unit_cap)?.trusting_dates(self.trusts_dates);
-        if let Strategy::Pace { below_percent } = self.strategy {
-            check("pace below_percent", below_percent, 1..=100)?;
+        let hall = self.hall;
+        hall.caps.checked()?;
+        if let Strategy::Pace { below_percent } = hall.strategy {
+            ConfigError::check_range(Client, "client: pace below_percent", below_percent, 1..=100)?;
         }
-        check("patience", self.patience, Self::PATIENCES)?;
-        check("max_waiting", self.max_waiting, Self::COUNTS)?;
-        check("max_origins", self.max_origins, Self::COUNTS)?;
-        check("jitter_percent", self.jitter_percent, 0..=100)?;
-        check("retries", self.retries, 0..=Retries::<()>::MAX)?;
-        let (strategy, jitter) = (self.strategy, self.jitter_percent);
-        let new_pacing = move || Pacing::new(strategy, caps).with_jitter(jitter);
-        let hall = Hall {
-            clock: self.clock,
-            caps,
-            patience: self.patience,
-            max_waiting: self.max_waiting,
-            waiting: AtomicUsize::new(0),
-        };
+        ConfigError::check_range(Client, "client: patience", hall.patience, Self::PATIENCES)?;
+        ConfigError::check_range(Client, "client: max_waiting", hall.max_waiting, Self::COUNTS)?;
+        ConfigError::check_range(Client, "client: max_origins", hall.max_origins, Self::COUNTS)?;
+        ConfigError::check_range(Client, "client: jitter_percent", hall.jitter_percent, 0..=100)?;
+        ConfigError::check_range(Client, "client: retries", self.retries, 0..=Retries::<()>::MAX)?;
         Ok(ClientLayer {
-            origins: Arc::new(Origins::new(self.max_origins, self.partition_of, new_pacing)),
-            hall: Arc::new(hall),
+            origins: Arc::new(Origins::new(hall)),
             retry: self.retry,
         })
     }
 }
 
-fn check<T: PartialOrd + fmt::Debug>(name: &str, value: T, range: RangeInclusive<T>) -> Result<(), ConfigError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    let message = format!("client: {name} {value:?} is outside {range:?}");
-    Err(ConfigError::new(ConfigErrorKind::Client, message))
-}
-
 impl<R> fmt::Debug for ClientLayerBuilder<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientLayerBuilder")
-            .field("strategy", &self.strategy)
-            .field("patience", &self.patience)
-            .field("max_waiting", &self.max_waiting)
+            .field("strategy", &self.hall.strategy)
+            .field("patience", &self.hall.patience)
+            .field("max_waiting", &self.hall.max_waiting)
             .finish_non_exhaustive()
     }
 }

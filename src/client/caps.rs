@@ -3,7 +3,7 @@
 use std::{ops::RangeInclusive, time::Duration};
 
 use crate::{
-    error::{ConfigError, ConfigErrorKind},
+    error::{ConfigError, ConfigErrorKind::Client},
     fields::MAX_INTEGER,
 };
 
@@ -31,9 +31,9 @@ use crate::{
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    wait: Duration,
-    units: u64,
-    trusts_dates: bool,
+    pub(super) wait: Duration,
+    pub(super) units: u64,
+    pub(super) trusts_dates: bool,
 }
 
 impl Caps {
@@ -47,18 +47,19 @@ impl Caps {
     ///
     /// If one of them is out of its range.
     pub fn new(wait: Duration, units: u64) -> Result<Self, ConfigError> {
-        let error = |message| Err(ConfigError::new(ConfigErrorKind::Client, message));
-        if !Self::WAITS.contains(&wait) {
-            return error(format!("client: wait cap {wait:?} is outside {:?}", Self::WAITS));
-        }
-        if !Self::UNITS.contains(&units) {
-            return error(format!("client: unit cap {units} is outside {:?}", Self::UNITS));
-        }
-        Ok(Self {
+        let trusts_dates = false;
+        Self {
             wait,
             units,
-            trusts_dates: false,
-        })
+            trusts_dates,
+        }
+        .checked()
+    }
+
+    pub(super) fn checked(self) -> Result<Self, ConfigError> {
+        ConfigError::check_range(Client, "client: wait cap", self.wait, Self::WAITS)?;
+        ConfigError::check_range(Client, "client: unit cap", self.units, Self::UNITS)?;
+        Ok(self)
     }
 
     /// Compares the `Date` of a response with the clock of this computer, if true. Default: false.

@@ -56,7 +56,7 @@ pin_project! {
 
 pin_project! {
     #[project = StateProjection]
-    enum State<S: Service<Request<B>>, B> {
+    pub(super) enum State<S: Service<Request<B>>, B> {
         Waiting {
             turn: Waiting,
             // Not the service that was ready when the request came: that one may hold what others need.
@@ -91,8 +91,8 @@ impl<R> Journey<R> {
     {
         Self {
             origin: layer.origins.get_or_insert(request, now),
-            hall: Arc::clone(&layer.hall),
-            deadline: now.saturating_add(layer.hall.patience),
+            hall: Arc::clone(&layer.origins.hall),
+            deadline: now.saturating_add(layer.origins.hall.patience),
             retries,
             retry: layer.retry.clone(),
         }
@@ -100,10 +100,6 @@ impl<R> Journey<R> {
 
     pub(super) fn enter(&self) -> Entry {
         self.origin.enter(&self.hall, self.deadline)
-    }
-
-    pub(super) fn may_retry(&self) -> bool {
-        self.retries > 0
     }
 
     /// Returns `true` if a request with this answer should be sent again, and can be in time.
@@ -115,39 +111,8 @@ impl<R> Journey<R> {
 }
 
 impl<S: Service<Request<B>>, B, R> ResponseFuture<S, B, R> {
-    pub(super) fn calling(
-        journey: Journey<R>,
-        method: Method,
-        future: S::Future,
-        ticket: Ticket,
-        again: Option<(S, Request<B>)>,
-    ) -> Self {
-        Self {
-            state: State::Calling {
-                future,
-                method,
-                ticket: Some(ticket),
-                again,
-            },
-            journey,
-        }
-    }
-
-    pub(super) fn waiting(journey: Journey<R>, turn: Waiting, service: S, request: Request<B>) -> Self {
-        Self {
-            state: State::Waiting {
-                turn,
-                held: Some((service, request)),
-            },
-            journey,
-        }
-    }
-
-    pub(super) fn throttled(journey: Journey<R>, error: Throttled) -> Self {
-        Self {
-            state: State::Throttled { error: Some(error) },
-            journey,
-        }
+    pub(super) fn new(state: State<S, B>, journey: Journey<R>) -> Self {
+        Self { state, journey }
     }
 }
 
@@ -156,12 +121,18 @@ impl<S: Service<Request<B>>, B> State<S, B> {
     fn enter<R>(journey: &Journey<R>, service: S, request: Request<B>) -> Self {
         match journey.enter() {
             Entry::Go(ticket) => Self::readying(Ok(ticket), service, request),
-            Entry::Wait(turn) => Self::Waiting {
-                turn,
-                held: Some((service, request)),
-            },
-            Entry::Throttled(error) => Self::readying(Err(error), service, request),
+            Entry::Wait(turn) => Self::waiting(turn, service, request),
+            Entry::Throttled(error) => Self::throttled(error),
         }
+    }
+
+    pub(super) fn waiting(turn: Waiting, service: S, request: Request<B>) -> Self {
+        let held = Some((service, request));
+        Self::Waiting { turn, held }
+    }
+
+    pub(super) fn throttled(error: Throttled) -> Self {
+        Self::Throttled { error: Some(error) }
     }
 
     /// The turn has come, or never will.
@@ -170,12 +141,12 @@ impl<S: Service<Request<B>>, B> State<S, B> {
             Ok(ticket) => Self::Readying {
                 held: Some((service, request, ticket)),
             },
-            Err(error) => Self::Throttled { error: Some(error) },
+            Err(error) => Self::throttled(error),
         }
     }
 
     /// Both the request and the service are ready; unless the server has asked for a wait in the meantime.
-    fn calling<R: Retry<B>>(journey: &Journey<R>, mut service: S, request: Request<B>, mut ticket: Ticket) -> Self
+    fn ready<R: Retry<B>>(journey: &Journey<R>, mut service: S, request: Request<B>, ticket: Ticket) -> Self
     where
         S: Clone,
     {
@@ -184,10 +155,20 @@ impl<S: Service<Request<B>>, B> State<S, B> {
             drop((service, ticket));
             return Self::enter(journey, clone, request);
         }
-        let again = journey
-            .may_retry()
-            .then(|| clone_of(&request, &journey.retry))
-            .flatten();
+        Self::calling(journey, &mut service, request, ticket)
+    }
+
+    pub(super) fn calling<R: Retry<B>>(
+        journey: &Journey<R>,
+        service: &mut S,
+        request: Request<B>,
+        mut ticket: Ticket,
+    ) -> Self
+    where
+        S: Clone,
+    {
+        let may_retry = journey.retries > 0;
+        let again = may_retry.then(|| clone_of(&request, &journey.retry)).flatten();
         let again = again.map(|again| (service.clone(), again));
         let method = request.method().clone();
         ticket.send();
@@ -224,7 +205,7 @@ where
                     // If it has failed, nothing was sent: dropping the ticket gives back what it stands for.
                     let (service, request, ticket) = held.take().expect("a service gets ready once");
                     ready.map_err(ClientError::Inner)?;
-                    State::calling(this.journey, service, request, ticket)
+                    State::ready(this.journey, service, request, ticket)
                 }
                 // ## Calling => (done | Readying | Waiting | Throttled)
                 StateProjection::Calling {

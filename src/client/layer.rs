@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use http::request::Parts;
 use tower_layer::Layer;
 
-use super::{Client, ClientLayerBuilder, Limit, NoRetries, origin::Hall, origins::Origins};
+use super::{Client, ClientLayerBuilder, Limit, NoRetries, origins::Origins};
 
 /// Holds requests back while their servers have nothing left for this client. See the [module
 /// documentation](super) for a whole program.
@@ -34,9 +34,9 @@ use super::{Client, ClientLayerBuilder, Limit, NoRetries, origin::Hall, origins:
 /// # })?;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct ClientLayer<R = NoRetries> {
     pub(super) origins: Arc<Origins>,
-    pub(super) hall: Arc<Hall>,
     pub(super) retry: R,
 }
 
@@ -86,7 +86,7 @@ impl<R> ClientLayer<R> {
     /// ```
     pub fn known(&self, request: &Parts) -> Option<KnownOrigin> {
         let origin = self.origins.get(request)?;
-        let now = self.hall.clock.now();
+        let now = self.origins.hall.clock.now();
         let state = origin.lock();
         let blocked_until = state.pacing.blocked_until(now);
         Some(KnownOrigin {
@@ -163,16 +163,6 @@ impl KnownOrigin {
     }
 }
 
-impl<R: Clone> Clone for ClientLayer<R> {
-    fn clone(&self) -> Self {
-        Self {
-            origins: Arc::clone(&self.origins),
-            hall: Arc::clone(&self.hall),
-            retry: self.retry.clone(),
-        }
-    }
-}
-
 impl Default for ClientLayer {
     fn default() -> Self {
         Self::new()
@@ -190,8 +180,8 @@ impl<S, R: Clone> Layer<S> for ClientLayer<R> {
 impl<R> fmt::Debug for ClientLayer<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClientLayer")
-            .field("caps", &self.hall.caps)
-            .field("patience", &self.hall.patience)
+            .field("caps", &self.origins.hall.caps)
+            .field("patience", &self.origins.hall.patience)
             .field("origins", &self.origins())
             .finish_non_exhaustive()
     }

@@ -10,14 +10,14 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, StatusCode, request::Parts};
 use tokio::{
     sync::{Notify, Semaphore},
     time::timeout,
 };
 
 use super::{
-    Caps, Throttled, ThrottledKind,
+    Caps, Strategy, Throttled, ThrottledKind,
     advice::{Advice, Exchange},
     pacing::{Dispatch, Pacing, Turn, Wait},
 };
@@ -49,14 +49,21 @@ impl OriginState {
     }
 }
 
-/// The settings that waiting needs, and the count of all who wait.
+/// The settings of a client, and the count of all requests that wait.
 pub(super) struct Hall {
     pub(super) clock: Clock,
     pub(super) caps: Caps,
     pub(super) patience: Duration,
     pub(super) max_waiting: usize,
     pub(super) waiting: AtomicUsize,
+    pub(super) strategy: Strategy,
+    pub(super) jitter_percent: u8,
+    pub(super) max_origins: usize,
+    pub(super) partition_of: Option<Box<PartitionOf>>,
 }
+
+/// The partition key of a request, as the server computes it.
+type PartitionOf = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
 
 /// The wait for a turn.
 pub(super) type Waiting = Pin<Box<dyn Future<Output = Result<Ticket, Throttled>> + Send>>;
@@ -128,6 +135,15 @@ fn is_hopeless(wait: Wait, now: Timestamp, deadline: Timestamp) -> bool {
 }
 
 impl Hall {
+    /// The state of an origin, or of one of its partitions, before the first request.
+    pub(super) fn pacing(&self, partition: Option<Vec<u8>>) -> Pacing {
+        let pacing = Pacing::new(self.strategy, self.caps).with_jitter(self.jitter_percent);
+        match partition {
+            Some(key) => pacing.show_partition_key(key),
+            None => pacing,
+        }
+    }
+
     fn is_full(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) >= self.max_waiting
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{header::HOST, request::Parts};
 
-use super::{origin::Origin, pacing::Pacing};
+use super::origin::{Hall, Origin};
 use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
@@ -12,72 +12,49 @@ use crate::{
     partition::{PartitionId, PartitionKey, Scope},
 };
 
-/// The partition key of a request, as the server computes it.
-pub(super) type PartitionOf = dyn Fn(&Parts) -> Option<Vec<u8>> + Send + Sync;
-
 pub(super) struct Origins {
     map: Mutex<BoundedMap<Arc<Origin>>>,
     scope: Scope,
-    partition_of: Option<Box<PartitionOf>>,
-    new_pacing: Box<dyn Fn() -> Pacing + Send + Sync>,
+    pub(super) hall: Arc<Hall>,
 }
 
 impl Origins {
-    pub(super) fn new(
-        cap: usize,
-        partition_of: Option<Box<PartitionOf>>,
-        new_pacing: impl Fn() -> Pacing + Send + Sync + 'static,
-    ) -> Self {
+    pub(super) fn new(hall: Hall) -> Self {
         Self {
-            map: Mutex::new(BoundedMap::new(cap, || {})),
+            map: Mutex::new(BoundedMap::new(hall.max_origins, || {})),
             scope: Scope::new("client"),
-            partition_of,
-            new_pacing: Box::new(new_pacing),
+            hall: Arc::new(hall),
         }
     }
 
     /// The state of the origin of a request, if there is one.
     pub(super) fn get(&self, request: &Parts) -> Option<Arc<Origin>> {
         let (id, _) = self.identify(request);
-        self.with_map(|map| map.get_mut(id).cloned())
+        self.map.lock().get_mut(id).cloned()
     }
 
     pub(super) fn get_or_insert(&self, request: &Parts, now: Timestamp) -> Arc<Origin> {
         let (id, partition) = self.identify(request);
-        self.with_map(|map| {
-            if let Some(origin) = map.visit(id) {
-                return Arc::clone(origin);
-            }
-            let new = || {
-                let pacing = (self.new_pacing)();
-                Arc::new(Origin::new(match partition {
-                    Some(key) => pacing.show_partition_key(key),
-                    None => pacing,
-                }))
-            };
-            Arc::clone(map.get_or_insert_with(id, |origin| is_idle(origin, now), worth, new))
-        })
+        let mut map = self.map.lock();
+        if let Some(origin) = map.visit(id) {
+            return Arc::clone(origin);
+        }
+        let new = || Arc::new(Origin::new(self.hall.pacing(partition)));
+        Arc::clone(map.get_or_insert_with(id, |origin| is_idle(origin, now), worth, new))
     }
 
     pub(super) fn len(&self) -> usize {
-        self.with_map(|map| map.len())
+        self.map.lock().len()
     }
 
     fn identify(&self, request: &Parts) -> (PartitionId, Option<Vec<u8>>) {
-        let partition = self
-            .partition_of
-            .as_ref()
-            .and_then(|partition_of| partition_of(request));
+        let partition_of = self.hall.partition_of.as_ref();
+        let partition = partition_of.and_then(|partition_of| partition_of(request));
         let key = match &partition {
             Some(partition) => origin_key(request).and(PartitionKey::new("partition", partition)),
             None => origin_key(request),
         };
         (self.scope.partition(&key), partition)
-    }
-
-    /// A panic while the map was locked can only have come from outside of its code; the value is valid.
-    fn with_map<T>(&self, with: impl FnOnce(&mut BoundedMap<Arc<Origin>>) -> T) -> T {
-        with(&mut self.map.lock())
     }
 }
 

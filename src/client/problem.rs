@@ -74,7 +74,10 @@ impl Problem {
         let names = members.remove("violated-policies");
         Some(Self {
             kind,
-            violated_policies: names.and_then(strings).unwrap_or_default(),
+            // With anything else in the array, the member does not have its type.
+            violated_policies: names
+                .and_then(|names| serde_json::from_value(names).ok())
+                .unwrap_or_default(),
         })
     }
 
@@ -109,14 +112,4 @@ impl ProblemKind {
     fn from_uri(uri: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.uri() == uri)
     }
-}
-
-/// An array of strings and nothing else: with anything else in it, the member does not have its type.
-fn strings(value: Value) -> Option<Vec<String>> {
-    let Value::Array(values) = value else { return None };
-    let string = |value| match value {
-        Value::String(string) => Some(string),
-        _ => None,
-    };
-    values.into_iter().map(string).collect()
 }

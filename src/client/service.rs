@@ -9,7 +9,9 @@ use http::{Request, Response};
 use tower_service::Service;
 
 use super::{
-    ClientError, ClientLayer, NoRetries, ResponseFuture, Retry, future::Journey, origin::Entry, retry::clone_of,
+    ClientError, ClientLayer, NoRetries, ResponseFuture, Retry,
+    future::{Journey, State},
+    origin::Entry,
 };
 use crate::ready::take_ready;
 
@@ -84,40 +86,23 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B, R> {
-        let now = self.layer.hall.clock.now();
+        let now = self.layer.origins.hall.clock.now();
         let (parts, body) = request.into_parts();
         let journey = Journey::new(&self.layer, self.layer.retry.count(), &parts, now);
         let request = Request::from_parts(parts, body);
-        match journey.enter() {
-            Entry::Go(mut ticket) => {
-                let again = journey
-                    .may_retry()
-                    .then(|| clone_of(&request, &self.layer.retry))
-                    .flatten();
-                let again = again.map(|again| (self.inner.clone(), again));
-                ticket.send();
-                ResponseFuture::calling(
-                    journey,
-                    request.method().clone(),
-                    self.inner.call(request),
-                    ticket,
-                    again,
-                )
+        let state = match journey.enter() {
+            Entry::Go(ticket) => State::calling(&journey, &mut self.inner, request, ticket),
+            // The service that was polled ready may hold a place in a queue.
+            Entry::Wait(turn) => {
+                drop(take_ready(&mut self.inner));
+                State::waiting(turn, self.inner.clone(), request)
             }
-            Entry::Wait(turn) => ResponseFuture::waiting(journey, turn, self.let_go(), request),
             Entry::Throttled(error) => {
                 drop(take_ready(&mut self.inner));
-                ResponseFuture::throttled(journey, error)
+                State::throttled(error)
             }
-        }
-    }
-}
-
-impl<S: Clone, R> Client<S, R> {
-    /// A clone of the service that was polled ready, which is dropped: it may hold a place in a queue.
-    fn let_go(&mut self) -> S {
-        drop(take_ready(&mut self.inner));
-        self.inner.clone()
+        };
+        ResponseFuture::new(state, journey)
     }
 }
 

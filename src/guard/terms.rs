@@ -1,6 +1,6 @@
 //! The settings of a guard, and their bounds.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, time::Duration};
 
 use super::FailureMode;
 use crate::{
@@ -38,23 +38,8 @@ impl Terms {
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         use ConfigErrorKind::{Deadline, DenialCache, MaxWaiting};
 
-        within("deadline", self.deadline, &Self::DEADLINES, Deadline)?;
-        within("max waiting", self.max_waiting, &Self::MAX_WAITING, MaxWaiting)?;
-        within("denial cache", self.denial_cache, &Self::DENIAL_CACHE, DenialCache)
+        ConfigError::check_range(Deadline, "deadline", self.deadline, Self::DEADLINES)?;
+        ConfigError::check_range(MaxWaiting, "max waiting", self.max_waiting, Self::MAX_WAITING)?;
+        ConfigError::check_range(DenialCache, "denial cache", self.denial_cache, Self::DENIAL_CACHE)
     }
-}
-
-fn within<T: PartialOrd + fmt::Debug>(
-    name: &str,
-    value: T,
-    bounds: &RangeInclusive<T>,
-    kind: ConfigErrorKind,
-) -> Result<(), ConfigError> {
-    if bounds.contains(&value) {
-        return Ok(());
-    }
-    Err(ConfigError::new(
-        kind,
-        format!("{name} {value:?} is outside {bounds:?}"),
-    ))
 }

@@ -1,16 +1,18 @@
 //! Configuration of a layer, checked as a whole.
 
-use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
+
+use http::request::Parts;
 
 use super::{
     Resolving, TierLayer,
-    cache::{Settings, TierCache},
+    cache::{Found, Settings, TierCache},
     shard::Times,
     source::Source,
 };
 use crate::{
     clock::Clock,
-    error::{ConfigError, ConfigErrorKind},
+    error::{ConfigError, ConfigErrorKind::Tier},
 };
 
 /// Settings of a [`TierLayer`]. All have a default, and nothing is checked before [`build`](Self::build).
@@ -31,13 +33,13 @@ use crate::{
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TierLayerBuilder {
-    source: Box<dyn Source>,
+    source: Box<Source>,
     settings: Settings,
     clock: Clock,
 }
 
 impl TierLayerBuilder {
-    pub(super) fn new(source: impl Source + 'static) -> Self {
+    pub(super) fn new(source: impl Fn(&Parts, &TierCache) -> Found + Send + Sync + 'static) -> Self {
         Self {
             source: Box::new(source),
             settings: Settings {
@@ -270,39 +272,24 @@ impl TierLayerBuilder {
     /// The first setting found that is out of its range. The message names it, the value and the bound.
     pub fn build(self) -> Result<TierLayer, ConfigError> {
         const MILLISECOND: Duration = Duration::from_millis(1);
+        const MINUTE: Duration = Duration::from_secs(60);
         const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-        let Settings {
-            times,
-            deadline,
-            look_up_timeout,
-            max_look_ups,
-            max_users,
-        } = self.settings;
+        let check =
+            |name: &str, time, range| ConfigError::check_range(Tier, format_args!("tier layer: {name}"), time, range);
+        let Settings { times, deadline, .. } = self.settings;
         check("time_to_live", times.time_to_live, MILLISECOND..=WEEK)?;
         check("stale_for", times.stale_for, Duration::ZERO..=WEEK)?;
-        check("deadline", deadline, MILLISECOND..=Duration::from_secs(60))?;
-        check("look_up_timeout", look_up_timeout, deadline..=Duration::from_secs(300))?;
-        check(
-            "failure_pause",
-            times.failure_pause,
-            MILLISECOND..=Duration::from_secs(3_600),
-        )?;
-        check("max_look_ups", max_look_ups, 1..=65_536)?;
-        check("max_users", max_users, 1..=usize::MAX)?;
+        check("deadline", deadline, MILLISECOND..=MINUTE)?;
+        check("look_up_timeout", self.settings.look_up_timeout, deadline..=MINUTE * 5)?;
+        check("failure_pause", times.failure_pause, MILLISECOND..=MINUTE * 60)?;
+        ConfigError::check_range(Tier, "tier layer: max_look_ups", self.settings.max_look_ups, 1..=65_536)?;
+        ConfigError::check_range(Tier, "tier layer: max_users", self.settings.max_users, 1..=usize::MAX)?;
         Ok(TierLayer(Arc::new(Resolving {
             source: self.source,
             cache: TierCache::new(self.settings, self.clock),
         })))
     }
-}
-
-fn check<T: PartialOrd + fmt::Debug>(setting: &str, value: T, range: RangeInclusive<T>) -> Result<(), ConfigError> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    let message = format!("tier layer: {setting} {value:?} is outside {range:?}");
-    Err(ConfigError::new(ConfigErrorKind::Tier, message))
 }
 
 impl fmt::Debug for TierLayerBuilder {

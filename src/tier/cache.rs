@@ -67,9 +67,12 @@ pub(super) type SourceAnswer = Result<Option<ResolvedTier>, String>;
 /// Asks the resolver about one user, at each call.
 pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
 
+/// The tier of a user who is being looked up.
+pub(super) type FoundLater = Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>;
+
 /// The way to the tier of a request's user.
 pub(super) enum Found {
-    Later(Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>),
+    Later(FoundLater),
     Now(Option<ResolvedTier>),
 }
 

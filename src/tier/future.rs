@@ -11,6 +11,7 @@ use http::Request;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
+use super::cache::FoundLater;
 use crate::rules::{NoTier, ResolvedTier};
 
 pin_project! {
@@ -47,9 +48,9 @@ pin_project! {
 
 pin_project! {
     #[project = StateProjection]
-    enum State<S: Service<Request<B>>, B> {
+    pub(super) enum State<S: Service<Request<B>>, B> {
         Resolving {
-            tier: Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>,
+            tier: FoundLater,
             // The service that was ready when the request came, and the request; taken when the tier is known.
             held: Option<(S, Request<B>)>,
         },
@@ -58,35 +59,21 @@ pin_project! {
 }
 
 impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
-    pub(super) fn resolving(
-        tier: Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>,
-        service: S,
-        request: Request<B>,
-    ) -> Self {
-        let held = Some((service, request));
-        Self {
-            state: State::Resolving { tier, held },
-        }
-    }
-
-    pub(super) fn calling(future: S::Future) -> Self {
-        Self {
-            state: State::Calling { future },
-        }
+    pub(super) fn new(state: State<S, B>) -> Self {
+        Self { state }
     }
 }
 
-/// Calls the service with the request, which carries the tier if there is one.
-pub(super) fn pass_on<S: Service<Request<B>>, B>(
-    service: &mut S,
-    mut request: Request<B>,
-    tier: Option<ResolvedTier>,
-) -> S::Future {
-    match tier {
-        Some(tier) => drop(request.extensions_mut().insert(tier)),
-        None => drop(request.extensions_mut().insert(NoTier)),
+impl<S: Service<Request<B>>, B> State<S, B> {
+    /// Calls the service with the request, which carries the tier if there is one.
+    pub(super) fn calling(service: &mut S, mut request: Request<B>, tier: Option<ResolvedTier>) -> Self {
+        match tier {
+            Some(tier) => drop(request.extensions_mut().insert(tier)),
+            None => drop(request.extensions_mut().insert(NoTier)),
+        }
+        let future = service.call(request);
+        Self::Calling { future }
     }
-    service.call(request)
 }
 
 impl<S: Service<Request<B>>, B> Future for ResponseFuture<S, B> {
@@ -100,9 +87,7 @@ impl<S: Service<Request<B>>, B> Future for ResponseFuture<S, B> {
                 StateProjection::Resolving { tier, held } => {
                     let tier = ready!(tier.as_mut().poll(cx));
                     let (mut service, request) = held.take().expect("a tier is found once");
-                    State::Calling {
-                        future: pass_on(&mut service, request, tier),
-                    }
+                    State::calling(&mut service, request, tier)
                 }
                 // ## Calling => done
                 StateProjection::Calling { future } => return future.poll(cx),

@@ -18,8 +18,11 @@ use std::{fmt, future::Future, sync::Arc};
 use http::request::Parts;
 use tower_layer::Layer;
 
-use self::source::{ByExtension, ByFunction, Source};
 pub use self::{builder::TierLayerBuilder, cache::TierCache, future::ResponseFuture, service::ResolveTier};
+use self::{
+    cache::Found,
+    source::{Source, ask},
+};
 use crate::partition::ToPartitionKey;
 
 /// Looks up the tier of each request's user in a slow source, a database most often, and leaves it in the request as a
@@ -111,7 +114,7 @@ pub struct TierLayer(Arc<Resolving>);
 
 /// The shared state of all services of one layer.
 struct Resolving {
-    source: Box<dyn Source>,
+    source: Box<Source>,
     cache: TierCache,
 }
 
@@ -132,7 +135,11 @@ impl TierLayer {
         N: AsRef<str>,
         E: fmt::Display,
     {
-        TierLayerBuilder::new(ByExtension::new(resolver))
+        let resolver = Arc::new(resolver);
+        TierLayerBuilder::new(move |request, cache| match request.extensions.get::<U>() {
+            Some(user) => cache.find(&user.to_partition_key(), || ask(&resolver, user.clone())),
+            None => Found::Now(None),
+        })
     }
 
     /// A layer that looks up the tier of the user that a closure finds in the request. Else as
@@ -169,7 +176,11 @@ impl TierLayer {
         N: AsRef<str>,
         E: fmt::Display,
     {
-        TierLayerBuilder::new(ByFunction::new(user, resolver))
+        let resolver = Arc::new(resolver);
+        TierLayerBuilder::new(move |request, cache| match user(request) {
+            Some(user) => cache.find(&user.to_partition_key(), || ask(&resolver, user)),
+            None => Found::Now(None),
+        })
     }
 
     /// The cached tiers, to forget one when a plan changes; see [`TierCache`].

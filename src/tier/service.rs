@@ -1,14 +1,14 @@
 //! The service: find the tier first, then call the service that was ready.
 
 use std::{
-    fmt, mem,
+    mem,
     task::{Context, Poll},
 };
 
 use http::Request;
 use tower_service::Service;
 
-use super::{ResponseFuture, TierLayer, cache::Found, future::pass_on};
+use super::{ResponseFuture, TierLayer, cache::Found, future::State};
 
 /// The service that [`TierLayer`](crate::tier::TierLayer) makes: passes each request on to `S` with the tier of its user.
 ///
@@ -29,7 +29,7 @@ use super::{ResponseFuture, TierLayer, cache::Found, future::pass_on};
 /// assert_eq!(service.into_inner().oneshot(request()).await?, None);
 /// # Ok(()) });
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ResolveTier<S> {
     inner: S,
     layer: TierLayer,
@@ -70,25 +70,17 @@ where
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let (parts, body) = request.into_parts();
-        let found = self.layer.0.source.find(&parts, &self.layer.0.cache);
+        let found = (self.layer.0.source)(&parts, &self.layer.0.cache);
         let request = Request::from_parts(parts, body);
         match found {
-            Found::Now(tier) => ResponseFuture::calling(pass_on(&mut self.inner, request, tier)),
+            Found::Now(tier) => ResponseFuture::new(State::calling(&mut self.inner, request, tier)),
             Found::Later(tier) => {
                 // The service that was polled ready waits with the request; a clone, which need not be ready, takes its
                 // place.
                 let clone = self.inner.clone();
-                ResponseFuture::resolving(tier, mem::replace(&mut self.inner, clone), request)
+                let held = Some((mem::replace(&mut self.inner, clone), request));
+                ResponseFuture::new(State::Resolving { tier, held })
             }
         }
-    }
-}
-
-impl<S: fmt::Debug> fmt::Debug for ResolveTier<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResolveTier")
-            .field("inner", &self.inner)
-            .field("layer", &self.layer)
-            .finish()
     }
 }

@@ -62,9 +62,12 @@ struct User {
 }
 
 impl User {
+    fn age(&self, now: Timestamp, times: &Times) -> Age {
+        self.known.as_ref().map_or(Age::Unknown, |known| times.age(known, now))
+    }
+
     fn is_useless(&self, now: Timestamp, times: &Times) -> bool {
-        let age = self.known.as_ref().map_or(Age::Unknown, |known| times.age(known, now));
-        age == Age::Unknown && self.retry_at <= now
+        self.age(now, times) == Age::Unknown && self.retry_at <= now
     }
 }
 
@@ -102,24 +105,20 @@ impl Shard {
     }
 
     pub(super) fn see(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> Seen {
-        let user = self.users.visit(user);
-        let known = user.map(|user| {
-            user.used_at = now;
-            let known = user.known.as_ref().map(|known| (times.age(known, now), &known.tier));
-            (known, user.retry_at <= now)
-        });
-        let (known, may_ask) = known.unwrap_or((None, true));
-        match known {
-            None | Some((Age::Unknown, _)) => Seen {
+        let Some(user) = self.users.visit(user) else {
+            return Seen {
                 tier: None,
                 age: Age::Unknown,
-                may_ask,
-            },
-            Some((age, tier)) => Seen {
-                tier: tier.clone(),
-                age,
-                may_ask,
-            },
+                may_ask: true,
+            };
+        };
+        user.used_at = now;
+        let age = user.age(now, times);
+        let known = user.known.as_ref().filter(|_| age != Age::Unknown);
+        Seen {
+            tier: known.and_then(|known| known.tier.clone()),
+            age,
+            may_ask: user.retry_at <= now,
         }
     }
 

@@ -6,9 +6,9 @@ use crate::{client::advice::Limit, clock::Timestamp, fields::Unit};
 
 #[derive(Debug)]
 pub(super) struct Item {
-    name: Option<String>,
-    partition_key: Option<Vec<u8>>,
-    unit: Unit,
+    pub(super) name: Option<String>,
+    pub(super) partition_key: Option<Vec<u8>>,
+    pub(super) unit: Unit,
     /// The quota that pacing assumes.
     quota: u64,
     /// Requests that may still be sent before `until`. All that are on their way have been taken off. In other units, what
@@ -19,14 +19,14 @@ pub(super) struct Item {
     until: Timestamp,
     /// The moment of the next request by pacing.
     next_at: Timestamp,
-    forget_at: Timestamp,
+    pub(super) forget_at: Timestamp,
     /// The last request when the limit was heard of.
     heard_at: u64,
     lowest: Lowest,
 }
 
 /// The answers since the last request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lowest {
     /// The last request.
     last: u64,
@@ -54,8 +54,7 @@ impl Lowest {
         Self {
             last,
             remaining,
-            answers: 0,
-            number: 0,
+            ..Self::default()
         }
     }
 
@@ -210,29 +209,12 @@ impl Item {
         self.forget_at > now
     }
 
-    pub(super) fn forget_at(&self) -> Timestamp {
-        self.forget_at
-    }
-
-    /// Returns `true` if the unit of the limit is known.
-    pub(super) fn has_known_unit(&self) -> bool {
-        self.unit.is_known()
-    }
-
     fn counts_requests(&self) -> bool {
         self.unit == Unit::Requests
     }
 
-    pub(super) fn partition_key(&self) -> Option<&[u8]> {
-        self.partition_key.as_deref()
-    }
-
     pub(super) fn is_for(&self, partition_key: &[u8]) -> bool {
-        self.partition_key() == Some(partition_key)
-    }
-
-    pub(super) fn is_named_as(&self, other: &Self) -> bool {
-        self.name == other.name
+        self.partition_key.as_deref() == Some(partition_key)
     }
 
     pub(super) fn is_of(&self, limit: &Limit) -> bool {

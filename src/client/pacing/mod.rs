@@ -426,7 +426,7 @@ impl Pacing {
 
     /// The moment at which all knowledge expires, if no answer comes before.
     pub(super) fn known_until(&self) -> Timestamp {
-        let items = self.items.iter().map(|item| item.forget_at());
+        let items = self.items.iter().map(|item| item.forget_at);
         items.fold(self.blocked_until, Timestamp::max)
     }
 
@@ -484,19 +484,15 @@ impl Pacing {
     /// The limits that hold requests back.
     fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &Item> {
         let known = self.items.iter().filter(move |item| item.is_known(now));
-        known.filter(|item| item.has_known_unit() && self.is_for_these_requests(item))
+        known.filter(|item| item.unit.is_known() && self.is_for_these_requests(item))
     }
 
     fn is_for_these_requests(&self, item: &Item) -> bool {
         let Some(key) = self.partition_key.as_deref() else {
             return true;
         };
-        let is_told = || {
-            self.items
-                .iter()
-                .any(|other| other.is_named_as(item) && other.is_for(key))
-        };
-        item.partition_key().is_none() || item.is_for(key) || !is_told()
+        let mut named = self.items.iter().filter(|other| other.name == item.name);
+        item.partition_key.is_none() || item.is_for(key) || !named.any(|other| other.is_for(key))
     }
 
     fn send(&mut self, now: Timestamp) -> Dispatch {
@@ -551,7 +547,7 @@ impl Pacing {
     fn keep(&mut self, item: Option<Item>) {
         let Some(item) = item else { return };
         if self.items.len() == Self::MAX_ITEMS {
-            let first = (0..self.items.len()).min_by_key(|index| self.items[*index].forget_at());
+            let first = (0..self.items.len()).min_by_key(|index| self.items[*index].forget_at);
             first.map(|first| self.items.swap_remove(first));
         }
         self.items.push(item);
