@@ -155,15 +155,7 @@ impl Outcome {
     /// Returns `true` if the request is passed on to the inner service.
     #[inline]
     pub fn is_pass(self) -> bool {
-        match self {
-            Self::Allowed | Self::FailedOpen | Self::Unlimited => true,
-            Self::Abnormal
-            | Self::Blocked
-            | Self::FailedClosed
-            | Self::Overloaded
-            | Self::Rejected
-            | Self::Unattributed => false,
-        }
+        matches!(self, Self::Allowed | Self::FailedOpen | Self::Unlimited)
     }
 }
 
@@ -173,16 +165,12 @@ impl Measurement {
     /// [`Store::decide`](crate::Store::decide) asks a store and does this at once.
     #[inline]
     pub fn decide(self) -> Decision {
-        let outcome = match self.is_allowed() {
-            true => Outcome::Allowed,
-            false => Outcome::Rejected,
+        let (outcome, charged) = match self.is_allowed() {
+            true => (Outcome::Allowed, self.plan().costs()),
+            false => (Outcome::Rejected, Costs::NOTHING),
         };
         Decision {
-            charged: if self.is_allowed() {
-                self.plan().costs()
-            } else {
-                Costs::NOTHING
-            },
+            charged,
             source: Source::Store(self),
             ..Decision::unmeasured(outcome)
         }
@@ -343,7 +331,7 @@ impl Decision {
     /// # Ok(()) });
     /// ```
     pub fn delay(&self) -> Duration {
-        let charges = self.admitted().into_iter().flat_map(Measurement::measured_charges);
+        let charges = self.admitted().into_iter().flat_map(Measurement::charges);
         let enforced = charges.filter(|measured| !measured.charge().is_shadow());
         let delays = enforced.map(|measured| {
             let charge = measured.charge();
@@ -363,7 +351,7 @@ impl Decision {
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let measured = self.measurement().into_iter().flat_map(|measurement| {
             let by_now = measurement.plan().charges_for(self.charged);
-            measurement.measured_charges().zip(by_now).map(|(measured, by_now)| {
+            measurement.charges().zip(by_now).map(|(measured, by_now)| {
                 let charged = match measured.is_charged() {
                     true => by_now.weight() + by_now.policy().counter().weigh(self.used_since),
                     false => 0,

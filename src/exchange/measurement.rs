@@ -1,13 +1,10 @@
 //! The second waist: the readings of a store about a plan, and the charges that it has made.
 
-use std::{
-    slice,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::plan::{Charge, Charges, Plan};
+use super::plan::{Charge, Plan};
 use crate::{
     algorithm::{Form, Moment, Moments, Reading},
     lease::LeaseId,
@@ -53,7 +50,8 @@ pub struct Measurement {
     /// The holder of the slots that the plan has taken, if it was allowed.
     lease: Option<LeaseId>,
     pub(super) is_allowed: bool,
-    receipt: Receipt,
+    /// The right to settle what was charged, once.
+    receipt: AtomicBool,
 }
 
 /// The finding of a store about one charge.
@@ -68,10 +66,6 @@ pub(crate) struct Read {
 /// One for each charge, in a plan's order.
 pub(crate) type Reads = SmallVec<[Read; 2]>;
 
-/// The right to settle what was charged, once.
-#[derive(Debug)]
-struct Receipt(AtomicBool);
-
 impl Measurement {
     /// The readings of a plan. `is_allowed` is the store's word that it has let the plan pass.
     #[inline]
@@ -82,7 +76,7 @@ impl Measurement {
             moments,
             lease,
             is_allowed,
-            receipt: Receipt(AtomicBool::new(is_allowed)),
+            receipt: AtomicBool::new(is_allowed),
         }
     }
 
@@ -111,7 +105,7 @@ impl Measurement {
             plan: self.plan.clone(),
             read: self.read.clone(),
             moments: self.moments.clone(),
-            receipt: Receipt(AtomicBool::new(false)),
+            receipt: AtomicBool::new(false),
             ..*self
         }
     }
@@ -141,16 +135,17 @@ impl Measurement {
     /// The charges with their findings, in the plan's order.
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
-        self.measured_charges()
-    }
-
-    #[inline]
-    pub(crate) fn measured_charges(&self) -> MeasuredCharges<'_> {
-        MeasuredCharges {
-            charges: self.plan.charges_for(self.plan.costs()),
-            read: self.read.iter(),
-            measurement: self,
-        }
+        let mut charges = self.plan.charges_for(self.plan.costs());
+        self.read.iter().map_while(move |read| {
+            let charge = charges.next()?;
+            Some(MeasuredCharge {
+                charge,
+                reading: read.reading,
+                moment: self.moment(charges.part_number()),
+                fits: read.fits,
+                is_allowed: self.is_allowed,
+            })
+        })
     }
 
     /// The moment at which the plan's partition of this number was read.
@@ -171,12 +166,12 @@ impl Measurement {
 
     /// Returns `true` if the charge can still be settled.
     pub(super) fn has_receipt(&self) -> bool {
-        self.receipt.0.load(Ordering::Relaxed)
+        self.receipt.load(Ordering::Relaxed)
     }
 
     /// The same; afterwards the charge cannot be settled any more.
     pub(super) fn take_receipt(&self) -> bool {
-        self.receipt.0.swap(false, Ordering::Relaxed)
+        self.receipt.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -212,28 +207,5 @@ impl<'a> MeasuredCharge<'a> {
     /// Returns `true` for a slot of a limit of concurrent requests.
     pub(crate) fn is_slot(&self) -> bool {
         self.charge.policy().counter().form() == Form::Slots
-    }
-}
-
-/// The charges of a plan with the findings about each.
-pub(crate) struct MeasuredCharges<'a> {
-    charges: Charges<'a>,
-    read: slice::Iter<'a, Read>,
-    measurement: &'a Measurement,
-}
-
-impl<'a> Iterator for MeasuredCharges<'a> {
-    type Item = MeasuredCharge<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<MeasuredCharge<'a>> {
-        let (charge, read) = (self.charges.next()?, self.read.next()?);
-        Some(MeasuredCharge {
-            charge,
-            reading: read.reading,
-            moment: self.measurement.moment(self.charges.part_number()),
-            fits: read.fits,
-            is_allowed: self.measurement.is_allowed,
-        })
     }
 }

@@ -307,7 +307,7 @@ impl Plan {
         Self {
             parts: self.parts.clone(),
             costs: Costs { requests, ..self.costs },
-            deadline: self.deadline,
+            ..*self
         }
     }
 

@@ -63,17 +63,14 @@ struct Status {
 
 impl Status {
     fn of(notice: &Notice<'_>) -> Self {
-        let (code, message) = match notice.problem {
-            ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage was detected".to_owned()),
-            ProblemType::Blocked => (PERMISSION_DENIED, "the client is blocked".to_owned()),
-            ProblemType::Forbidden => (
-                PERMISSION_DENIED,
-                "the request cannot be attributed to a caller".to_owned(),
-            ),
+        let (code, message): (_, String) = match notice.problem {
+            ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage was detected".into()),
+            ProblemType::Blocked => (PERMISSION_DENIED, "the client is blocked".into()),
+            ProblemType::Forbidden => (PERMISSION_DENIED, "the request cannot be attributed to a caller".into()),
             ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, quota_exceeded(&notice.violated)),
-            ProblemType::TemporaryReducedCapacity => (UNAVAILABLE, "capacity is temporarily reduced".to_owned()),
-            ProblemType::TooManyRequests => (RESOURCE_EXHAUSTED, "too many requests".to_owned()),
-            ProblemType::Unauthorized => (UNAUTHENTICATED, "a valid token is needed".to_owned()),
+            ProblemType::TemporaryReducedCapacity => (UNAVAILABLE, "capacity is temporarily reduced".into()),
+            ProblemType::TooManyRequests => (RESOURCE_EXHAUSTED, "too many requests".into()),
+            ProblemType::Unauthorized => (UNAUTHENTICATED, "a valid token is needed".into()),
         };
         Self { code, message }
     }

@@ -75,8 +75,8 @@ fn labels<const N: usize>(scope: &str, others: [(&'static str, &str); N]) -> Vec
 struct Each<K, const N: usize>([(K, Counter); N]);
 
 impl<K: Copy + PartialEq, const N: usize> Each<K, N> {
-    fn new(values: [K; N], counter: impl Fn(K) -> Counter) -> Self {
-        Self(values.map(|value| (value, counter(value))))
+    fn new(names: [(K, &'static str); N], counter: impl Fn(&'static str) -> Counter) -> Self {
+        Self(names.map(|(value, name)| (value, counter(name))))
     }
 
     fn count(&self, value: K) {
@@ -88,14 +88,8 @@ impl<K: Copy + PartialEq, const N: usize> Each<K, N> {
 
 /// Requests that no store decided, by the failure mode.
 fn by_mode(name: &'static str, scope: &str) -> Each<Outcome, 2> {
-    Each::new([Outcome::FailedClosed, Outcome::FailedOpen], |outcome| {
-        let mode = if outcome == Outcome::FailedClosed {
-            "closed"
-        } else {
-            "open"
-        };
-        counter!(name, labels(scope, [("mode", mode)]))
-    })
+    let modes = [(Outcome::FailedClosed, "closed"), (Outcome::FailedOpen, "open")];
+    Each::new(modes, |mode| counter!(name, labels(scope, [("mode", mode)])))
 }
 
 /// The counters of one layer.
@@ -113,19 +107,15 @@ struct LayerHandles {
 
 impl LayerHandles {
     fn new(scope: &str) -> Self {
-        use LayerCount::{NeverFits, Unattributed, UncountedContent, UnknownTier};
-
         register();
+        let counts = [
+            (LayerCount::NeverFits, NEVER_FITS),
+            (LayerCount::Unattributed, UNATTRIBUTED),
+            (LayerCount::UncountedContent, UNCOUNTED_CONTENT),
+            (LayerCount::UnknownTier, UNKNOWN_TIER),
+        ];
         Self {
-            counts: Each::new([NeverFits, Unattributed, UncountedContent, UnknownTier], |count| {
-                let name = match count {
-                    NeverFits => NEVER_FITS,
-                    Unattributed => UNATTRIBUTED,
-                    UncountedContent => UNCOUNTED_CONTENT,
-                    UnknownTier => UNKNOWN_TIER,
-                };
-                counter!(name, labels(scope, []))
-            }),
+            counts: Each::new(counts, |name| counter!(name, labels(scope, []))),
             decisions: Series::default(),
             failed: by_mode(FAILED, scope),
             queue_wait: histogram!(QUEUE_WAIT, labels(scope, [])),
@@ -216,25 +206,22 @@ struct StoreHandles {
 
 impl StoreHandles {
     fn new(scope: &str) -> Self {
-        use StoreErrorKind::{CircuitOpen, Failed, Overloaded, TimedOut, Unavailable, Unreachable};
-
         register();
-        let kinds = [CircuitOpen, Failed, Overloaded, TimedOut, Unavailable, Unreachable];
+        let reasons = [
+            (StoreErrorKind::CircuitOpen, "circuit_open"),
+            (StoreErrorKind::Failed, "failed"),
+            (StoreErrorKind::Overloaded, "overloaded"),
+            (StoreErrorKind::TimedOut, "timed_out"),
+            (StoreErrorKind::Unavailable, "unavailable"),
+            (StoreErrorKind::Unreachable, "unreachable"),
+        ];
         Self {
             circuit_open: gauge!(CIRCUIT_OPEN, labels(scope, [])),
             denial_cache_hits: counter!(DENIAL_CACHE_HITS, labels(scope, [])),
             failed_while_closed: by_mode(FAILED_WHILE_CLOSED, scope),
             seconds: histogram!(STORE, labels(scope, [])),
             slots_held: gauge!(SLOTS_HELD, labels(scope, [])),
-            undecided: Each::new(kinds, |kind| {
-                let reason = match kind {
-                    CircuitOpen => "circuit_open",
-                    Failed => "failed",
-                    Overloaded => "overloaded",
-                    TimedOut => "timed_out",
-                    Unavailable => "unavailable",
-                    Unreachable => "unreachable",
-                };
+            undecided: Each::new(reasons, |reason| {
                 counter!(UNDECIDED, labels(scope, [("reason", reason)]))
             }),
         }

@@ -26,6 +26,7 @@ pub(super) struct Holding {
 }
 
 /// A block that is being fetched, and the requests that wait for it.
+#[derive(Default)]
 pub(super) struct Fetching {
     pub(super) id: u64,
     /// Units that no request waits for.
@@ -231,10 +232,7 @@ impl Fetching {
         Self {
             id,
             spare: units,
-            waiters: Vec::new(),
-            charged_apart: 0,
-            is_void: false,
-            is_stale: false,
+            ..Self::default()
         }
     }
 

@@ -144,8 +144,10 @@ impl Prefetch {
     /// Resets the plan's partitions. Units that are held of the first one are neither spent nor given back any more. Until
     /// the reset is over none are prefetched: nothing would tell whether the store has forgotten them.
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
-        let _resetting = Resetting::new(self, plan.partition());
-        if let Some(holding) = self.holdings.lock(plan.partition()).get_mut(plan.partition()) {
+        let (prefetch, partition) = (self, plan.partition());
+        self.resets.lock().push(partition);
+        let _resetting = Resetting { prefetch, partition };
+        if let Some(holding) = self.holdings.lock(partition).get_mut(partition) {
             holding.forget();
         }
         self.cache.reset(plan).await
@@ -239,13 +241,6 @@ async fn give_back(prefetch: Weak<Prefetch>) {
 struct Resetting<'a> {
     prefetch: &'a Prefetch,
     partition: PartitionId,
-}
-
-impl<'a> Resetting<'a> {
-    fn new(prefetch: &'a Prefetch, partition: PartitionId) -> Self {
-        prefetch.resets.lock().push(partition);
-        Self { prefetch, partition }
-    }
 }
 
 impl Drop for Resetting<'_> {
