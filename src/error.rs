@@ -266,10 +266,9 @@ impl StoreError {
 
     /// Returns `true` if the whole store is affected, so that another call at once would only cost time.
     pub(crate) fn opens_circuit(&self) -> bool {
-        match self.kind {
-            StoreErrorKind::TimedOut | StoreErrorKind::Unavailable | StoreErrorKind::Unreachable => true,
-            StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded | StoreErrorKind::Failed => false,
-        }
+        use StoreErrorKind::{TimedOut, Unavailable, Unreachable};
+
+        matches!(self.kind, TimedOut | Unavailable | Unreachable)
     }
 }
 
@@ -281,8 +280,6 @@ impl fmt::Display for StoreError {
 
 impl Error for StoreError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source
-            .as_ref()
-            .map(|source| source.as_ref() as &(dyn Error + 'static))
+        Some(self.source.as_deref()?)
     }
 }

@@ -70,9 +70,7 @@ impl PartitionKey {
         self.0.extend_from_slice(&other.0);
         self
     }
-}
 
-impl PartitionKey {
     /// The key as an operator reads it: `kind:value`, with slashes between parts, and percent signs before what would
     /// not be told apart. `None` if it is longer than this.
     pub(crate) fn to_text(&self, max_length: usize) -> Option<String> {
@@ -243,9 +241,7 @@ impl PartitionId {
     /// ```
     pub fn shown_key(self) -> [u8; 12] {
         let hash = blake3::derive_key("tower-quota 2026-11-21 partition key in a field", &self.0);
-        let mut key = [0; 12];
-        key.copy_from_slice(&hash[..12]);
-        key
+        *hash.first_chunk().expect("a hash has 32 bytes")
     }
 }
 
@@ -303,9 +299,7 @@ impl Scope {
     /// context `tower-quota 2026-11-21 partition digest of a scope`, and hashed with the digest key where there is one.
     pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
-        let mut half = [0; 16];
-        half.copy_from_slice(&hash.as_bytes()[..16]);
-        PartitionId(half)
+        PartitionId(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
     }
 }
 

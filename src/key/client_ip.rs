@@ -59,7 +59,7 @@ pub fn client_ip() -> ClientIp {
     ClientIp {
         field: ForwardingField::XForwardedFor,
         proxies: Ok(Vec::new()),
-        ipv4_prefix: IPV4_BITS,
+        ipv4_prefix: 32,
         ipv6_prefix: DEFAULT_IPV6_PREFIX,
     }
 }
@@ -246,25 +246,20 @@ impl ClientIp {
     /// # Ok::<_, std::net::AddrParseError>(())
     /// ```
     pub fn resolve(&self, request: &Parts) -> Option<IpAddr> {
-        self.walk_of(request).map(|end| end.address)
+        self.walk_of(request).map(|(address, _)| address)
     }
 
     /// The client's address where it may open or close a door: not one at which the walk stopped early.
     pub(crate) fn believed(&self, request: &Parts) -> Option<IpAddr> {
-        self.walk_of(request)
-            .filter(|end| end.is_believed)
-            .map(|end| end.address)
+        let (address, is_believed) = self.walk_of(request)?;
+        is_believed.then_some(address)
     }
 
-    fn walk_of(&self, request: &Parts) -> Option<End> {
+    fn walk_of(&self, request: &Parts) -> Option<(IpAddr, bool)> {
         let peer = peer::address(&request.extensions)?.ip().to_canonical();
         // The nearest proxy has written the right end of the last line.
-        let lines = request
-            .headers
-            .get_all(self.field.name())
-            .iter()
-            .rev()
-            .map(HeaderValue::as_bytes);
+        let lines = request.headers.get_all(self.field.name()).iter().rev();
+        let lines = lines.map(HeaderValue::as_bytes);
         match self.field {
             ForwardingField::Forwarded => self.walk(peer, lines.flat_map(forwarded::hops)),
             ForwardingField::XForwardedFor => self.walk(peer, lines.flat_map(x_forwarded_for::hops)),
@@ -272,20 +267,20 @@ impl ClientIp {
     }
 
     /// From the peer to the first address that is not trusted, or to the end of the list. Reads no hop that it need
-    /// not, and ends nowhere if it comes to one that it cannot read.
-    fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<End> {
-        let end = |address, is_believed| Some(End { address, is_believed });
+    /// not, and ends nowhere if it comes to one that it cannot read. With the address goes `true` if it is the client, as
+    /// far as is known, and `false` if it is only the last hop that was read.
+    fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<(IpAddr, bool)> {
         let mut client = peer;
         for _ in 0..MAX_HOPS {
             if !self.trusts(client) {
-                return end(client, true);
+                return Some((client, true));
             }
             match hops.next() {
                 Some(reported) => client = reported?,
-                None => return end(client, true),
+                None => return Some((client, true)),
             }
         }
-        end(client, !self.trusts(client) || hops.next().is_none())
+        Some((client, !self.trusts(client) || hops.next().is_none()))
     }
 
     fn trusts(&self, address: IpAddr) -> bool {
@@ -293,20 +288,12 @@ impl ClientIp {
     }
 }
 
-/// The end of a walk over the hops.
-struct End {
-    address: IpAddr,
-    /// True if it is the client, as far as is known; false if it is only the last hop that was read.
-    is_believed: bool,
-}
-
 impl KeyExtractor for ClientIp {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
         let address = self.resolve(request)?;
-        let prefix = if address.is_ipv4() {
-            self.ipv4_prefix
-        } else {
-            self.ipv6_prefix
+        let prefix = match address {
+            IpAddr::V4(_) => self.ipv4_prefix,
+            IpAddr::V6(_) => self.ipv6_prefix,
         };
         Some(IpNet::new(address, prefix).ok()?.network().to_partition_key())
     }
@@ -316,19 +303,12 @@ impl KeyExtractor for ClientIp {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let error = |message| Err(ConfigError::new(ConfigErrorKind::Key, message));
         if let Err(network) = &self.proxies {
-            return error(format!("key: trusted proxy {network:?} is not an address or a network"));
+            let message = format!("key: trusted proxy {network:?} is not an address or a network");
+            return Err(ConfigError::new(ConfigErrorKind::Key, message));
         }
-        for (family, prefix, bits) in [
-            ("IPv4", self.ipv4_prefix, IPV4_BITS),
-            ("IPv6", self.ipv6_prefix, IPV6_BITS),
-        ] {
-            if !(1..=bits).contains(&prefix) {
-                return error(format!("key: {family} prefix {prefix} is outside 1..={bits}"));
-            }
-        }
-        Ok(())
+        ConfigError::check_range(ConfigErrorKind::Key, "key: IPv4 prefix", self.ipv4_prefix, 1..=32)?;
+        ConfigError::check_range(ConfigErrorKind::Key, "key: IPv6 prefix", self.ipv6_prefix, 1..=128)
     }
 }
 
@@ -346,10 +326,6 @@ const MAX_HOPS: usize = 32;
 
 /// The bytes of a field line that are looked at.
 const MAX_LINE: usize = 8 * 1024;
-
-const IPV4_BITS: u8 = 32;
-
-const IPV6_BITS: u8 = 128;
 
 /// The smallest network that a subscriber gets, who may use any address in it.
 const DEFAULT_IPV6_PREFIX: u8 = 64;

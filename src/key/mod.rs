@@ -131,10 +131,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        OrElse {
-            first: self,
-            second: other,
-        }
+        OrElse(self, other)
     }
 
     /// Takes both keys together, for a quota per user *and* route, say. A request that lacks one of them has no key.
@@ -155,10 +152,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     where
         Self: Sized,
     {
-        And {
-            first: self,
-            second: other,
-        }
+        And(self, other)
     }
 }
 
@@ -258,12 +252,8 @@ impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
     }
 
     fn may_be_address(&self) -> bool {
-        let addresses = [
-            TypeId::of::<IpAddr>(),
-            TypeId::of::<Ipv4Addr>(),
-            TypeId::of::<Ipv6Addr>(),
-        ];
-        addresses.contains(&TypeId::of::<T>())
+        let is = |other| TypeId::of::<T>() == other;
+        is(TypeId::of::<IpAddr>()) || is(TypeId::of::<Ipv4Addr>()) || is(TypeId::of::<Ipv6Addr>())
     }
 }
 
@@ -308,10 +298,8 @@ impl KeyExtractor for Header {
 
     fn check(&self) -> Result<(), ConfigError> {
         self.0.as_ref().map(drop).map_err(|name| {
-            ConfigError::new(
-                ConfigErrorKind::Key,
-                format!("key: {name:?} is not the name of a header"),
-            )
+            let message = format!("key: {name:?} is not the name of a header");
+            ConfigError::new(ConfigErrorKind::Key, message)
         })
     }
 }
@@ -360,22 +348,19 @@ impl<F> fmt::Debug for FromFn<F> {
 /// assert_eq!(by_caller().extract(&request), Some(PartitionKey::new("x-api-key", "4711")));
 /// ```
 #[derive(Clone, Debug)]
-pub struct OrElse<A, B> {
-    first: A,
-    second: B,
-}
+pub struct OrElse<A, B>(A, B);
 
 impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
-        self.first.extract(request).or_else(|| self.second.extract(request))
+        self.0.extract(request).or_else(|| self.1.extract(request))
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        self.first.check().and_then(|()| self.second.check())
+        self.0.check().and_then(|()| self.1.check())
     }
 
     fn may_be_address(&self) -> bool {
-        self.first.may_be_address() || self.second.may_be_address()
+        self.0.may_be_address() || self.1.may_be_address()
     }
 }
 
@@ -393,21 +378,18 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
 /// assert!(by_user_and_device().extract(&parts(request)).is_none());
 /// ```
 #[derive(Clone, Debug)]
-pub struct And<A, B> {
-    first: A,
-    second: B,
-}
+pub struct And<A, B>(A, B);
 
 impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
-        Some(self.first.extract(request)?.and(self.second.extract(request)?))
+        Some(self.0.extract(request)?.and(self.1.extract(request)?))
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        self.first.check().and_then(|()| self.second.check())
+        self.0.check().and_then(|()| self.1.check())
     }
 
     fn may_be_address(&self) -> bool {
-        self.first.may_be_address() || self.second.may_be_address()
+        self.0.may_be_address() || self.1.may_be_address()
     }
 }

@@ -36,26 +36,17 @@ fn with_port<A>(address: A, after: &str) -> Option<A> {
 /// A network, `10.0.0.0/8`, or the network of one address. Bits after the prefix are ignored.
 pub(crate) fn network(text: &str) -> Option<IpNet> {
     // IpNet's own FromStr takes neither bare addresses nor upper-case digits.
-    let (address, prefix) = match text.split_once('/') {
-        Some((address, prefix)) => (address.parse::<IpAddr>().ok()?, Some(prefix)),
-        None => (text.parse().ok()?, None),
+    let Some((address, prefix)) = text.split_once('/') else {
+        let address: IpAddr = text.parse().ok()?;
+        return Some(address.to_canonical().into());
     };
-    let bits = if address.is_ipv4() {
-        super::IPV4_BITS
-    } else {
-        super::IPV6_BITS
-    };
-    let prefix = match prefix {
-        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => digits.parse().ok()?,
-        Some(_) => return None,
-        None => bits,
-    };
-    let network = IpNet::new(address, prefix).ok()?.trunc();
-    match (
-        network.addr().to_canonical(),
-        prefix.checked_sub(super::IPV6_BITS - super::IPV4_BITS),
-    ) {
-        (mapped @ IpAddr::V4(_), Some(prefix)) if bits == super::IPV6_BITS => IpNet::new(mapped, prefix).ok(),
+    if !prefix.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let network = IpNet::new(address.parse().ok()?, prefix.parse().ok()?).ok()?.trunc();
+    match (network.addr().to_canonical(), network.prefix_len().checked_sub(96)) {
+        // The prefix of an IPv4 network is shorter than this.
+        (mapped @ IpAddr::V4(_), Some(prefix)) => IpNet::new(mapped, prefix).ok(),
         _ => Some(network),
     }
 }

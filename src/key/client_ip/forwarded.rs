@@ -94,10 +94,8 @@ fn unquoted(value: &[u8]) -> Option<&[u8]> {
         let end = closing_quote(rest)?;
         (end + 1 == rest.len()).then(|| &rest[..end])
     } else {
-        let bare = value
-            .iter()
-            .all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(byte));
-        bare.then_some(value)
+        let is_bare = |byte: &u8| byte.is_ascii_graphic() && !b"\"\\".contains(byte);
+        value.iter().all(is_bare).then_some(value)
     }
 }
 
@@ -116,10 +114,8 @@ fn unescaped_hop(value: &[u8]) -> Option<IpAddr> {
 }
 
 fn is_token(name: &[u8]) -> bool {
-    !name.is_empty()
-        && name
-            .iter()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte))
+    let is_sign = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !name.is_empty() && name.iter().all(is_sign)
 }
 
 /// Room for the longest IPv6 address in brackets (47 bytes), and a port.

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 
 use http::Extensions;
+#[cfg(feature = "tonic")]
+use tonic::transport::server::TcpConnectInfo;
 
 /// The address at the other end of the connection: a request extension that a hyper server sets.
 ///
@@ -26,29 +28,11 @@ use http::Extensions;
 pub struct PeerAddress(pub SocketAddr);
 
 pub(super) fn address(extensions: &Extensions) -> Option<SocketAddr> {
-    let own = extensions.get().map(|PeerAddress(address)| *address);
-    own.or_else(|| axum(extensions)).or_else(|| tonic(extensions))
-}
-
-#[cfg(feature = "axum")]
-fn axum(extensions: &Extensions) -> Option<SocketAddr> {
-    extensions.get().map(|axum::extract::ConnectInfo(address)| *address)
-}
-
-#[cfg(not(feature = "axum"))]
-fn axum(_: &Extensions) -> Option<SocketAddr> {
-    None
-}
-
-// With TLS, tonic's server sets this one beside its `TlsConnectInfo`, which would need another feature of tonic.
-#[cfg(feature = "tonic")]
-fn tonic(extensions: &Extensions) -> Option<SocketAddr> {
-    extensions
-        .get::<tonic::transport::server::TcpConnectInfo>()?
-        .remote_addr()
-}
-
-#[cfg(not(feature = "tonic"))]
-fn tonic(_: &Extensions) -> Option<SocketAddr> {
-    None
+    let peer = extensions.get().map(|PeerAddress(address)| *address);
+    #[cfg(feature = "axum")]
+    let peer = peer.or_else(|| extensions.get().map(|axum::extract::ConnectInfo(address)| *address));
+    // With TLS, tonic's server sets this one beside its `TlsConnectInfo`, which would need another feature of tonic.
+    #[cfg(feature = "tonic")]
+    let peer = peer.or_else(|| extensions.get::<TcpConnectInfo>()?.remote_addr());
+    peer
 }

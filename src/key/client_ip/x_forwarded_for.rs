@@ -16,12 +16,10 @@ pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
 /// The part begins with a comma, that is with an empty hop: of the hop that was cut in two nothing may be read, since
 /// the end of one address may be another.
 fn right_end(line: &[u8]) -> &[u8] {
-    match line.len().checked_sub(MAX_LINE) {
-        None | Some(0) => line,
-        Some(excess) => {
-            let kept = &line[excess..];
-            let comma = kept.iter().position(|byte| *byte == b',').unwrap_or(kept.len());
-            &kept[comma..]
-        }
+    if line.len() <= MAX_LINE {
+        return line;
     }
+    let kept = &line[line.len() - MAX_LINE..];
+    let comma = kept.iter().position(|byte| *byte == b',').unwrap_or(kept.len());
+    &kept[comma..]
 }
