@@ -197,9 +197,8 @@ impl AccessList {
 
     pub(super) fn access(&self, caller: &Caller<'_>) -> Access {
         let rules = self.0.rules.load();
-        let by_network = rules
-            .look_at_addresses()
-            .then(|| self.0.client_ip.believed(caller.request()));
+        let address = || self.0.client_ip.believed(caller.request);
+        let by_network = rules.look_at_addresses().then(address);
         let by_key = (!rules.keys.is_empty()).then(|| caller.key());
         rules.access(by_network.flatten(), by_key.flatten())
     }

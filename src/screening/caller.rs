@@ -7,7 +7,7 @@ use http::request::Parts;
 use crate::{key::KeyExtractor, partition::PartitionKey};
 
 pub(crate) struct Caller<'a> {
-    request: &'a Parts,
+    pub(crate) request: &'a Parts,
     extractor: &'a dyn KeyExtractor,
     key: OnceCell<Option<PartitionKey>>,
 }

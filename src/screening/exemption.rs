@@ -53,7 +53,7 @@ use crate::{
 pub struct Exemption(Condition);
 
 enum Condition {
-    And(Box<(Condition, Condition)>),
+    And(Box<(Exemption, Exemption)>),
     Key(PartitionKey),
     Method(Method),
     Network {
@@ -184,10 +184,8 @@ impl Exemption {
             read.insert(parsed?, ());
             Ok(())
         });
-        Self(Condition::Network {
-            client_ip,
-            networks: result.map(|()| read),
-        })
+        let networks = result.map(|()| read);
+        Self(Condition::Network { client_ip, networks })
     }
 
     /// Requests that the layer would count for this partition key, which has to be equal as a whole.
@@ -257,49 +255,39 @@ impl Exemption {
     /// ```
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self(Condition::And(Box::new((self.0, other.0))))
+        Self(Condition::And(Box::new((self, other))))
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        self.0.check()
+        let problem = match &self.0 {
+            Condition::And(both) => return both.0.check().and_then(|()| both.1.check()),
+            Condition::Network {
+                networks: Err(network), ..
+            } => format!("{network:?} is not an address or a network"),
+            Condition::Network { client_ip, .. } => return client_ip.check(),
+            Condition::Path(path) | Condition::PathPrefix(path, _) if !path::is_sound(path) => {
+                format!("{path:?} is not a path, or one that not everybody takes for the same")
+            }
+            _ => return Ok(()),
+        };
+        let message = format!("exemption: {problem}");
+        Err(ConfigError::new(ConfigErrorKind::Exemption, message))
     }
 
     pub(super) fn matches(&self, caller: &Caller<'_>) -> bool {
-        self.0.matches(caller)
-    }
-}
-
-impl Condition {
-    fn check(&self) -> Result<(), ConfigError> {
-        let error = |message| Err(ConfigError::new(ConfigErrorKind::Exemption, message));
-        match self {
-            Self::And(both) => both.0.check().and_then(|()| both.1.check()),
-            Self::Network { client_ip, networks } => match networks {
-                Ok(_) => client_ip.check(),
-                Err(network) => error(format!("exemption: {network:?} is not an address or a network")),
-            },
-            Self::Path(path) | Self::PathPrefix(path, _) if !path::is_sound(path) => error(format!(
-                "exemption: {path:?} is not a path, or one that not everybody takes for the same"
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    fn matches(&self, caller: &Caller<'_>) -> bool {
-        let request = caller.request();
-        match self {
-            Self::And(both) => both.0.matches(caller) && both.1.matches(caller),
-            Self::Key(key) => caller.key() == Some(key),
-            Self::Method(method) => request.method == method,
-            Self::Network { client_ip, networks } => {
-                let networks = networks.as_ref().ok();
-                networks
-                    .zip(client_ip.believed(request))
-                    .is_some_and(|(networks, address)| networks.longest_match(address).is_some())
+        let request = caller.request;
+        match &self.0 {
+            Condition::And(both) => both.0.matches(caller) && both.1.matches(caller),
+            Condition::Key(key) => caller.key() == Some(key),
+            Condition::Method(method) => request.method == method,
+            Condition::Network { client_ip, networks } => {
+                let address = client_ip.believed(request);
+                let of = |networks: &Networks<()>| networks.longest_match(address?).copied();
+                networks.as_ref().ok().and_then(of).is_some()
             }
-            Self::Path(path) => request.uri.path() == path,
-            Self::PathPrefix(_, prefix) => prefix.contains(request.uri.path()),
-            Self::When(is_exempt) => is_exempt(request),
+            Condition::Path(path) => request.uri.path() == path,
+            Condition::PathPrefix(_, prefix) => prefix.contains(request.uri.path()),
+            Condition::When(is_exempt) => is_exempt(request),
         }
     }
 }
@@ -307,20 +295,14 @@ impl Condition {
 impl fmt::Debug for Exemption {
     /// Shows neither networks nor keys, which may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::Debug for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::And(both) => write!(f, "{:?} and {:?}", both.0, both.1),
-            Self::Key(_) => f.write_str("key"),
-            Self::Method(method) => write!(f, "method {method}"),
-            Self::Network { .. } => f.write_str("network"),
-            Self::Path(path) => write!(f, "path {path:?}"),
-            Self::PathPrefix(path, _) => write!(f, "path prefix {path:?}"),
-            Self::When(_) => f.write_str("when"),
+        match &self.0 {
+            Condition::And(both) => write!(f, "{:?} and {:?}", both.0, both.1),
+            Condition::Key(_) => f.write_str("key"),
+            Condition::Method(method) => write!(f, "method {method}"),
+            Condition::Network { .. } => f.write_str("network"),
+            Condition::Path(path) => write!(f, "path {path:?}"),
+            Condition::PathPrefix(path, _) => write!(f, "path prefix {path:?}"),
+            Condition::When(_) => f.write_str("when"),
         }
     }
 }

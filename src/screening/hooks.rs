@@ -45,7 +45,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Capacity(Level);
+pub struct Capacity(pub(super) Level);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Level {
@@ -92,10 +92,6 @@ impl Capacity {
     pub const fn exhausted(retry_after: Duration) -> Self {
         Self(Level::Exhausted(retry_after))
     }
-
-    pub(super) const fn level(self) -> Level {
-        self.0
-    }
 }
 
 /// A request is a part of a pattern that the application does not want: what a
@@ -129,7 +125,7 @@ impl Capacity {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AbnormalUsage {
-    retry_after: Option<Duration>,
+    pub(super) retry_after: Option<Duration>,
 }
 
 impl AbnormalUsage {
@@ -143,10 +139,6 @@ impl AbnormalUsage {
     pub const fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
-    }
-
-    pub(super) fn retry_after(self) -> Option<Duration> {
-        self.retry_after
     }
 }
 

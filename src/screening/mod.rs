@@ -7,7 +7,7 @@ mod hooks;
 mod networks;
 mod path;
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use http::{Method, StatusCode, header, request::Parts};
 
@@ -24,9 +24,11 @@ use crate::{
 };
 
 /// The settings of the steps before any quota.
+#[derive(Default)]
 pub(crate) struct Screening {
     pub(crate) access_list: Option<AccessList>,
-    pub(crate) blocked_status: StatusCode,
+    /// 403 if it is not set.
+    pub(crate) blocked_status: Option<StatusCode>,
     pub(crate) exemptions: Vec<Exemption>,
     pub(crate) skips_cors_preflight: bool,
     pub(crate) abnormal_usage: Option<Box<AbnormalUsageOf>>,
@@ -53,11 +55,13 @@ impl Screening {
         }
         self.exemptions.iter().try_for_each(Exemption::check)?;
         self.access_list.as_ref().map_or(Ok(()), AccessList::check)?;
-        if matches!(self.blocked_status.as_u16(), 403 | 429) {
-            return Ok(());
+        match self.blocked_status.map(|status| status.as_u16()) {
+            None | Some(403 | 429) => Ok(()),
+            Some(status) => {
+                let message = format!("blocked status {status} is neither 403 nor 429");
+                Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
+            }
         }
-        let message = format!("blocked status {} is neither 403 nor 429", self.blocked_status.as_u16());
-        Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
     }
 
     /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the switch is off and the access list
@@ -74,30 +78,26 @@ impl Screening {
         if access == Some(Access::Allow) || self.is_exempt(caller) {
             return Screened::Decided(Outcome::Unlimited, None);
         }
-        let request = caller.request();
+        let request = caller.request;
         if let Some(usage) = self.abnormal_usage.as_ref().and_then(|detect| detect(request)) {
-            return Screened::Decided(Outcome::Abnormal, usage.retry_after());
+            return Screened::Decided(Outcome::Abnormal, usage.retry_after);
         }
-        let capacity = self
-            .capacity
-            .as_ref()
-            .map_or(Capacity::full(), |capacity| capacity(request));
-        match capacity.level() {
-            Level::Full => Screened::Counted(100),
-            Level::Reduced(percent) => Screened::Counted(percent),
-            Level::Exhausted(retry_after) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
+        match self.capacity.as_ref().map(|capacity| capacity(request).0) {
+            None | Some(Level::Full) => Screened::Counted(100),
+            Some(Level::Reduced(percent)) => Screened::Counted(percent),
+            Some(Level::Exhausted(retry_after)) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
         }
     }
 
     fn is_exempt(&self, caller: &Caller<'_>) -> bool {
-        self.skips_cors_preflight && is_cors_preflight(caller.request())
+        self.skips_cors_preflight && is_cors_preflight(caller.request)
             || self.exemptions.iter().any(|exemption| exemption.matches(caller))
     }
 
     /// The status of a rejection, where `usual` is that of one because a quota is used up.
     pub(crate) fn rejection_status(&self, outcome: Outcome, usual: StatusCode) -> StatusCode {
         match outcome {
-            Outcome::Blocked => self.blocked_status,
+            Outcome::Blocked => self.blocked_status.unwrap_or(StatusCode::FORBIDDEN),
             _ => usual,
         }
     }
@@ -108,27 +108,4 @@ pub(crate) fn is_cors_preflight(request: &Parts) -> bool {
     request.method == Method::OPTIONS
         && request.headers.contains_key(header::ORIGIN)
         && request.headers.contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
-}
-
-impl Default for Screening {
-    fn default() -> Self {
-        Self {
-            access_list: None,
-            blocked_status: StatusCode::FORBIDDEN,
-            exemptions: Vec::new(),
-            skips_cors_preflight: false,
-            abnormal_usage: None,
-            capacity: None,
-        }
-    }
-}
-
-impl fmt::Debug for Screening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Screening")
-            .field("access_list", &self.access_list)
-            .field("exemptions", &self.exemptions)
-            .field("skips_cors_preflight", &self.skips_cors_preflight)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,6 +1,10 @@
 //! Values by network, of which the one with the longest prefix is found.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
 use foldhash::fast::RandomState;
 use ipnet::IpNet;
@@ -9,17 +13,12 @@ use ipnet::IpNet;
 /// address, however many networks there are.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks<V> {
-    /// Longest prefix first.
-    v4: Vec<OfLength<V>>,
-    v6: Vec<OfLength<V>>,
+    v4: ByLength<V>,
+    v6: ByLength<V>,
 }
 
-#[derive(Clone, Debug)]
-struct OfLength<V> {
-    length: u8,
-    /// By the first address of each.
-    values: HashMap<IpAddr, V, RandomState>,
-}
+/// Longest prefix first; the values by the first address of their network.
+type ByLength<V> = BTreeMap<Reverse<u8>, HashMap<IpAddr, V, RandomState>>;
 
 impl<V> Networks<V> {
     pub(super) fn is_empty(&self) -> bool {
@@ -27,62 +26,46 @@ impl<V> Networks<V> {
     }
 
     pub(super) fn len(&self) -> usize {
-        [&self.v4, &self.v6]
-            .into_iter()
-            .flatten()
-            .map(|of_length| of_length.values.len())
-            .sum()
+        self.v4.values().chain(self.v6.values()).map(HashMap::len).sum()
     }
 
     /// The bits of `network` after its prefix are zero.
     pub(super) fn insert(&mut self, network: IpNet, value: V) -> Option<V> {
         let family = self.family_mut(network.addr());
-        let place = family.binary_search_by(|of_length| network.prefix_len().cmp(&of_length.length));
-        let index = place.unwrap_or_else(|index| {
-            let of_length = OfLength {
-                length: network.prefix_len(),
-                values: HashMap::default(),
-            };
-            family.insert(index, of_length);
-            index
-        });
-        family[index].values.insert(network.addr(), value)
+        let values = family.entry(Reverse(network.prefix_len())).or_default();
+        values.insert(network.addr(), value)
     }
 
     pub(super) fn remove(&mut self, network: IpNet) -> Option<V> {
-        let family = self.family_mut(network.addr());
-        let is_its = |of_length: &OfLength<V>| of_length.length == network.prefix_len();
-        let index = family.iter().position(is_its)?;
-        let removed = family[index].values.remove(&network.addr());
-        if family[index].values.is_empty() {
-            family.remove(index);
+        let (family, length) = (self.family_mut(network.addr()), Reverse(network.prefix_len()));
+        let values = family.get_mut(&length)?;
+        let removed = values.remove(&network.addr());
+        if values.is_empty() {
+            family.remove(&length);
         }
         removed
     }
 
     /// The value of exactly this network.
     pub(super) fn get(&self, network: IpNet) -> Option<&V> {
-        let mut family = self.family(network.addr()).iter();
-        let of_length = family.find(|of_length| of_length.length == network.prefix_len())?;
-        of_length.values.get(&network.addr())
+        let family = self.family(network.addr());
+        family.get(&Reverse(network.prefix_len()))?.get(&network.addr())
     }
 
     /// The value of the smallest network that holds the address.
     pub(super) fn longest_match(&self, address: IpAddr) -> Option<&V> {
-        self.family(address).iter().find_map(|of_length| {
-            let network = IpNet::new(address, of_length.length).ok()?.network();
-            of_length.values.get(&network)
-        })
+        let mut family = self.family(address).iter();
+        family.find_map(|(length, values)| values.get(&IpNet::new(address, length.0).ok()?.network()))
     }
 
-    fn family(&self, address: IpAddr) -> &Vec<OfLength<V>> {
+    fn family(&self, address: IpAddr) -> &ByLength<V> {
         match address {
             IpAddr::V4(_) => &self.v4,
             IpAddr::V6(_) => &self.v6,
         }
     }
 
-    fn family_mut(&mut self, address: IpAddr) -> &mut Vec<OfLength<V>> {
+    fn family_mut(&mut self, address: IpAddr) -> &mut ByLength<V> {
         match address {
             IpAddr::V4(_) => &mut self.v4,
             IpAddr::V6(_) => &mut self.v6,
@@ -102,7 +85,7 @@ mod tests {
             let network = IpNet::new(IpAddr::from(number.reverse_bits().to_be_bytes()), length);
             networks.insert(network.unwrap().trunc(), number);
         }
-        let lengths: Vec<u8> = networks.v4.iter().map(|of_length| of_length.length).collect();
+        let lengths: Vec<u8> = networks.v4.keys().map(|length| length.0).collect();
         assert_eq!(lengths, [32, 24, 20]);
         assert!(networks.v6.is_empty());
     }

@@ -52,7 +52,7 @@ impl RateLimitLayerBuilder {
     /// # Ok(()) });
     /// ```
     pub fn blocked_status(mut self, status: StatusCode) -> Self {
-        self.screening.blocked_status = status;
+        self.screening.blocked_status = Some(status);
         self
     }
 
