@@ -290,7 +290,7 @@ impl Plan {
     /// Returns `true` if it takes a slot of a limit of concurrent requests.
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
-        self.is_charged() && self.parts.iter().any(|part| part.policies.has_slots())
+        self.is_charged() && self.parts.iter().any(|part| part.policies.has_slots)
     }
 
     /// The terms on which units may be prefetched, if they may.

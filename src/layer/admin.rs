@@ -7,7 +7,7 @@ use crate::{
     error::{ConfigError, StoreError},
     exchange::{Decision, Plan},
     partition::ToPartitionKey,
-    rules::{Policies, QuotaSet},
+    rules::{Grant, Policies, QuotaSet},
 };
 
 /// Looks at what callers of a layer have left, gives it back, and grants more: see
@@ -49,13 +49,9 @@ use crate::{
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct AdminHandle(Arc<Limits>);
+pub struct AdminHandle(pub(super) Arc<Limits>);
 
 impl AdminHandle {
-    pub(super) fn new(limits: Arc<Limits>) -> Self {
-        Self(limits)
-    }
-
     /// Reads a caller's remaining quota without a charge, by the policies of a tier that count by the layer's main key.
     /// Without a tier: by those of the first one, or by the policies of all callers.
     ///
@@ -209,14 +205,16 @@ impl AdminHandle {
     ) -> Result<(), ConfigError> {
         let now = self.0.guard.now();
         let partition = self.holder(caller).partition;
-        self.0.policies.grant(partition, units, now.saturating_add(time), now)
+        let grant = Grant::new(units, now.saturating_add(time));
+        self.0.policies.grant(partition, grant, now)
     }
 
     fn key(&self, name: &str) -> Result<usize, AdminError> {
-        let policies = &self.0.policies;
-        policies.key(name).ok_or_else(|| AdminError::UnknownKey {
+        let known = self.0.policies.keys();
+        let position = known.iter().position(|key| key == name);
+        position.ok_or_else(|| AdminError::UnknownKey {
             name: name.to_owned(),
-            known: policies.key_names().to_vec(),
+            known: known.to_vec(),
         })
     }
 

@@ -51,31 +51,6 @@ pub(super) struct Admitted {
     pub(super) charge: Option<Arc<OpenCharge>>,
 }
 
-impl Admitted {
-    /// The inner service is called now.
-    pub(super) fn passed_on(&self) {
-        if let Some(charge) = &self.charge {
-            charge.passed_on();
-        }
-    }
-
-    /// The inner service has failed before it could be called: nothing stays charged.
-    pub(super) fn unserved(self) {
-        if let Some(charge) = &self.charge {
-            charge.unserved();
-        }
-    }
-
-    /// The time that the request waits for its turn.
-    fn delay(&self) -> Duration {
-        match self.charge {
-            Some(_) => self.decision.delay(),
-            // Without an open charge there would be no refund if the service failed meanwhile.
-            None => Duration::ZERO,
-        }
-    }
-}
-
 impl Limits {
     /// Screening → rules → attribution → plan → guard. The order within the screening: access list → kill switch →
     /// exemptions → hooks of the application.
@@ -83,12 +58,13 @@ impl Limits {
         let at_once = |outcome, wait| Deciding::Decided(Decision::without_policies(outcome, wait));
         let active = self.policies.active();
         let caller = self.attribution.caller(request);
-        let Some(screened) = self.screening.screen(&caller, active.is_on()) else {
+        let Some(screened) = self.screening.screen(&caller, active.is_on) else {
             return (at_once(Outcome::Unlimited, None), Selection::default());
         };
         let main = LazyCell::new(|| self.attribution.attribute(&caller, None, &self.log));
         // While new rules are tried or grants given, policies depend on the caller.
-        let partition = active.depends_on_caller().then(|| main.partition()).flatten();
+        let partition_of_main = || Some(main.as_ref().ok()?.as_ref()?.partition);
+        let partition = active.depends_on_caller().then(partition_of_main).flatten();
         let mut selection = self.policies.select(&active, request, partition);
         if selection.is_unknown {
             self.log.unknown_tier(self.scope_name());
@@ -127,7 +103,9 @@ impl Limits {
         }
         self.log_shadows(&decision, &selection);
         let admitted = self.admit(decision, selection.set, request);
-        match admitted.delay() {
+        // Without an open charge there would be no refund if the service failed meanwhile.
+        let delay = admitted.charge.as_ref().map(|_| admitted.decision.delay());
+        match delay.unwrap_or_default() {
             Duration::ZERO => Judgement::Call(admitted),
             delay => {
                 self.log.queued(Clock::system().now(), self.scope_name(), delay);
@@ -137,7 +115,7 @@ impl Limits {
     }
 
     pub(super) fn scope_name(&self) -> &str {
-        self.attribution.scope_name()
+        &self.attribution.scope_name
     }
 
     /// The question to the store, or the outcome if no policy applies or the request may not be counted.
@@ -147,17 +125,15 @@ impl Limits {
         caller: &Caller<'_>,
         main: &LazyCell<Attributed, impl FnOnce() -> Attributed>,
     ) -> Result<Plan, Outcome> {
-        let request = caller.request();
+        let request = caller.request;
         let cost = self.cost.of(request);
         let mut plan: Option<Plan> = None;
         for part in &set.parts {
-            let by_name = part
-                .key
-                .map(|_| self.attribution.attribute(caller, part.key, &self.log));
-            let holder = match by_name.as_ref().unwrap_or_else(|| main) {
-                Attributed::To(holder) => holder,
-                Attributed::Uncounted => continue,
-                Attributed::Rejected => return Err(Outcome::Unattributed),
+            let by_name = |_| self.attribution.attribute(caller, part.key, &self.log);
+            let by_name = part.key.map(by_name);
+            let attributed = by_name.as_ref().unwrap_or_else(|| main);
+            let Some(holder) = attributed.as_ref().map_err(|outcome| *outcome)? else {
+                continue;
             };
             let extended = match plan {
                 Some(plan) => plan.and(part.policies.clone(), holder.partition),
@@ -198,7 +174,7 @@ impl Limits {
         if self.decision_in_request {
             request.extensions.insert(decision.clone());
         }
-        let follow_up = policies.as_ref().map_or(FollowUp::NOTHING, |set| set.follow_up);
+        let follow_up = policies.as_ref().map_or(FollowUp::default(), |set| set.follow_up);
         if !follow_up.is_needed() || decision.charged() == Costs::NOTHING {
             return Admitted {
                 decision,

@@ -24,12 +24,8 @@ impl Limits {
         admitted: Admitted,
         response: Response<B>,
     ) -> Response<RateLimitBody<B>> {
-        let Admitted {
-            mut decision,
-            policies,
-            mut charge,
-        } = admitted;
-        let (mut head, body) = response.into_parts();
+        let (mut decision, mut charge) = (admitted.decision, admitted.charge);
+        let (head, body) = response.into_parts();
         if decision.admitted().is_some() {
             if is_rejected(&head.extensions) {
                 self.give_back(&mut decision, charge.take());
@@ -37,16 +33,11 @@ impl Limits {
                 self.settle(&mut decision, charge.as_deref(), &head, &body);
             }
         }
-        let mut response = Response::from_parts(head, ());
-        self.tell(
-            decision,
-            policies.as_deref(),
-            self.policies.fields().delay(),
-            &mut response,
-        );
-        head = response.into_parts().0;
         let charge = charge.filter(|_| !body.is_end_stream());
-        Response::from_parts(head, RateLimitBody::passed(body, charge))
+        let mut response = Response::from_parts(head, RateLimitBody::passed(body, charge));
+        let delay = self.policies.fields().delay();
+        self.tell(decision, admitted.policies.as_deref(), delay, &mut response);
+        response
     }
 
     /// A layer of ours inside of this one has rejected the request: all of its charge is given back.

@@ -6,6 +6,7 @@ use http::request::Parts;
 
 use crate::{
     error::{ConfigError, ConfigErrorKind},
+    exchange::Outcome,
     key::KeyExtractor,
     partition::{PartitionId, PartitionKey, Scope},
     screening::Caller,
@@ -110,7 +111,7 @@ fn check_names(keys: &[(String, Box<dyn KeyExtractor>)]) -> Result<(), ConfigErr
 /// The scope of a layer, and the keys by which its policies count.
 pub(super) struct Attribution {
     scope: Scope,
-    scope_name: String,
+    pub(super) scope_name: String,
     main: Key,
     named: Vec<Key>,
     has_digest_key: bool,
@@ -136,22 +137,8 @@ impl Key {
     }
 }
 
-/// The attribution of a request by one key.
-pub(super) enum Attributed {
-    To(Holder),
-    /// Policies that count by this key do not apply.
-    Uncounted,
-    Rejected,
-}
-
-impl Attributed {
-    pub(super) fn partition(&self) -> Option<PartitionId> {
-        match self {
-            Self::To(holder) => Some(holder.partition),
-            Self::Uncounted | Self::Rejected => None,
-        }
-    }
-}
+/// The attribution of a request by one key: `None` if policies that count by it do not apply; the outcome of a rejection.
+pub(super) type Attributed = Result<Option<Holder>, Outcome>;
 
 /// The holder of a quota, as stores know it.
 #[derive(Clone)]
@@ -162,10 +149,6 @@ pub(super) struct Holder {
 }
 
 impl Attribution {
-    pub(super) fn scope_name(&self) -> &str {
-        &self.scope_name
-    }
-
     /// The names of all keys but the main one.
     pub(super) fn names(&self) -> Vec<String> {
         self.named.iter().map(|key| key.name.clone()).collect()
@@ -185,22 +168,22 @@ impl Attribution {
     pub(super) fn attribute(&self, caller: &Caller<'_>, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         let holder = match named {
             None => caller.key().map(|key| self.holder(key)),
-            Some(_) => {
-                let key = self.key(named).extractor.extract(caller.request());
+            Some(index) => {
+                let key = self.named[index].extractor.extract(caller.request);
                 key.map(|key| self.holder(&key))
             }
         };
-        if let Some(holder) = holder {
-            return Attributed::To(holder);
+        if holder.is_some() {
+            return Ok(holder);
         }
         log.no_key(&self.scope_name);
         match self.no_key {
-            NoKey::Allow => Attributed::Uncounted,
-            NoKey::Reject => Attributed::Rejected,
-            NoKey::Share => Attributed::To(Holder {
+            NoKey::Allow => Ok(None),
+            NoKey::Reject => Err(Outcome::Unattributed),
+            NoKey::Share => Ok(Some(Holder {
                 partition: self.key(named).shared_partition,
                 label: None,
-            }),
+            })),
         }
     }
 

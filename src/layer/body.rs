@@ -68,10 +68,9 @@ impl<B> RateLimitBody<B> {
     }
 
     pub(crate) fn rejected(body: Bytes) -> Self {
+        let body = Some(body).filter(|body| !body.is_empty());
         Self {
-            inner: Inner::Rejected {
-                body: Some(body).filter(|body| !body.is_empty()),
-            },
+            inner: Inner::Rejected { body },
             charge: None,
         }
     }

@@ -6,6 +6,7 @@ pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
 pub(super) type ActualCostOf = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
 /// The settings from which a layer computes the cost of a request.
+#[derive(Default)]
 pub(super) struct RequestCost {
     pub(super) expected: ExpectedCost,
     pub(super) actual: Option<Box<ActualCostOf>>,
@@ -17,12 +18,9 @@ pub(super) enum ExpectedCost {
     Same(u64),
 }
 
-impl Default for RequestCost {
+impl Default for ExpectedCost {
     fn default() -> Self {
-        Self {
-            expected: ExpectedCost::Same(1),
-            actual: None,
-        }
+        Self::Same(1)
     }
 }
 

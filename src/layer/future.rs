@@ -110,7 +110,9 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
     }
 
     fn calling(service: &mut S, request: Request<B>, admitted: Admitted) -> Self {
-        admitted.passed_on();
+        if let Some(charge) = &admitted.charge {
+            charge.passed_on();
+        }
         Self::Calling {
             future: service.call(request),
             admitted: Some(admitted),
@@ -150,8 +152,10 @@ where
                     ready!(sleep.as_mut().poll(cx));
                     let (service, ..) = held.as_mut().expect("a turn comes once");
                     if let Err(error) = ready!(service.poll_ready(cx)) {
-                        if let Some((.., admitted)) = held.take() {
-                            admitted.unserved();
+                        if let Some((.., admitted)) = held.take()
+                            && let Some(charge) = admitted.charge
+                        {
+                            charge.unserved();
                         }
                         return Poll::Ready(Err(error));
                     }

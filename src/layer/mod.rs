@@ -32,7 +32,7 @@ pub use self::{
     future::ResponseFuture,
     service::RateLimit,
 };
-use crate::{rules::RulesHandle, store::Store};
+use crate::rules::RulesHandle;
 
 /// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
 ///
@@ -64,24 +64,14 @@ use crate::{rules::RulesHandle, store::Store};
 pub struct RateLimitLayer(Arc<Limits>);
 
 impl RateLimitLayer {
-    /// Settings of a layer that keeps its quota in `store`; see [`RateLimitLayerBuilder`]. The store is not asked
-    /// before the first request.
-    pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
-        RateLimitLayerBuilder::new(store)
-    }
-
     /// A handle that replaces the rules of this layer and its clones while they run; see [`RulesHandle`].
     pub fn rules_handle(&self) -> RulesHandle {
-        RulesHandle::new(Arc::clone(&self.0.policies))
+        RulesHandle(Arc::clone(&self.0.policies))
     }
 
     /// A handle for support staff: what callers have left, and to give it back; see [`AdminHandle`].
     pub fn admin(&self) -> AdminHandle {
-        AdminHandle::new(Arc::clone(&self.0))
-    }
-
-    fn new(limits: Limits) -> Self {
-        Self(Arc::new(limits))
+        AdminHandle(Arc::clone(&self.0))
     }
 }
 

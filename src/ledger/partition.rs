@@ -257,7 +257,7 @@ impl PartitionState {
     /// Only what these policies are about counts, as in Redis, where each log is a key of its own.
     #[inline]
     fn time(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
-        if clock >= self.at && !policies.has_logs() {
+        if clock >= self.at && !policies.has_logs {
             return clock;
         }
         self.time_behind(clock, policies)

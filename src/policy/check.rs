@@ -1,6 +1,4 @@
-//! The checks that a policy must pass before it is used.
-
-use std::time::Duration;
+//! The checks that a policy must pass before it is used. Their errors do not name the policy yet.
 
 use super::{Algorithm, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
@@ -8,106 +6,79 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The policy in the numbers of its algorithm, if they are valid.
-pub(super) fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
+/// The policy in the numbers of its algorithm, if it is valid.
+pub(super) fn check(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
+    check_name(policy.name())?;
+    ConfigError::check_range(ConfigErrorKind::Quota, "quota", policy.quota, 1..=MAX_QUOTA)?;
+    let counter = counter(policy)?;
+    check_prefetch(policy)?;
+    Ok(counter)
+}
+
+fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
+    use ConfigErrorKind::{self as Kind, BurstCapacity};
+
     let quota = policy.quota;
     let Some(window) = policy.window else {
         if policy.algorithm != Algorithm::default() || policy.burst_capacity.is_some() {
             let message = "concurrent requests are not counted over time: neither algorithm nor burst capacity applies";
-            return Err(policy_error(policy, ConfigErrorKind::Algorithm, message));
+            return Err(ConfigError::new(Kind::Algorithm, message));
         }
         return Ok(Counter::Concurrency(Concurrency { limit: quota }));
     };
-    check_window(policy, window)?;
-    let (window, capacity) = (window.as_secs(), policy.burst_capacity());
-    let with_kind = |kind| move |message: String| policy_error(policy, kind, &message);
-    match policy.algorithm {
-        Algorithm::TokenBucket | Algorithm::StrictTokenBucket => {
-            amount(policy, "burst capacity", capacity, ConfigErrorKind::BurstCapacity)?;
-        }
-        algorithm if policy.burst_capacity.is_some() => {
-            let message = format!("burst capacity {capacity} does not apply to {algorithm:?}, only to token buckets");
-            return Err(policy_error(policy, ConfigErrorKind::BurstCapacity, &message));
-        }
-        Algorithm::LeakyBucketQueue { max_waiting } => {
-            amount(policy, "max_waiting", max_waiting, ConfigErrorKind::Algorithm)?;
-        }
-        _ => {}
+    if window.subsec_nanos() != 0 || !(1..=MAX_WINDOW).contains(&window.as_secs()) {
+        let message = format!("window {window:?} is not a whole number of seconds in 1..={MAX_WINDOW}");
+        return Err(ConfigError::new(Kind::Window, message));
     }
-    match policy.algorithm {
-        Algorithm::TokenBucket => Bucket::token(quota, window, capacity)
-            .map(Counter::Bucket)
-            .map_err(with_kind(ConfigErrorKind::BurstCapacity)),
-        Algorithm::StrictTokenBucket => Bucket::strict(quota, window, capacity)
-            .map(Counter::Bucket)
-            .map_err(with_kind(ConfigErrorKind::BurstCapacity)),
-        Algorithm::LeakyBucketMeter => Bucket::leaky(quota, window, 0)
-            .map(Counter::Bucket)
-            .map_err(with_kind(ConfigErrorKind::Algorithm)),
-        Algorithm::LeakyBucketQueue { max_waiting } => Bucket::leaky(quota, window, max_waiting)
-            .map(Counter::Bucket)
-            .map_err(with_kind(ConfigErrorKind::Algorithm)),
+    let (algorithm, window, capacity) = (policy.algorithm, window.as_secs(), policy.burst_capacity());
+    if matches!(algorithm, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) {
+        ConfigError::check_range(BurstCapacity, "burst capacity", capacity, 1..=MAX_QUOTA)?;
+    } else if policy.burst_capacity.is_some() {
+        let message = format!("burst capacity {capacity} does not apply to {algorithm:?}, only to token buckets");
+        return Err(ConfigError::new(BurstCapacity, message));
+    }
+    let of_bucket = |kind, bucket: Result<Bucket, String>| match bucket {
+        Ok(bucket) => Ok(Counter::Bucket(bucket)),
+        Err(message) => Err(ConfigError::new(kind, message)),
+    };
+    match algorithm {
+        Algorithm::TokenBucket => of_bucket(BurstCapacity, Bucket::token(quota, window, capacity)),
+        Algorithm::StrictTokenBucket => of_bucket(BurstCapacity, Bucket::strict(quota, window, capacity)),
+        Algorithm::LeakyBucketMeter => of_bucket(Kind::Algorithm, Bucket::leaky(quota, window, 0)),
+        Algorithm::LeakyBucketQueue { max_waiting } => {
+            ConfigError::check_range(Kind::Algorithm, "max_waiting", max_waiting, 1..=MAX_QUOTA)?;
+            of_bucket(Kind::Algorithm, Bucket::leaky(quota, window, max_waiting))
+        }
         Algorithm::FixedWindow => Ok(Counter::FixedWindow(FixedWindow::new(quota, window))),
         Algorithm::SlidingWindowCounter => Ok(Counter::SlidingCounter(SlidingCounter::new(quota, window))),
-        Algorithm::SlidingWindowLog => SlidingLog::new(quota, window)
-            .map(Counter::SlidingLog)
-            .map_err(with_kind(ConfigErrorKind::Quota)),
+        Algorithm::SlidingWindowLog => match SlidingLog::new(quota, window) {
+            Ok(log) => Ok(Counter::SlidingLog(log)),
+            Err(message) => Err(ConfigError::new(Kind::Quota, message)),
+        },
     }
 }
 
-fn policy_error(policy: &QuotaPolicy, kind: ConfigErrorKind, message: &str) -> ConfigError {
-    ConfigError::new(kind, format!("policy {:?}: {message}", policy.name()))
+fn check_name(name: &str) -> Result<(), ConfigError> {
+    let message = match name.chars().find(|character| !(' '..='~').contains(character)) {
+        Some(character) => format!("the name holds {character:?}; only printable ASCII can be sent"),
+        None if name.is_empty() => "the name is empty".to_owned(),
+        None => return Ok(()),
+    };
+    Err(ConfigError::new(ConfigErrorKind::PolicyName, message))
 }
 
-pub(super) fn name(policy: &QuotaPolicy) -> Result<(), ConfigError> {
-    let error = |message: &str| Err(policy_error(policy, ConfigErrorKind::PolicyName, message));
-    if policy.name().is_empty() {
-        return error("the name is empty");
-    }
-    match policy.name().chars().find(|character| !(' '..='~').contains(character)) {
-        Some(character) => error(&format!(
-            "the name holds {character:?}; only printable ASCII can be sent"
-        )),
-        None => Ok(()),
-    }
-}
-
-fn check_window(policy: &QuotaPolicy, window: Duration) -> Result<(), ConfigError> {
-    if window.subsec_nanos() == 0 && (1..=MAX_WINDOW).contains(&window.as_secs()) {
-        return Ok(());
-    }
-    let message = format!("window {window:?} is not a whole number of seconds in 1..={MAX_WINDOW}");
-    Err(policy_error(policy, ConfigErrorKind::Window, &message))
-}
-
-pub(super) fn prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {
-    let error = |message| Err(policy_error(policy, ConfigErrorKind::Prefetch, message));
-    let (Some(units), capacity) = (policy.prefetch, policy.burst_capacity()) else {
+fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let Some(units) = policy.prefetch else {
         return Ok(());
     };
-    match (policy.unit, policy.algorithm) {
-        (QuotaUnit::Requests, Algorithm::TokenBucket | Algorithm::FixedWindow) if (1..=capacity).contains(&units) => {
-            Ok(())
-        }
+    let takers = match (policy.unit, policy.algorithm) {
         (QuotaUnit::Requests, Algorithm::TokenBucket | Algorithm::FixedWindow) => {
-            error(&format!("prefetch {units} is outside 1..={capacity}"))
+            let range = 1..=policy.burst_capacity();
+            return ConfigError::check_range(ConfigErrorKind::Prefetch, "prefetch", units, range);
         }
-        (QuotaUnit::Requests, algorithm) => error(&format!(
-            "prefetch {units} does not apply to {algorithm:?}, only to token buckets and fixed windows"
-        )),
-        (unit, _) => error(&format!(
-            "prefetch {units} does not apply to {unit:?}, only to requests"
-        )),
-    }
-}
-
-pub(super) fn amount(policy: &QuotaPolicy, field: &str, value: u64, kind: ConfigErrorKind) -> Result<(), ConfigError> {
-    if (1..=MAX_QUOTA).contains(&value) {
-        return Ok(());
-    }
-    Err(policy_error(
-        policy,
-        kind,
-        &format!("{field} {value} is outside 1..={MAX_QUOTA}"),
-    ))
+        (QuotaUnit::Requests, algorithm) => format!("{algorithm:?}, only to token buckets and fixed windows"),
+        (unit, _) => format!("{unit:?}, only to requests"),
+    };
+    let message = format!("prefetch {units} does not apply to {takers}");
+    Err(ConfigError::new(ConfigErrorKind::Prefetch, message))
 }

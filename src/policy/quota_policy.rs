@@ -88,26 +88,16 @@ pub struct QuotaPolicy {
     pub(super) prefetch: Option<u64>,
     pub(super) is_hidden: bool,
     pub(super) is_shadow: bool,
-    pub(super) shows_partition_key: bool,
+    pub(crate) shows_partition_key: bool,
     /// The name of the layer's key by which it counts, if that is not the main one.
     pub(super) key: Option<Cow<'static, str>>,
-    pub(super) extensions: Vec<Extension>,
-}
-
-/// An extension parameter of a policy in the `RateLimit-Policy` field.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Extension {
-    pub(crate) name: Cow<'static, str>,
-    pub(crate) value: ExtensionValue,
+    pub(crate) extensions: Vec<(Cow<'static, str>, ExtensionValue)>,
 }
 
 impl QuotaPolicy {
     /// `quota` units in each `window`, which is of whole seconds.
     pub fn new(name: impl Into<Cow<'static, str>>, quota: u64, window: Duration) -> Self {
-        Self {
-            name: name.into(),
-            ..Self::windowed("", quota, window)
-        }
+        Self::windowed("", quota, window).with_name(name)
     }
 
     /// `quota` units per second.
@@ -454,10 +444,7 @@ impl QuotaPolicy {
     /// ```
     #[must_use]
     pub fn with_extension(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<ExtensionValue>) -> Self {
-        self.extensions.push(Extension {
-            name: name.into(),
-            value: value.into(),
-        });
+        self.extensions.push((name.into(), value.into()));
         self
     }
 
@@ -533,14 +520,6 @@ impl QuotaPolicy {
     /// Returns `true` if the policy is a [shadow](Self::shadow), which rejects nothing.
     pub const fn is_shadow(&self) -> bool {
         self.is_shadow
-    }
-
-    pub(crate) fn shows_partition_key(&self) -> bool {
-        self.shows_partition_key
-    }
-
-    pub(crate) fn extensions(&self) -> &[Extension] {
-        &self.extensions
     }
 
     /// The same policy with this part of its numbers, but at least one unit.

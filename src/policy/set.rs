@@ -27,10 +27,8 @@ pub struct Policy {
 
 impl Policy {
     pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
-        check::name(&policy)?;
-        check::amount(&policy, "quota", policy.quota, ConfigErrorKind::Quota)?;
-        let counter = check::counter(&policy)?;
-        check::prefetch(&policy)?;
+        let counter = check::check(&policy)
+            .map_err(|error| ConfigError::new(error.kind(), format!("policy {:?}: {error}", policy.name)))?;
         Ok(Self {
             counter,
             id: policy_id(&policy),
@@ -78,9 +76,9 @@ impl Policy {
 pub struct PolicySet {
     policies: Arc<[Policy]>,
     /// True if any of them limits concurrent requests.
-    has_slots: bool,
+    pub(crate) has_slots: bool,
     /// True if any of them keeps a log.
-    has_logs: bool,
+    pub(crate) has_logs: bool,
     /// True if units of all of them may be prefetched.
     has_prefetch: bool,
 }
@@ -141,13 +139,9 @@ impl PolicySet {
             }
             checked.push(policy);
         }
-        match checked.len() {
-            1..=MAX_POLICIES => Ok(Self::of(checked)),
-            count => Err(ConfigError::new(
-                ConfigErrorKind::Policies,
-                format!("policies: their number {count} is outside 1..={MAX_POLICIES}"),
-            )),
-        }
+        let (kind, name) = (ConfigErrorKind::Policies, "policies: their number");
+        ConfigError::check_range(kind, name, checked.len(), 1..=MAX_POLICIES)?;
+        Ok(Self::of(checked))
     }
 
     fn of(checked: Vec<Policy>) -> Self {
@@ -186,16 +180,6 @@ impl PolicySet {
     #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, Policy> {
         self.policies.iter()
-    }
-
-    #[inline]
-    pub(crate) fn has_slots(&self) -> bool {
-        self.has_slots
-    }
-
-    #[inline]
-    pub(crate) fn has_logs(&self) -> bool {
-        self.has_logs
     }
 
     /// On which terms units of all of them may be taken in advance.

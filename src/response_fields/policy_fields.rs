@@ -59,7 +59,7 @@ macro_rules! named_policies {
         let mut items = Vec::new();
         for policy in $policies {
             let item = named_item!($dialect, policy).map_err(|error| unsayable(policy, &error))?;
-            items.push((item, policy.shows_partition_key()));
+            items.push((item, policy.shows_partition_key));
         }
         if items.is_empty() {
             Shown::Nothing
@@ -103,9 +103,8 @@ macro_rules! named_item {
 
 macro_rules! extended {
     ($item:expr, $policy:expr) => {
-        $policy.extensions().iter().fold($item, |item, extension| {
-            let (name, value) = (&*extension.name, extension.value.clone());
-            item?.with_extension(name, value)
+        $policy.extensions.iter().fold($item, |item, (name, value)| {
+            item?.with_extension(&**name, value.clone())
         })
     };
 }

@@ -192,7 +192,7 @@ impl Telling<'_> {
             if let Some(reset) = shown.reset {
                 item = item.parameter(EFFECTIVE_WINDOW, integer(reset));
             }
-            if shown.policy.shows_partition_key() {
+            if shown.policy.shows_partition_key {
                 let _ = item.parameter(PARTITION_KEY, &shown.partition.shown_key()[..]);
             }
         }

@@ -9,7 +9,7 @@ use serde::{
 
 use super::Rules;
 use crate::{
-    fields::ExtensionValue,
+    fields::{ExtensionValue, FieldError},
     policy::{Algorithm, Direction, MAX_QUOTA, MAX_WINDOW, QuotaPolicy},
 };
 
@@ -25,21 +25,14 @@ impl<'de> Deserialize<'de> for QuotaPolicy {
 impl<'de> Deserialize<'de> for Rules {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let form = RulesForm::deserialize(deserializer)?;
-        let mut rules = Self {
-            policies: form.policies,
-            tiers: Vec::new(),
-        };
-        for TierForm {
-            name,
-            policies,
-            unlimited,
-        } in form.tiers
-        {
-            rules = match (policies, unlimited) {
-                (Some(policies), false) => rules.tier(name, policies),
-                (None, true) => rules.unlimited(name),
+        let mut rules = Self::new();
+        rules.policies = form.policies;
+        for tier in form.tiers {
+            rules = match (tier.policies, tier.unlimited) {
+                (Some(policies), false) => rules.tier(tier.name, policies),
+                (None, true) => rules.unlimited(tier.name),
                 _ => {
-                    let message = format!("tier {name:?}: it needs either `policies` or `unlimited = true`");
+                    let message = format!("tier {:?}: it needs either `policies` or `unlimited = true`", tier.name);
                     return Err(D::Error::custom(message));
                 }
             };
@@ -73,13 +66,13 @@ struct PolicyForm {
     #[serde(deserialize_with = "field::name")]
     name: String,
     #[serde(deserialize_with = "field::quota")]
-    quota: Whole<MAX_QUOTA>,
+    quota: u64,
     #[serde(default, deserialize_with = "field::window_seconds")]
     window_seconds: Option<Whole<MAX_WINDOW>>,
     #[serde(default, deserialize_with = "field::burst_capacity")]
     burst_capacity: Option<Whole<MAX_QUOTA>>,
     #[serde(default, deserialize_with = "field::algorithm")]
-    algorithm: AlgorithmForm,
+    algorithm: Algorithm,
     #[serde(default, deserialize_with = "field::unit")]
     unit: UnitForm,
     #[serde(default, deserialize_with = "field::key")]
@@ -98,51 +91,41 @@ struct PolicyForm {
 
 /// Readers of fields whose errors name the field: those of serde do not.
 mod field {
-    use super::{
-        AlgorithmForm, BTreeMap, Deserialize, Deserializer, Error, ExtensionForm, MAX_QUOTA, MAX_WINDOW, UnitForm,
-        Whole,
-    };
+    use super::*;
 
     macro_rules! fields {
-        ($($field:ident: $type:ty,)*) => {
-            $(pub(super) fn $field<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+        ($($read:path => $($field:ident: $type:ty),+;)+) => {
+            $($(pub(super) fn $field<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
                 let name = |error| D::Error::custom(format_args!("{}: {error}", stringify!($field)));
-                Deserialize::deserialize(deserializer).map_err(name)
-            })*
+                $read(deserializer).map_err(name)
+            })+)+
         };
     }
 
     fields! {
-        algorithm: AlgorithmForm,
-        burst_capacity: Option<Whole<MAX_QUOTA>>,
-        extensions: BTreeMap<String, ExtensionForm>,
-        hidden: Option<bool>,
-        key: Option<String>,
-        max_waiting: Whole<MAX_QUOTA>,
-        name: String,
-        partition_key: bool,
-        quota: Whole<MAX_QUOTA>,
-        shadow: bool,
-        unit: UnitForm,
-        prefetch: Option<Whole<MAX_QUOTA>>,
-        unlimited: bool,
-        window_seconds: Option<Whole<MAX_WINDOW>>,
+        AlgorithmForm::deserialize => algorithm: Algorithm;
+        whole => max_waiting: u64, quota: u64;
+        Deserialize::deserialize =>
+            burst_capacity: Option<Whole<MAX_QUOTA>>, prefetch: Option<Whole<MAX_QUOTA>>,
+            window_seconds: Option<Whole<MAX_WINDOW>>,
+            hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
+            key: Option<String>, name: String,
+            extensions: BTreeMap<String, ExtensionForm>, unit: UnitForm;
     }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Deserialize)]
+#[serde(remote = "Algorithm", rename_all = "snake_case")]
 enum AlgorithmForm {
     FixedWindow,
     LeakyBucketMeter,
     LeakyBucketQueue {
         #[serde(deserialize_with = "field::max_waiting")]
-        max_waiting: Whole<MAX_QUOTA>,
+        max_waiting: u64,
     },
     SlidingWindowCounter,
     SlidingWindowLog,
     StrictTokenBucket,
-    #[default]
     TokenBucket,
 }
 
@@ -167,6 +150,10 @@ impl<'de, const MOST: u64> Deserialize<'de> for Whole<MOST> {
     }
 }
 
+fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Whole::<MAX_QUOTA>::deserialize(deserializer).map(|Whole(number)| number)
+}
+
 struct WholeVisitor<const MOST: u64>;
 
 impl<const MOST: u64> Visitor<'_> for WholeVisitor<MOST> {
@@ -186,11 +173,7 @@ impl<const MOST: u64> Visitor<'_> for WholeVisitor<MOST> {
     }
 }
 
-enum ExtensionForm {
-    Boolean(bool),
-    Integer(u64),
-    Text(String),
-}
+struct ExtensionForm(Result<ExtensionValue, FieldError>);
 
 impl<'de> Deserialize<'de> for ExtensionForm {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -208,32 +191,32 @@ impl Visitor<'_> for ExtensionVisitor {
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
-        Ok(ExtensionForm::Boolean(value))
+        Ok(ExtensionForm(Ok(value.into())))
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
         let number = u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self));
-        number.map(ExtensionForm::Integer)
+        self.visit_u64(number?)
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-        Ok(ExtensionForm::Integer(number))
+        Ok(ExtensionForm(ExtensionValue::integer(number)))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(ExtensionForm::Text(text.to_owned()))
+        Ok(ExtensionForm(ExtensionValue::string(text)))
     }
 }
 
 impl PolicyForm {
     fn into_policy(self) -> Result<QuotaPolicy, String> {
         let mut policy = match (&self.unit, self.window_seconds) {
-            (UnitForm::ConcurrentRequests, None) => QuotaPolicy::concurrent("", self.quota.0).with_name(self.name),
+            (UnitForm::ConcurrentRequests, None) => QuotaPolicy::concurrent("", self.quota).with_name(self.name),
             (UnitForm::ConcurrentRequests, Some(_)) => {
                 return Err("concurrent requests have no `window_seconds`".to_owned());
             }
             (_, None) => return Err("`window_seconds` is missing".to_owned()),
-            (_, Some(Whole(seconds))) => QuotaPolicy::new(self.name, self.quota.0, Duration::from_secs(seconds)),
+            (_, Some(Whole(seconds))) => QuotaPolicy::new(self.name, self.quota, Duration::from_secs(seconds)),
         };
         policy = match self.unit {
             UnitForm::ConcurrentRequests | UnitForm::Requests => policy,
@@ -241,7 +224,7 @@ impl PolicyForm {
             UnitForm::RequestContentBytes => policy.with_content_bytes(Direction::Request),
             UnitForm::ResponseContentBytes => policy.with_content_bytes(Direction::Response),
         };
-        policy = policy.with_algorithm(self.algorithm.into());
+        policy = policy.with_algorithm(self.algorithm);
         if let Some(Whole(capacity)) = self.burst_capacity {
             policy = policy.with_burst_capacity(capacity);
         }
@@ -262,38 +245,10 @@ impl PolicyForm {
         if self.partition_key {
             policy = policy.show_partition_key();
         }
-        for (name, value) in self.extensions {
-            let value = value
-                .into_value()
-                .map_err(|problem| format!("extension {name:?}: {problem}"))?;
+        for (name, ExtensionForm(value)) in self.extensions {
+            let value = value.map_err(|problem| format!("extension {name:?}: {problem}"))?;
             policy = policy.with_extension(name, value);
         }
         Ok(policy)
-    }
-}
-
-impl ExtensionForm {
-    fn into_value(self) -> Result<ExtensionValue, String> {
-        match self {
-            Self::Boolean(value) => Ok(value.into()),
-            Self::Integer(number) => ExtensionValue::integer(number).map_err(|error| error.to_string()),
-            Self::Text(text) => ExtensionValue::string(&text).map_err(|error| error.to_string()),
-        }
-    }
-}
-
-impl From<AlgorithmForm> for Algorithm {
-    fn from(form: AlgorithmForm) -> Self {
-        match form {
-            AlgorithmForm::FixedWindow => Self::FixedWindow,
-            AlgorithmForm::LeakyBucketMeter => Self::LeakyBucketMeter,
-            AlgorithmForm::LeakyBucketQueue {
-                max_waiting: Whole(max_waiting),
-            } => Self::LeakyBucketQueue { max_waiting },
-            AlgorithmForm::SlidingWindowCounter => Self::SlidingWindowCounter,
-            AlgorithmForm::SlidingWindowLog => Self::SlidingWindowLog,
-            AlgorithmForm::StrictTokenBucket => Self::StrictTokenBucket,
-            AlgorithmForm::TokenBucket => Self::TokenBucket,
-        }
     }
 }

@@ -14,8 +14,7 @@ use crate::{
 const MAX_GRANTS: usize = 10_000;
 
 /// The grants of a layer.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Grants(HashMap<PartitionId, Arc<Grant>>);
+pub(super) type Grants = HashMap<PartitionId, Arc<Grant>>;
 
 /// The additional units of one caller.
 #[derive(Debug)]
@@ -26,40 +25,24 @@ pub(crate) struct Grant {
     raised: Mutex<Option<[Arc<QuotaSet>; 2]>>,
 }
 
-impl Grants {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+/// Puts a grant in the place of an earlier one of the same caller; those that are over make room.
+pub(super) fn give(all: &Grants, to: PartitionId, grant: &Arc<Grant>, now: Timestamp) -> Result<Grants, ConfigError> {
+    let mut grants = all.clone();
+    grants.retain(|partition, grant| grant.until > now && *partition != to);
+    if grants.len() >= MAX_GRANTS {
+        let message = format!("grants: there are {MAX_GRANTS} already, and no more can be given");
+        return Err(ConfigError::new(ConfigErrorKind::Grant, message));
     }
-
-    pub(super) fn of(&self, partition: PartitionId) -> Option<&Arc<Grant>> {
-        self.0.get(&partition)
-    }
-
-    /// Puts a grant in the place of an earlier one of the same caller; those that are over make room.
-    pub(super) fn with(
-        mut self,
-        partition: PartitionId,
-        units: u64,
-        until: Timestamp,
-        now: Timestamp,
-    ) -> Result<Self, ConfigError> {
-        self.0.retain(|_, grant| grant.until > now);
-        self.0.remove(&partition);
-        if self.0.len() >= MAX_GRANTS {
-            let message = format!("grants: there are {MAX_GRANTS} already, and no more can be given");
-            return Err(ConfigError::new(ConfigErrorKind::Grant, message));
-        }
-        let grant = Grant {
-            units,
-            until,
-            raised: Mutex::default(),
-        };
-        self.0.insert(partition, Arc::new(grant));
-        Ok(self)
-    }
+    grants.insert(to, Arc::clone(grant));
+    Ok(grants)
 }
 
 impl Grant {
+    pub(crate) fn new(units: u64, until: Timestamp) -> Self {
+        let raised = Mutex::default();
+        Self { units, until, raised }
+    }
+
     /// The policies with what was granted, if that is not over.
     pub(super) fn raise(
         &self,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Active, Candidate, Policies, Rules, Sets};
+use super::{Candidate, Policies, Rules, Sets};
 use crate::error::{ConfigError, ConfigErrorKind};
 
 /// Replaces the rules of a layer while it runs: see [`RateLimitLayer::rules_handle`](crate::RateLimitLayer::rules_handle).
@@ -43,13 +43,9 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// # }).unwrap();
 /// ```
 #[derive(Clone, Debug)]
-pub struct RulesHandle(Arc<Policies>);
+pub struct RulesHandle(pub(crate) Arc<Policies>);
 
 impl RulesHandle {
-    pub(crate) fn new(policies: Arc<Policies>) -> Self {
-        Self(policies)
-    }
-
     /// The rules that hold for all callers, apart from those that are being tried.
     pub fn current(&self) -> Rules {
         self.0.active.load().current.rules.clone()
@@ -83,10 +79,9 @@ impl RulesHandle {
     /// layer was built without [`Tiers`](crate::Tiers), so that nothing says of which tier a request is.
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
         let sets = self.check(rules)?;
-        self.change(|active| Active {
-            current: Arc::clone(&sets),
-            candidate: None,
-            ..active.clone()
+        self.0.change(|active| {
+            active.current = Arc::clone(&sets);
+            active.candidate = None;
         });
         Ok(())
     }
@@ -133,13 +128,8 @@ impl RulesHandle {
             return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
         let sets = self.check(rules)?;
-        self.change(|active| Active {
-            candidate: Some(Candidate {
-                percent,
-                sets: Arc::clone(&sets),
-            }),
-            ..active.clone()
-        });
+        let candidate = Some(Candidate { percent, sets });
+        self.0.change(|active| active.candidate.clone_from(&candidate));
         Ok(())
     }
 
@@ -171,12 +161,12 @@ impl RulesHandle {
     /// # Ok(()) });
     /// ```
     pub fn switch_off(&self) {
-        self.switch(false);
+        self.0.change(|active| active.is_on = false);
     }
 
     /// Ends what [`switch_off`](Self::switch_off) began.
     pub fn switch_on(&self) {
-        self.switch(true);
+        self.0.change(|active| active.is_on = true);
     }
 
     /// Returns `true` while requests are limited: `false` between [`switch_off`](Self::switch_off) and
@@ -185,19 +175,7 @@ impl RulesHandle {
         self.0.active.load().is_on
     }
 
-    fn switch(&self, is_on: bool) {
-        self.change(|active| Active {
-            is_on,
-            ..active.clone()
-        });
-    }
-
     fn check(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
         Sets::new(rules, &self.0.frame).map(Arc::new)
-    }
-
-    /// Two changes at once both happen.
-    fn change(&self, change: impl Fn(&Active) -> Active) {
-        self.0.active.rcu(|active| change(active));
     }
 }

@@ -16,17 +16,18 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 
 pub use self::{data::Rules, handle::RulesHandle, resolved::ResolvedTier, tiers::Tiers};
-use self::{grants::Grants, tiers::TierSource};
 pub(crate) use self::{
+    grants::Grant,
     resolved::NoTier,
     set::{FollowUp, QuotaSet},
     settings::RulesSettings,
 };
+use self::{grants::Grants, tiers::TierSource};
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
-    policy::{QuotaPolicy, QuotaUnit},
+    policy::{Policy, QuotaPolicy, QuotaUnit},
     response_fields::ResponseFields,
 };
 
@@ -50,7 +51,8 @@ struct Frame {
 /// The rules in force at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
-    is_on: bool,
+    /// True if requests are limited at all.
+    pub(crate) is_on: bool,
     current: Arc<Sets>,
     candidate: Option<Candidate>,
     grants: Arc<Grants>,
@@ -67,13 +69,8 @@ struct Candidate {
 #[derive(Debug)]
 struct Sets {
     rules: Rules,
-    checked: CheckedSets,
-}
-
-#[derive(Debug)]
-enum CheckedSets {
-    ByTier(Vec<CheckedTier>),
-    Same(Arc<QuotaSet>),
+    /// One without a name if all callers have the same policies.
+    tiers: Vec<CheckedTier>,
 }
 
 /// The policies that apply to a request.
@@ -113,36 +110,31 @@ impl Policies {
         partition: PartitionId,
         now: impl FnOnce() -> Timestamp,
     ) -> Arc<QuotaSet> {
-        let raised = active.grants.of(partition).and_then(|grant| {
+        let raised = active.grants.get(&partition).and_then(|grant| {
             let raise = |set: &QuotaSet, units| set.raised_by(units, &self.frame).ok();
             grant.raise(&set, now(), raise)
         });
         raised.unwrap_or(set)
     }
 
-    /// Gives a caller more than the rules say until then.
-    pub(crate) fn grant(
-        &self,
-        partition: PartitionId,
-        units: u64,
-        until: Timestamp,
-        now: Timestamp,
-    ) -> Result<(), ConfigError> {
-        let mut result = Ok(());
-        self.active.rcu(|active| {
-            let grants = (*active.grants).clone().with(partition, units, until, now);
-            let (grants, given) = match grants {
-                Ok(grants) => (Arc::new(grants), Ok(())),
-                Err(error) => (Arc::clone(&active.grants), Err(error)),
-            };
+    /// Gives a caller more than the rules say.
+    pub(crate) fn grant(&self, partition: PartitionId, grant: Grant, now: Timestamp) -> Result<(), ConfigError> {
+        let (grant, mut result) = (Arc::new(grant), Ok(()));
+        self.change(|active| {
+            let given = grants::give(&active.grants, partition, &grant, now);
             // What the last attempt says is what holds.
-            result = given;
-            Active {
-                grants,
-                ..(**active).clone()
-            }
+            result = given.map(|grants| active.grants = Arc::new(grants));
         });
         result
+    }
+
+    /// Two changes at once both happen: `change` runs again if another one came between.
+    fn change(&self, mut change: impl FnMut(&mut Active)) {
+        self.active.rcu(|active| {
+            let mut changed = Active::clone(active);
+            change(&mut changed);
+            changed
+        });
     }
 
     /// The rules in force. A request keeps the ones that it began with.
@@ -152,31 +144,21 @@ impl Policies {
 
     /// The policies for a request; `partition` matters while new rules are tried.
     pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
-        match &active.sets(partition).checked {
-            CheckedSets::Same(set) => Selection {
-                set: Some(Arc::clone(set)),
-                ..Selection::default()
-            },
-            CheckedSets::ByTier(tiers) => {
-                let name = self.frame.tiers.tier_of(request);
-                let known = name.map(|name| tiers.iter().find(|(tier, _)| **tier == *name));
-                let (tier, set) = known.flatten().unwrap_or(&tiers[0]);
-                Selection {
-                    tier: Some(Arc::clone(tier)),
-                    set: set.clone(),
-                    is_unknown: known.is_some_and(|known| known.is_none()),
-                    is_unresolved: name.is_none() && self.frame.tiers.has_not_asked(request),
-                }
-            }
+        let tiers = &active.sets(partition).tiers;
+        let has_tiers = tiers[0].0.is_some();
+        let name = has_tiers.then(|| self.frame.tiers.tier_of(request)).flatten();
+        let known = name.map(|name| tiers.iter().find(|(tier, _)| tier.as_deref() == Some(name)));
+        let (tier, set) = known.flatten().unwrap_or(&tiers[0]);
+        Selection {
+            tier: tier.clone(),
+            set: set.clone(),
+            is_unknown: known.is_some_and(|known| known.is_none()),
+            is_unresolved: has_tiers && name.is_none() && self.frame.tiers.has_not_asked(request),
         }
     }
 
-    /// The position of a key that has this name.
-    pub(crate) fn key(&self, name: &str) -> Option<usize> {
-        self.frame.keys.iter().position(|key| key == name)
-    }
-
-    pub(crate) fn key_names(&self) -> &[String] {
+    /// The names of all keys but the main one.
+    pub(crate) fn keys(&self) -> &[String] {
         &self.frame.keys
     }
 
@@ -188,19 +170,18 @@ impl Policies {
         partition: Option<PartitionId>,
     ) -> Result<Option<Arc<QuotaSet>>, Vec<String>> {
         if let Some(name) = name {
-            let known: Vec<String> = active.tiers().map(|(tier, _)| (**tier).to_owned()).collect();
+            let tiers = active.all().flat_map(|sets| &sets.tiers);
+            let known: Vec<String> = tiers
+                .filter_map(|(tier, _)| Some(tier.as_deref()?.to_owned()))
+                .collect();
             // Rules without tiers are the same for every tier.
             if !known.is_empty() && !known.iter().any(|tier| tier == name) {
                 return Err(known);
             }
         }
-        Ok(match &active.sets(partition).checked {
-            CheckedSets::Same(set) => Some(Arc::clone(set)),
-            CheckedSets::ByTier(tiers) => {
-                let named = tiers.iter().find(|(tier, _)| Some(&**tier) == name);
-                named.unwrap_or(&tiers[0]).1.clone()
-            }
-        })
+        let tiers = &active.sets(partition).tiers;
+        let named = tiers.iter().find(|(tier, _)| tier.as_deref() == name);
+        Ok(named.unwrap_or(&tiers[0]).1.clone())
     }
 
     /// The policies of all tiers, and those that are tried.
@@ -209,10 +190,9 @@ impl Policies {
         active.all().flat_map(|sets| sets.all().cloned()).collect()
     }
 
-    /// The windows of sets that have none shorter than an hour.
-    pub(crate) fn lone_large_windows(&self) -> Vec<Duration> {
-        let sets = self.all_sets();
-        sets.iter().filter_map(|set| set.lone_large_window()).collect()
+    /// The shortest window of a set that has none shorter than an hour.
+    pub(crate) fn lone_large_window(&self) -> Option<Duration> {
+        self.all_sets().iter().find_map(|set| set.lone_large_window())
     }
 
     /// The name of a policy whose partition key clients see, made from the main key or from a named one of which this holds.
@@ -221,20 +201,17 @@ impl Policies {
             return None;
         }
         let sets = self.all_sets();
-        let mut parts = sets.iter().flat_map(|set| &set.parts);
-        parts.find_map(|part| {
-            let shown = part.shows_partition_key().filter(|_| of_interest(part.key))?;
-            Some(shown.to_owned())
-        })
+        let parts = sets.iter().flat_map(|set| &set.parts);
+        let policies = parts
+            .filter(|part| of_interest(part.key))
+            .flat_map(|part| &part.policies);
+        let mut policies = policies.map(Policy::policy);
+        let shown = policies.find(|policy| policy.shows_partition_key && !policy.is_hidden())?;
+        Some(shown.name().to_owned())
     }
 }
 
 impl Active {
-    /// Returns `true` if requests are limited at all.
-    pub(crate) fn is_on(&self) -> bool {
-        self.is_on
-    }
-
     /// The rules for a caller: those that are tried, for a part of them.
     fn sets(&self, partition: Option<PartitionId>) -> &Sets {
         let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
@@ -247,13 +224,6 @@ impl Active {
         std::iter::once(&self.current).chain(candidate)
     }
 
-    fn tiers(&self) -> impl Iterator<Item = &CheckedTier> {
-        self.all().flat_map(|sets| match &sets.checked {
-            CheckedSets::ByTier(tiers) => &**tiers,
-            CheckedSets::Same(_) => &[],
-        })
-    }
-
     /// Returns `true` if the rules depend on the caller.
     pub(crate) fn depends_on_caller(&self) -> bool {
         self.candidate.is_some() || !self.grants.is_empty()
@@ -263,74 +233,62 @@ impl Active {
 impl Candidate {
     /// Always the same callers, on every instance: their digests are spread evenly.
     fn takes(&self, partition: Option<PartitionId>) -> bool {
-        partition.is_some_and(|partition| {
-            let number = u128::from_be_bytes(partition.to_bytes());
-            number % 100 < u128::from(self.percent)
-        })
+        let number = partition.map(|partition| u128::from_be_bytes(partition.to_bytes()));
+        number.is_some_and(|number| number % 100 < u128::from(self.percent))
     }
 }
 
 impl Sets {
     fn new(rules: Rules, frame: &Frame) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
-        let can_tell = frame.tiers.is_set();
-        let checked = match (&*rules.policies, &*rules.tiers) {
+        let can_tell = frame.tiers.select.is_some();
+        let tiers = match (&*rules.policies, &*rules.tiers) {
             ([], []) if can_tell => return error("tiers: there is none; at least one is needed"),
-            (policies, []) => CheckedSets::Same(Arc::new(frame.check(policies)?)),
-            ([], tiers) if can_tell => CheckedSets::ByTier(frame.check_tiers(tiers)?),
+            (policies, []) => vec![(None, Some(Arc::new(frame.check(policies)?)))],
+            ([], tiers) if can_tell => frame.check_tiers(tiers)?,
             ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::by`"),
             _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
         };
-        Ok(Self { rules, checked })
+        Ok(Self { rules, tiers })
     }
 
     fn all(&self) -> impl Iterator<Item = &Arc<QuotaSet>> {
-        let (same, tiers) = match &self.checked {
-            CheckedSets::Same(set) => (Some(set), &[][..]),
-            CheckedSets::ByTier(tiers) => (None, &**tiers),
-        };
-        same.into_iter().chain(tiers.iter().filter_map(|(_, set)| set.as_ref()))
+        self.tiers.iter().filter_map(|(_, set)| set.as_ref())
     }
 }
 
 /// A tier's name and its policies, if it has any.
-type CheckedTier = (Arc<str>, Option<Arc<QuotaSet>>);
+type CheckedTier = (Option<Arc<str>>, Option<Arc<QuotaSet>>);
 
 impl Frame {
     /// Policies that hold together, if they are valid and leave room for what every request costs.
     fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
         let set = QuotaSet::new(policies.to_vec(), self)?;
-        let too_small = |policy: &&QuotaPolicy| {
-            let is_charged = policy.unit() == QuotaUnit::Requests;
-            is_charged && self.fixed_cost.is_some_and(|cost| cost > policy.burst_capacity())
-        };
-        match (policies.iter().find(too_small), self.fixed_cost) {
-            (Some(policy), Some(cost)) => {
-                let (name, capacity) = (policy.name(), policy.burst_capacity());
+        for policy in policies.iter().filter(|policy| policy.unit() == QuotaUnit::Requests) {
+            let (name, capacity) = (policy.name(), policy.burst_capacity());
+            if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
                 let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");
-                Err(ConfigError::new(ConfigErrorKind::Cost, message))
+                return Err(ConfigError::new(ConfigErrorKind::Cost, message));
             }
-            _ => Ok(set),
         }
+        Ok(set)
     }
 
     fn check_tiers(&self, tiers: &[(String, Option<Vec<QuotaPolicy>>)]) -> Result<Vec<CheckedTier>, ConfigError> {
-        if tiers.iter().any(|(name, _)| name.is_empty()) {
-            return Err(ConfigError::new(
-                ConfigErrorKind::Policies,
-                "tier \"\": the name is empty",
-            ));
-        }
         let mut names = HashSet::new();
-        if let Some((name, _)) = tiers.iter().find(|(name, _)| !names.insert(name)) {
-            let message = format!("tier {name:?}: the name is used twice; names must be unique");
-            return Err(ConfigError::new(ConfigErrorKind::DuplicateTier, message));
-        }
         let checked = tiers.iter().map(|(name, policies)| {
+            let error = |kind, problem: &str| Err(ConfigError::new(kind, format!("tier {name:?}: {problem}")));
+            if name.is_empty() {
+                return error(ConfigErrorKind::Policies, "the name is empty");
+            }
+            if !names.insert(name) {
+                let problem = "the name is used twice; names must be unique";
+                return error(ConfigErrorKind::DuplicateTier, problem);
+            }
             let set = policies.as_deref().map(|policies| self.check(policies));
             match set.transpose() {
-                Ok(set) => Ok((Arc::from(&**name), set.map(Arc::new))),
-                Err(error) => Err(ConfigError::new(error.kind(), format!("tier {name:?}: {error}"))),
+                Ok(set) => Ok((Some(Arc::from(&**name)), set.map(Arc::new))),
+                Err(cause) => error(cause.kind(), &cause.to_string()),
             }
         });
         checked.collect()

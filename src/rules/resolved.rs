@@ -1,6 +1,6 @@
 //! The name of a tier, as it travels with a request.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 /// The tier of a request's caller, in the request's extensions, where [`Tiers::resolved`](crate::Tiers::resolved)
 /// reads it.
@@ -16,7 +16,7 @@ use std::{fmt, sync::Arc};
 /// request.extensions_mut().insert(ResolvedTier::new("premium"));
 /// assert_eq!(request.extensions().get::<ResolvedTier>().unwrap().as_str(), "premium");
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResolvedTier(Arc<str>);
 
 /// A [`TierLayer`](crate::tier::TierLayer) has found no tier for the request.
@@ -36,11 +36,5 @@ impl ResolvedTier {
     /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Debug for ResolvedTier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ResolvedTier").field(&self.as_str()).finish()
     }
 }

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Frame;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::{Algorithm, Direction, PolicySet, QuotaPolicy, QuotaUnit},
+    policy::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
     response_fields::PolicyFields,
 };
 
@@ -36,19 +36,10 @@ pub(crate) struct SetPart {
     pub(crate) policies: PolicySet,
 }
 
-impl SetPart {
-    /// The name of the first policy that shows clients whose quota it is about.
-    pub(super) fn shows_partition_key(&self) -> Option<&str> {
-        let mut policies = self.policies.iter().map(|policy| policy.policy());
-        let shown = policies.find(|policy| policy.shows_partition_key() && !policy.is_hidden())?;
-        Some(shown.name())
-    }
-}
-
 type Reduced = [OnceLock<Arc<QuotaSet>>; 99];
 
 /// The parts of a request that are followed after it was admitted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FollowUp {
     pub(crate) counts_request_bytes: bool,
     pub(crate) counts_response_bytes: bool,
@@ -85,27 +76,17 @@ fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>
 }
 
 impl FollowUp {
-    pub(crate) const NOTHING: Self = Self {
-        counts_request_bytes: false,
-        counts_response_bytes: false,
-        has_queue: false,
-        has_slots: false,
-    };
-
     fn of(policies: &PolicySet) -> Self {
         let any = |test: &dyn Fn(&QuotaPolicy) -> bool| policies.iter().any(|policy| test(policy.policy()));
         let counts = |content| {
-            let units = [
-                QuotaUnit::ContentBytes(content),
-                QuotaUnit::ContentBytes(Direction::Both),
-            ];
+            let units = [content, Direction::Both].map(QuotaUnit::ContentBytes);
             any(&|policy| units.contains(&policy.unit()))
         };
         Self {
             counts_request_bytes: counts(Direction::Request),
             counts_response_bytes: counts(Direction::Response),
             has_queue: any(&|policy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })),
-            has_slots: policies.has_slots(),
+            has_slots: policies.has_slots,
         }
     }
 
@@ -117,15 +98,21 @@ impl FollowUp {
 impl QuotaSet {
     pub(super) fn new(policies: Vec<QuotaPolicy>, frame: &Frame) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
-        Ok(Self {
-            parts: parts(&policies, &frame.keys)?,
-            fields: Arc::new(frame.fields.prepare(&policies)?),
+        let parts = parts(&policies, &frame.keys)?;
+        let fields = frame.fields.prepare(&policies)?;
+        Ok(Self::of(policies, parts, fields))
+    }
+
+    fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, fields: PolicyFields) -> Self {
+        Self {
+            parts,
+            fields: Arc::new(fields),
             follow_up: FollowUp::of(&policies),
             has_shadows: policies.iter().any(|policy| policy.policy().is_shadow()),
             policies,
             is_reduced: false,
             reduced: OnceLock::new(),
-        })
+        }
     }
 
     /// The same policies with so many percent of their quotas.
@@ -149,11 +136,9 @@ impl QuotaSet {
             let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
             if is_sound { raised } else { policy.clone() }
         });
-        let raised = Self::new(policies.collect(), frame)?;
-        Ok(Self {
-            is_reduced: self.is_reduced,
-            ..raised
-        })
+        let mut raised = Self::new(policies.collect(), frame)?;
+        raised.is_reduced = self.is_reduced;
+        Ok(raised)
     }
 
     fn reduced_to(&self, percent: u8, frame: &Frame) -> Self {
@@ -164,15 +149,8 @@ impl QuotaSet {
         // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
         // next lower ones are as good.
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
-        let mut found = found.unwrap_or_else(|| Self {
-            policies: self.policies.clone(),
-            parts: self.parts.clone(),
-            fields: Arc::default(),
-            follow_up: self.follow_up,
-            has_shadows: self.has_shadows,
-            is_reduced: true,
-            reduced: OnceLock::new(),
-        });
+        let same = || Self::of(self.policies.clone(), self.parts.clone(), PolicyFields::default());
+        let mut found = found.unwrap_or_else(same);
         if frame.fields.shows_usual_policies() {
             found.fields = Arc::clone(&self.fields);
         }
@@ -182,15 +160,10 @@ impl QuotaSet {
 
     /// The window of the only policies that there are, if it is so long that a client may use up all of it at once.
     pub(super) fn lone_large_window(&self) -> Option<Duration> {
-        let policies = || self.policies.iter().map(|policy| policy.policy());
-        let is_even = |policy: &QuotaPolicy| {
-            let algorithm = policy.algorithm();
-            matches!(
-                algorithm,
-                Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
-            )
-        };
-        if policies().any(is_even) {
+        use Algorithm::{LeakyBucketMeter, LeakyBucketQueue};
+
+        let policies = || self.policies.iter().map(Policy::policy);
+        if policies().any(|policy| matches!(policy.algorithm(), LeakyBucketMeter | LeakyBucketQueue { .. })) {
             return None;
         }
         // A limit of concurrent requests has no window, and is less than all others.

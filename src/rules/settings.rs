@@ -1,6 +1,6 @@
 //! The rules in a layer's builder: `policy`, `tiers` and `rules` meet in one [`Rules`].
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
@@ -11,10 +11,10 @@ use crate::{
     response_fields::ResponseFields,
 };
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct RulesSettings {
     rules: Rules,
-    tiers: Vec<Tiers>,
+    pub(crate) tiers: Vec<Tiers>,
     /// True if rules came as data, which need not use every key of the program.
     has_data: bool,
 }
@@ -22,10 +22,6 @@ pub(crate) struct RulesSettings {
 impl RulesSettings {
     pub(crate) fn policy(&mut self, policy: QuotaPolicy) {
         self.rules.policies.push(policy);
-    }
-
-    pub(crate) fn tiers(&mut self, tiers: Tiers) {
-        self.tiers.push(tiers);
     }
 
     pub(crate) fn rules(&mut self, rules: Rules) {
@@ -40,21 +36,19 @@ impl RulesSettings {
         fixed_cost: Option<u64>,
         fields: ResponseFields,
     ) -> Result<Policies, ConfigError> {
-        let tiers = self.tiers.pop();
+        let tiers = self.tiers.pop().map(|tiers| (tiers.source, tiers.rules));
         if !self.tiers.is_empty() {
             let message = "tiers: they are set twice; only one closure can tell the tier of a request";
             return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
-        let mut frame = Frame {
+        let (tiers, rules) = tiers.unwrap_or_default();
+        self.rules.append(rules);
+        let frame = Frame {
+            tiers,
             keys,
             fixed_cost,
             fields,
-            ..Frame::default()
         };
-        if let Some(tiers) = tiers {
-            self.rules.append(tiers.rules);
-            frame.tiers = tiers.source;
-        }
         let sets = Sets::new(self.rules, &frame)?;
         if !self.has_data {
             check_keys_are_used(&frame.keys, &sets)?;
@@ -74,23 +68,12 @@ impl RulesSettings {
 
 fn check_keys_are_used(keys: &[String], sets: &Sets) -> Result<(), ConfigError> {
     let is_used = |index| {
-        sets.all()
-            .any(|set| set.parts.iter().any(|part| part.key == Some(index)))
+        let mut parts = sets.all().flat_map(|set| &set.parts);
+        parts.any(|part| part.key == Some(index))
     };
-    match keys.iter().enumerate().find(|(index, _)| !is_used(*index)) {
-        Some((_, name)) => {
-            let message = format!("key {name:?}: no policy counts by it; use `counted_by`, or leave it out");
-            Err(ConfigError::new(ConfigErrorKind::Key, message))
-        }
-        None => Ok(()),
+    if let Some((_, name)) = keys.iter().enumerate().find(|(index, _)| !is_used(*index)) {
+        let message = format!("key {name:?}: no policy counts by it; use `counted_by`, or leave it out");
+        return Err(ConfigError::new(ConfigErrorKind::Key, message));
     }
-}
-
-impl fmt::Debug for RulesSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RulesSettings")
-            .field("rules", &self.rules)
-            .field("tiers", &self.tiers)
-            .finish_non_exhaustive()
-    }
+    Ok(())
 }

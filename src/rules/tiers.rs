@@ -57,16 +57,12 @@ pub struct Tiers {
 /// The source of a request's tier.
 #[derive(Default)]
 pub(super) struct TierSource {
-    select: Option<Box<SelectTier>>,
+    pub(super) select: Option<Box<SelectTier>>,
     /// True if a [`TierLayer`](crate::tier::TierLayer) has to come first.
     is_resolved: bool,
 }
 
 impl TierSource {
-    pub(super) fn is_set(&self) -> bool {
-        self.select.is_some()
-    }
-
     pub(super) fn tier_of<'a>(&self, request: &'a Parts) -> Option<&'a str> {
         self.select.as_ref()?(request)
     }
@@ -77,7 +73,7 @@ impl TierSource {
     }
 }
 
-type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
+pub(super) type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
 
 impl Tiers {
     /// Tiers that are told apart by `select`, which is called once for each request and must not block.
@@ -144,8 +140,6 @@ impl Tiers {
 
 impl fmt::Debug for Tiers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_map()
-            .entries(self.rules.tiers.iter().map(|(name, policies)| (name, policies)))
-            .finish()
+        f.debug_map().entries(self.rules.tiers()).finish()
     }
 }

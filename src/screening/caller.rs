@@ -21,10 +21,6 @@ impl<'a> Caller<'a> {
         }
     }
 
-    pub(crate) fn request(&self) -> &'a Parts {
-        self.request
-    }
-
     /// The key that the layer counts by.
     pub(crate) fn key(&self) -> Option<&PartitionKey> {
         self.key.get_or_init(|| self.extractor.extract(self.request)).as_ref()

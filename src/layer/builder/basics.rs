@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::Response;
 
 use super::RateLimitLayerBuilder;
 use crate::{
@@ -95,7 +95,7 @@ impl RateLimitLayerBuilder {
     /// Policies by the tier of the caller, in place of [`policy`](Self::policy). Both together, or tiers twice, are an error
     /// of [`build`](Self::build). See [`Tiers`].
     pub fn tiers(mut self, tiers: Tiers) -> Self {
-        self.rules.tiers(tiers);
+        self.rules.tiers.push(tiers);
         self
     }
 
@@ -155,16 +155,12 @@ impl RateLimitLayerBuilder {
         self.fields.check()?;
         let policies = self.rules.build(attribution.names(), self.cost.fixed(), self.fields)?;
         self.terms.check()?;
-        check_status(self.status)?;
+        let status = self.status.as_u16();
+        ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;
         warn(&attribution, &policies);
-        let guard = Guard::new(
-            self.store,
-            self.fallback,
-            self.terms,
-            self.clock,
-            attribution.scope_name(),
-        );
-        Ok(RateLimitLayer::new(Limits {
+        let scope = &attribution.scope_name;
+        let guard = Guard::new(self.store, self.fallback, self.terms, self.clock, scope);
+        let limits = Limits {
             screening: self.screening,
             attribution,
             policies: Arc::new(policies),
@@ -174,25 +170,18 @@ impl RateLimitLayerBuilder {
             status: self.status,
             decision_in_request: self.decision_in_request,
             log: LayerTelemetry::default(),
-        }))
+        };
+        Ok(RateLimitLayer(Arc::new(limits)))
     }
 }
 
 /// Tells of settings that work, and not as most people want it.
 fn warn(attribution: &Attribution, policies: &Policies) {
-    let scope = attribution.scope_name();
-    if let Some(window) = policies.lone_large_windows().first() {
-        telemetry::lone_large_window(scope, *window);
+    let scope = &attribution.scope_name;
+    if let Some(window) = policies.lone_large_window() {
+        telemetry::lone_large_window(scope, window);
     }
     if let Some(policy) = policies.showing_key(|named| attribution.may_show_address(named)) {
         telemetry::guessable_address(scope, &policy);
     }
-}
-
-fn check_status(status: StatusCode) -> Result<(), ConfigError> {
-    if status.is_client_error() || status.is_server_error() {
-        return Ok(());
-    }
-    let message = format!("rejection status {} is outside 400..=599", status.as_u16());
-    Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
 }

@@ -15,7 +15,7 @@ use std::{fmt, sync::Arc};
 
 use http::StatusCode;
 
-use super::{attribution::AttributionSettings, cost::RequestCost};
+use super::{RateLimitLayer, attribution::AttributionSettings, cost::RequestCost};
 use crate::{
     clock::Clock, guard::Terms, rejection::Responder, response_fields::ResponseFields, rules::RulesSettings,
     screening::Screening, store::Store,
@@ -57,9 +57,11 @@ pub struct RateLimitLayerBuilder {
     decision_in_request: bool,
 }
 
-impl RateLimitLayerBuilder {
-    pub(super) fn new(store: impl Store) -> Self {
-        Self {
+impl RateLimitLayer {
+    /// Settings of a layer that keeps its quota in `store`; see [`RateLimitLayerBuilder`]. The store is not asked
+    /// before the first request.
+    pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
+        RateLimitLayerBuilder {
             store: Arc::new(store),
             attribution: AttributionSettings::default(),
             rules: RulesSettings::default(),
