@@ -61,11 +61,9 @@ impl Bucket {
 
     /// A leaky bucket with the unit that is leaving and places for units that wait.
     pub(crate) fn leaky(quota: u64, window_secs: u64, places: u64) -> Result<Self, String> {
-        let bucket = Self::token(quota, window_secs, places.saturating_add(1))?;
-        Ok(Self {
-            is_leaky: true,
-            ..bucket
-        })
+        let mut bucket = Self::token(quota, window_secs, places.saturating_add(1))?;
+        bucket.is_leaky = true;
+        Ok(bucket)
     }
 
     /// The form in which no window of the given length ever sees more than the quota: what a full bucket and the rate
@@ -159,12 +157,7 @@ impl Arithmetic for Bucket {
     /// The same number of units in another weight, rounded up by less than the weight of a microsecond, and never more
     /// than this bucket believes.
     fn convert(&self, used: &u64, from: &Self) -> u64 {
-        let used = if from.weight == self.weight {
-            *used
-        } else {
-            convert(*used, from.weight, self.weight)
-        };
-        used.min(self.bound)
+        convert(*used, from.weight, self.weight).min(self.bound)
     }
 
     fn empty_at(&self, used: &u64, last: u64) -> u64 {
@@ -172,16 +165,8 @@ impl Arithmetic for Bucket {
     }
 
     fn write(&self, used: &u64, bytes: &mut Writer) {
-        for number in [
-            self.weight,
-            self.drain,
-            self.limit,
-            self.bound,
-            self.is_leaky.into(),
-            *used,
-        ] {
-            bytes.write(number);
-        }
+        bytes.write_all([self.weight, self.drain, self.limit, self.bound]);
+        bytes.write_all([self.is_leaky.into(), *used]);
     }
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, u64)> {
@@ -193,11 +178,6 @@ impl Arithmetic for Bucket {
             is_leaky: bytes.amount()? == 1,
         };
         Some((own, bytes.amount()?))
-    }
-
-    #[inline]
-    fn is_counted(used: u64) -> bool {
-        used > 0
     }
 
     #[inline]
@@ -250,6 +230,9 @@ impl Arithmetic for Bucket {
 
 /// The same number of units in another weight, rounded up.
 fn convert(used: u64, from: u64, to: u64) -> u64 {
+    if from == to {
+        return used;
+    }
     let (units, part) = (used / from, used % from);
     let product = u128::from(part) * u128::from(to);
     let part = if product < u128::from(EXACT) {
@@ -267,11 +250,8 @@ fn convert(used: u64, from: u64, to: u64) -> u64 {
 /// lies between them has a larger weight than either.
 fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
     // The rate lies in [low, high), each as numerator and denominator.
-    let (mut low, mut high) = (
-        (u128::from(drain / weight), 1_u128),
-        (u128::from(drain / weight) + 1, 1_u128),
-    );
     let (drain, weight, most) = (u128::from(drain), u128::from(weight), u128::from(most.max(1)));
+    let (mut low, mut high) = ((drain / weight, 1), (drain / weight + 1, 1));
     loop {
         // How many steps towards `high` keep the lower end at or below the rate.
         let surplus = high.0 * weight - drain * high.1;

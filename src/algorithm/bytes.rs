@@ -16,6 +16,10 @@ impl Writer {
         self.0.push(number as u8);
     }
 
+    pub(crate) fn write_all(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        numbers.into_iter().for_each(|number| self.write(number));
+    }
+
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }

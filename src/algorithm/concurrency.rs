@@ -11,11 +11,6 @@ pub(crate) struct Concurrency {
     pub(crate) limit: u64,
 }
 
-impl Concurrency {
-    /// The wait for a client that found no slot: the moment at which one becomes free is unknown.
-    pub(crate) const RETRY_MICROS: u64 = 1_000_000;
-}
-
 impl Arithmetic for Concurrency {
     type State = Box<Slots>;
     /// The number of held slots.
@@ -39,7 +34,12 @@ impl Arithmetic for Concurrency {
     }
 
     fn read(&self, slots: &Box<Slots>, times: Times, _charge: u64, _first: u64) -> u64 {
-        slots.held(times.now)
+        let held = if slots.first_end.is_none_or(|end| times.now < end) {
+            slots.leases.len()
+        } else {
+            slots.leases.values().filter(|until| **until > times.now).count()
+        };
+        held as u64
     }
 
     fn charge(&self, slots: &mut Box<Slots>, now: u64, _held: u64, charge: u64, lease: Option<Lease>) {
@@ -55,26 +55,24 @@ impl Arithmetic for Concurrency {
 
     fn refund(&self, slots: &mut Box<Slots>, _now: u64, _refund: u64, receipt: Receipt) {
         if let Some(lease) = receipt.lease {
-            slots.release(lease);
+            slots.leases.swap_remove(&lease);
         }
     }
 
-    fn convert(&self, slots: &Box<Slots>, _from: &Self) -> Box<Slots> {
-        slots.clone()
-    }
-
     fn empty_at(&self, slots: &Box<Slots>, last: u64) -> u64 {
-        slots.last_end().unwrap_or(last)
+        let last_end = match slots.first_end {
+            None | Some(u64::MAX) => slots.leases.values().next(),
+            Some(_) => slots.leases.values().max(),
+        };
+        last_end.copied().unwrap_or(last)
     }
 
     fn write(&self, slots: &Box<Slots>, bytes: &mut Writer) {
         bytes.write(self.limit);
         bytes.write(slots.leases.len() as u64);
         for (lease, until) in &slots.leases {
-            let [process, number] = lease.to_numbers();
-            for number in [process, number, *until] {
-                bytes.write(number);
-            }
+            bytes.write_all(lease.to_numbers());
+            bytes.write(*until);
         }
     }
 
@@ -83,19 +81,10 @@ impl Arithmetic for Concurrency {
         let mut slots = Slots::default();
         for _ in 0..bytes.any()? {
             let id = LeaseId::from_numbers([bytes.any()?, bytes.any()?])?;
-            slots.hold(
-                0,
-                Lease {
-                    id,
-                    until: bytes.any()?,
-                },
-            );
+            let until = bytes.any()?;
+            slots.hold(0, Lease { id, until });
         }
         Some((own, Box::new(slots)))
-    }
-
-    fn is_counted(_held: u64) -> bool {
-        false
     }
 
     fn admits(&self, held: u64, _now: u64, charge: u64) -> bool {
@@ -114,8 +103,9 @@ impl Arithmetic for Concurrency {
         None
     }
 
+    /// A second: the moment at which a slot becomes free is unknown.
     fn wait(&self, _held: u64, _now: u64, _charge: u64) -> Option<u64> {
-        Some(Self::RETRY_MICROS)
+        Some(1_000_000)
     }
 
     fn foreseen(&self, held: u64, _now: u64, _elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
@@ -124,50 +114,20 @@ impl Arithmetic for Concurrency {
 }
 
 /// The slots that are held, each by a lease until a moment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     leases: IndexMap<LeaseId, u64, foldhash::fast::RandomState>,
     /// None becomes free by itself before.
-    first_end: u64,
-}
-
-impl Default for Slots {
-    fn default() -> Self {
-        Self {
-            leases: IndexMap::default(),
-            first_end: u64::MAX,
-        }
-    }
+    first_end: Option<u64>,
 }
 
 impl Slots {
-    fn held(&self, now: u64) -> u64 {
-        let held = if now < self.first_end {
-            self.leases.len()
-        } else {
-            self.leases.values().filter(|until| **until > now).count()
-        };
-        held as u64
-    }
-
     fn hold(&mut self, now: u64, lease: Lease) {
-        if now >= self.first_end {
+        if self.first_end.is_some_and(|end| now >= end) {
             self.leases.retain(|_, until| *until > now);
-            self.first_end = self.leases.values().copied().min().unwrap_or(u64::MAX);
+            self.first_end = self.leases.values().copied().min();
         }
         self.leases.insert(lease.id, lease.until);
-        self.first_end = self.first_end.min(lease.until);
-    }
-
-    fn release(&mut self, lease: LeaseId) {
-        self.leases.swap_remove(&lease);
-    }
-
-    /// The moment at which the last one becomes free by itself.
-    fn last_end(&self) -> Option<u64> {
-        match self.first_end {
-            u64::MAX => self.leases.values().next().copied(),
-            _ => self.leases.values().copied().max(),
-        }
+        self.first_end = Some(self.first_end.map_or(lease.until, |end| end.min(lease.until)));
     }
 }

@@ -31,18 +31,12 @@ macro_rules! algorithms {
 
         /// An algorithm by its name among all of them.
         trait Named: Arithmetic {
-            fn state(state: Self::State) -> State;
             fn reading(reading: Self::Reading) -> Reading;
             /// The other way round.
             fn of(reading: Reading) -> Self::Reading;
         }
 
         $(impl Named for $algorithm {
-            #[inline]
-            fn state(state: Self::State) -> State {
-                State::$algorithm(state)
-            }
-
             #[inline]
             fn reading(reading: Self::Reading) -> Reading {
                 Reading::$algorithm(reading)
@@ -85,6 +79,13 @@ macro_rules! algorithms {
         }
 
         impl Counter {
+            /// The state of a policy that was never charged.
+            pub(crate) fn unused(&self) -> State {
+                match self {
+                    $(Self::$algorithm(_) => State::$algorithm(Default::default())),+
+                }
+            }
+
             /// The same used units for a policy whose numbers have changed. Those of another algorithm are none: two names
             /// that a store cannot tell apart.
             pub(crate) fn convert(&self, state: &State, from: &Self) -> State {
@@ -121,11 +122,6 @@ fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
 
 /// See [`Arithmetic`] for what is not explained here.
 impl Counter {
-    /// The state of a policy that was never charged.
-    pub(crate) fn unused(&self) -> State {
-        step!(self, |_own| A::state(Default::default()))
-    }
-
     #[inline]
     pub(crate) fn form(&self) -> Form {
         step!(self, |_own| A::FORM)
@@ -219,7 +215,9 @@ impl Counter {
 
     #[inline]
     pub(crate) fn is_counted(&self, reading: Reading) -> bool {
-        step!(self, |_own| A::is_counted(A::of(reading)))
+        step!(self, |_own| {
+            A::FORM == Form::Numbers && A::of(reading) != <A as Arithmetic>::Reading::default()
+        })
     }
 
     #[inline]

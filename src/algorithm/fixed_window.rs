@@ -19,15 +19,6 @@ impl FixedWindow {
             0
         }
     }
-
-    /// Returns the use after a refund of units that were charged at `charged_at`. Units of another window do not come back.
-    pub(crate) fn refunded(&self, used: u64, refund: u64, charged_at: u64, now: u64) -> u64 {
-        if charged_at >= self.0.start(now) {
-            used.saturating_sub(refund)
-        } else {
-            used
-        }
-    }
 }
 
 impl Arithmetic for FixedWindow {
@@ -63,8 +54,11 @@ impl Arithmetic for FixedWindow {
         self.0.believed(used, charge)
     }
 
+    /// Units of another window do not come back.
     fn refund(&self, used: &mut u64, now: u64, refund: u64, receipt: Receipt) {
-        *used = self.refunded(*used, refund, receipt.at, now);
+        if receipt.at >= self.0.start(now) {
+            *used = used.saturating_sub(refund);
+        }
     }
 
     fn advance(&self, used: &mut u64, times: Times) {
@@ -90,11 +84,6 @@ impl Arithmetic for FixedWindow {
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, u64)> {
         let own = Self(Window::parse(bytes)?);
         Some((own, bytes.amount()?))
-    }
-
-    #[inline]
-    fn is_counted(used: u64) -> bool {
-        used > 0
     }
 
     #[inline]
@@ -155,9 +144,16 @@ mod tests {
 
     #[test]
     fn units_of_a_window_that_is_over_do_not_come_back() {
-        let window = FixedWindow::new(10, 60);
-        assert_eq!(window.refunded(3, 2, MINUTE, MINUTE + 5), 1);
-        assert_eq!(window.refunded(3, 5, MINUTE, MINUTE + 5), 0);
-        assert_eq!(window.refunded(3, 2, MINUTE - 1, MINUTE + 5), 3);
+        let refunded = |mut used, refund, at| {
+            let receipt = Receipt {
+                at,
+                ..Receipt::default()
+            };
+            FixedWindow::new(10, 60).refund(&mut used, MINUTE + 5, refund, receipt);
+            used
+        };
+        assert_eq!(refunded(3, 2, MINUTE), 1);
+        assert_eq!(refunded(3, 5, MINUTE), 0);
+        assert_eq!(refunded(3, 2, MINUTE - 1), 3);
     }
 }

@@ -101,8 +101,8 @@ pub(crate) trait Arithmetic: Copy {
     /// The state that a store in this process keeps of a policy. By default, the policy was never charged.
     type State: Clone + Default;
 
-    /// The reading of a store at one moment.
-    type Reading: Copy;
+    /// The reading of a store at one moment. By default, nothing is used.
+    type Reading: Copy + Default + PartialEq;
 
     /// The form in which a store keeps it.
     const FORM: Form = Form::Numbers;
@@ -147,8 +147,10 @@ pub(crate) trait Arithmetic: Copy {
     /// Brings the state forward to now without a charge.
     fn advance(&self, _state: &mut Self::State, _times: Times) {}
 
-    /// The same used units for a policy whose numbers were those of `from`.
-    fn convert(&self, state: &Self::State, from: &Self) -> Self::State;
+    /// The same used units for a policy whose numbers were those of `_from`. Its window is a part of a policy's name.
+    fn convert(&self, state: &Self::State, _from: &Self) -> Self::State {
+        state.clone()
+    }
 
     /// The moment from which the state equals that of a policy that was never charged.
     fn empty_at(&self, state: &Self::State, last: u64) -> u64;
@@ -166,9 +168,6 @@ pub(crate) trait Arithmetic: Copy {
 
     /// Moves entries of a clock that stood later to now.
     fn rebase(_state: &mut Self::State, _now: u64) {}
-
-    /// Returns `true` if anything is used that is kept in numbers.
-    fn is_counted(reading: Self::Reading) -> bool;
 
     /// Returns `true` if a charge fits.
     fn admits(&self, reading: Self::Reading, now: u64, charge: u64) -> bool;
@@ -225,7 +224,7 @@ pub(crate) enum Form {
 }
 
 /// A charge that is now changed, as it was known when it was made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Receipt {
     /// The partition's time, in microseconds.
     pub(crate) at: u64,

@@ -23,17 +23,13 @@ impl SlidingCounter {
 
     /// The windows as seen from now.
     pub(crate) fn rolled(&self, windows: Windows, times: Times) -> Windows {
-        let start = self.0.start(times.now);
-        let its_start = self.0.start(times.last);
-        let Windows { previous, current } = if its_start == start {
-            windows
+        let (start, its_start) = (self.0.start(times.now), self.0.start(times.last));
+        let (previous, current) = if its_start == start {
+            (windows.previous, windows.current)
         } else if its_start + self.0.micros == start {
-            Windows {
-                previous: windows.current,
-                current: 0,
-            }
+            (windows.current, 0)
         } else {
-            Windows::default()
+            (0, 0)
         };
         Windows {
             previous: previous.min(self.0.bound),
@@ -67,32 +63,6 @@ impl SlidingCounter {
             .min(window);
         (window - overlap) as u64
     }
-
-    /// The counts after a refund of units that were charged at `charged_at`.
-    pub(crate) fn refunded(&self, windows: Windows, refund: u64, charged_at: u64, now: u64) -> Windows {
-        let start = self.0.start(now);
-        let Windows { previous, current } = windows;
-        if charged_at >= start {
-            Windows {
-                previous,
-                current: current.saturating_sub(refund),
-            }
-        } else {
-            Windows {
-                previous: previous.saturating_sub(refund),
-                current,
-            }
-        }
-    }
-
-    /// Microseconds from the start of a window until these counts weigh nothing.
-    pub(crate) fn micros_from_start(&self, windows: Windows) -> u64 {
-        match windows {
-            Windows { current: 1.., .. } => 2 * self.0.micros,
-            Windows { previous: 1.., .. } => self.0.micros,
-            Windows { .. } => 0,
-        }
-    }
 }
 
 impl Arithmetic for SlidingCounter {
@@ -114,10 +84,7 @@ impl Arithmetic for SlidingCounter {
     }
 
     fn charge(&self, state: &mut Box<Windows>, _now: u64, windows: Windows, charge: u64, _lease: Option<Lease>) {
-        **state = Windows {
-            current: windows.current + charge,
-            ..windows
-        };
+        **state = self.charged(windows, charge);
     }
 
     fn believed(&self, windows: Windows, charge: u64) -> u64 {
@@ -125,27 +92,29 @@ impl Arithmetic for SlidingCounter {
     }
 
     fn refund(&self, windows: &mut Box<Windows>, now: u64, refund: u64, receipt: Receipt) {
-        **windows = self.refunded(**windows, refund, receipt.at, now);
+        let units = match receipt.at >= self.0.start(now) {
+            true => &mut windows.current,
+            false => &mut windows.previous,
+        };
+        *units = units.saturating_sub(refund);
     }
 
     fn advance(&self, windows: &mut Box<Windows>, times: Times) {
         **windows = self.rolled(**windows, times);
     }
 
-    /// Its window is a part of a policy's name.
-    fn convert(&self, windows: &Box<Windows>, _from: &Self) -> Box<Windows> {
-        windows.clone()
-    }
-
     fn empty_at(&self, windows: &Box<Windows>, last: u64) -> u64 {
-        self.0.start(last) + self.micros_from_start(**windows)
+        let from_start = match **windows {
+            Windows { current: 1.., .. } => 2 * self.0.micros,
+            Windows { previous: 1.., .. } => self.0.micros,
+            Windows { .. } => 0,
+        };
+        self.0.start(last) + from_start
     }
 
     fn write(&self, windows: &Box<Windows>, bytes: &mut Writer) {
-        let Windows { previous, current } = **windows;
         self.0.write(bytes);
-        bytes.write(previous);
-        bytes.write(current);
+        bytes.write_all([windows.previous, windows.current]);
     }
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Windows>)> {
@@ -155,10 +124,6 @@ impl Arithmetic for SlidingCounter {
             current: bytes.amount()?,
         };
         Some((own, Box::new(windows)))
-    }
-
-    fn is_counted(windows: Windows) -> bool {
-        windows != Windows::default()
     }
 
     fn admits(&self, windows: Windows, now: u64, charge: u64) -> bool {

@@ -37,6 +37,11 @@ impl SlidingLog {
         }
         Ok(Self(Window::new(quota, window_secs)))
     }
+
+    /// A log that is asked for more than it ever lets pass answers for one unit.
+    fn answered(&self, asked: u64) -> u64 {
+        if asked <= self.0.limit { asked } else { 1 }
+    }
 }
 
 impl Arithmetic for SlidingLog {
@@ -56,12 +61,43 @@ impl Arithmetic for SlidingLog {
     }
 
     fn read(&self, log: &Box<Log>, times: Times, charge: u64, first: u64) -> LogReading {
-        log.read(self, times.now, charge, first)
+        let now = times.now;
+        let (Some(oldest), Some(newest)) = (log.0.get(log.first_counted(self, now)), log.0.back()) else {
+            return LogReading {
+                sequence: first,
+                ..LogReading::default()
+            };
+        };
+        let before = oldest.total - oldest.cost;
+        let used = newest.total - before;
+        let leaves = |entry: &Entry| entry.at + self.0.micros - now;
+        let needed = used + self.answered(charge);
+        let wait = if needed > self.0.limit {
+            let leaving = before + needed - self.0.limit;
+            let last = log.0.partition_point(|entry| entry.total < leaving);
+            log.0.get(last).map_or(0, leaves)
+        } else {
+            0
+        };
+        LogReading {
+            used,
+            wait,
+            oldest_leaves: leaves(oldest),
+            sequence: newest.sequence,
+        }
     }
 
+    /// Lets go of entries that are out of the window.
     fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<Lease>) {
         if charge > 0 {
-            log.add(self, now, charge, reading.sequence + 1);
+            log.0.drain(..log.first_counted(self, now));
+            let total = log.0.back().map_or(0, |newest| newest.total);
+            log.0.push_back(Entry {
+                at: now,
+                sequence: reading.sequence + 1,
+                total: total + charge,
+                cost: charge,
+            });
         }
     }
 
@@ -70,38 +106,63 @@ impl Arithmetic for SlidingLog {
     }
 
     fn refund(&self, log: &mut Box<Log>, _now: u64, refund: u64, receipt: Receipt) {
-        log.refund(receipt.mark, receipt.at, refund);
-    }
-
-    /// Its window is a part of a policy's name.
-    fn convert(&self, log: &Box<Log>, _from: &Self) -> Box<Log> {
-        log.clone()
+        let first = log.0.partition_point(|entry| entry.at < receipt.at);
+        let is_it = |entry: &Entry| (entry.at, entry.sequence) == (receipt.at, receipt.mark);
+        let Some(position) = (first..log.0.len()).find(|position| is_it(&log.0[*position])) else {
+            return;
+        };
+        if log.0.len() - position > MAX_RENUMBERED {
+            return;
+        }
+        let refund = refund.min(log.0[position].cost);
+        for entry in log.0.range_mut(position..) {
+            entry.total -= refund;
+        }
+        log.0[position].cost -= refund;
+        if log.0[position].cost == 0 {
+            log.0.remove(position);
+        }
     }
 
     fn empty_at(&self, log: &Box<Log>, _last: u64) -> u64 {
-        log.empty_at(self)
+        log.0.back().map_or(0, |newest| newest.at + self.0.micros)
     }
 
     fn write(&self, log: &Box<Log>, bytes: &mut Writer) {
         self.0.write(bytes);
-        log.write(bytes);
+        bytes.write(log.0.len() as u64);
+        for entry in &log.0 {
+            bytes.write_all([entry.at, entry.sequence, entry.cost]);
+        }
     }
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Log>)> {
         let own = Self(Window::parse(bytes)?);
-        Some((own, Box::new(Log::parse(bytes)?)))
+        let (mut log, mut total, mut last) = (Box::<Log>::default(), 0_u64, 0);
+        for _ in 0..bytes.any()? {
+            let (at, sequence, cost) = (bytes.amount()?, bytes.any()?, bytes.amount()?);
+            if at < last || sequence >= 1 << 63 {
+                return None;
+            }
+            (last, total) = (at, total.checked_add(cost)?);
+            log.0.push_back(Entry {
+                at,
+                sequence,
+                total,
+                cost,
+            });
+        }
+        Some((own, log))
     }
 
     fn newest_entry(log: &Box<Log>) -> Option<u64> {
-        log.newest()
+        log.0.back().map(|newest| newest.at)
     }
 
     fn rebase(log: &mut Box<Log>, now: u64) {
-        log.rebase(now);
-    }
-
-    fn is_counted(_reading: LogReading) -> bool {
-        false
+        for entry in log.0.iter_mut().rev().take_while(|entry| entry.at > now) {
+            entry.at = now;
+        }
     }
 
     fn admits(&self, reading: LogReading, _now: u64, charge: u64) -> bool {
@@ -144,22 +205,15 @@ impl Arithmetic for SlidingLog {
     }
 
     fn certain_wait(&self, reading: LogReading, asked: u64, charge: u64, _wait: u64) -> (u64, u64) {
-        let LogReading {
-            used,
-            wait,
-            oldest_leaves,
-            ..
-        } = reading;
-        // A log that was asked for more than it ever lets pass answers for one unit.
-        let asked = if asked <= self.0.limit { asked } else { 1 };
+        let (asked, oldest_leaves) = (self.answered(asked), reading.oldest_leaves);
         let certain = if charge >= asked {
-            wait.max(oldest_leaves)
+            reading.wait.max(oldest_leaves)
         } else {
             oldest_leaves
         };
-        let shown = match wait {
-            1.. if charge == asked => wait,
-            _ if used.saturating_add(charge) == self.0.limit + 1 => oldest_leaves,
+        let shown = match reading.wait {
+            wait @ 1.. if charge == asked => wait,
+            _ if reading.used.saturating_add(charge) == self.0.limit + 1 => oldest_leaves,
             _ => self.0.micros,
         };
         (certain, shown.max(certain))
@@ -197,110 +251,8 @@ struct Entry {
 pub(crate) struct Log(VecDeque<Entry>);
 
 impl Log {
-    /// Entries after a clock that stood later belong to now.
-    pub(crate) fn rebase(&mut self, now: u64) {
-        for entry in self.0.iter_mut().rev().take_while(|entry| entry.at > now) {
-            entry.at = now;
-        }
-    }
-
-    pub(crate) fn read(&self, policy: &SlidingLog, now: u64, charge: u64, first: u64) -> LogReading {
-        let (Some(oldest), Some(newest)) = (self.0.get(self.first_counted(policy, now)), self.0.back()) else {
-            return LogReading {
-                sequence: first,
-                ..LogReading::default()
-            };
-        };
-        let before = oldest.total - oldest.cost;
-        let used = newest.total - before;
-        let leaves = |entry: &Entry| entry.at + policy.0.micros - now;
-        let asked = if charge <= policy.0.limit { charge } else { 1 };
-        let wait = if used + asked > policy.0.limit {
-            let needed = before + used + asked - policy.0.limit;
-            let last = self.0.partition_point(|entry| entry.total < needed);
-            self.0.get(last).map_or(0, leaves)
-        } else {
-            0
-        };
-        LogReading {
-            used,
-            wait,
-            oldest_leaves: leaves(oldest),
-            sequence: newest.sequence,
-        }
-    }
-
     fn first_counted(&self, policy: &SlidingLog, now: u64) -> usize {
         self.0.partition_point(|entry| entry.at + policy.0.micros <= now)
-    }
-
-    /// Adds an entry and lets go of those that are out of the window.
-    pub(crate) fn add(&mut self, policy: &SlidingLog, now: u64, cost: u64, sequence: u64) {
-        self.0.drain(..self.first_counted(policy, now));
-        let total = self.0.back().map_or(0, |newest| newest.total);
-        self.0.push_back(Entry {
-            at: now,
-            sequence,
-            total: total + cost,
-            cost,
-        });
-    }
-
-    /// Gives units of one entry back.
-    pub(crate) fn refund(&mut self, sequence: u64, charged_at: u64, refund: u64) {
-        let first = self.0.partition_point(|entry| entry.at < charged_at);
-        let is_it = |entry: &Entry| (entry.at, entry.sequence) == (charged_at, sequence);
-        let Some(position) = (first..self.0.len()).find(|position| is_it(&self.0[*position])) else {
-            return;
-        };
-        if self.0.len() - position > MAX_RENUMBERED {
-            return;
-        }
-        let refund = refund.min(self.0[position].cost);
-        for entry in self.0.range_mut(position..) {
-            entry.total -= refund;
-        }
-        self.0[position].cost -= refund;
-        if self.0[position].cost == 0 {
-            self.0.remove(position);
-        }
-    }
-
-    /// Writes the number of entries, and each of them.
-    fn write(&self, bytes: &mut Writer) {
-        bytes.write(self.0.len() as u64);
-        for entry in &self.0 {
-            for number in [entry.at, entry.sequence, entry.cost] {
-                bytes.write(number);
-            }
-        }
-    }
-
-    fn parse(bytes: &mut Reader<'_>) -> Option<Self> {
-        let (mut log, mut total, mut last) = (Self::default(), 0_u64, 0);
-        for _ in 0..bytes.any()? {
-            let (at, sequence, cost) = (bytes.amount()?, bytes.any()?, bytes.amount()?);
-            if at < last || sequence >= 1 << 63 {
-                return None;
-            }
-            (last, total) = (at, total.checked_add(cost)?);
-            log.0.push_back(Entry {
-                at,
-                sequence,
-                total,
-                cost,
-            });
-        }
-        Some(log)
-    }
-
-    pub(crate) fn newest(&self) -> Option<u64> {
-        self.0.back().map(|newest| newest.at)
-    }
-
-    /// The moment when the last entry is out of the window.
-    pub(crate) fn empty_at(&self, policy: &SlidingLog) -> u64 {
-        self.0.back().map_or(0, |newest| newest.at + policy.0.micros)
     }
 }
 
@@ -310,28 +262,40 @@ mod tests {
 
     const MINUTE: u64 = 60_000_000;
 
+    fn read(policy: &SlidingLog, log: &Box<Log>, now: u64, charge: u64) -> LogReading {
+        policy.read(log, Times { last: now, now }, charge, 0)
+    }
+
+    fn add(policy: &SlidingLog, log: &mut Box<Log>, now: u64, cost: u64, number: u64) {
+        let before = LogReading {
+            sequence: number - 1,
+            ..LogReading::default()
+        };
+        policy.charge(log, now, before, cost, None);
+    }
+
     /// L17
     #[test]
     fn ten_at_0_59_pass_again_at_1_59() {
         let policy = SlidingLog::new(10, 60).unwrap();
-        let (mut log, at) = (Log::default(), MINUTE - 1_000_000);
+        let (mut log, at) = (Box::default(), MINUTE - 1_000_000);
         for _ in 0..10 {
-            assert!(policy.admits(log.read(&policy, at, 1, 0), at, 1));
-            log.add(&policy, at, 1, 1);
+            assert!(policy.admits(read(&policy, &log, at, 1), at, 1));
+            add(&policy, &mut log, at, 1, 1);
         }
-        assert_eq!(log.read(&policy, at, 1, 0).wait, MINUTE);
-        assert_eq!(log.read(&policy, at + MINUTE - 1, 1, 0).used, 10);
-        assert_eq!(log.read(&policy, at + MINUTE, 1, 0).used, 0);
+        assert_eq!(read(&policy, &log, at, 1).wait, MINUTE);
+        assert_eq!(read(&policy, &log, at + MINUTE - 1, 1).used, 10);
+        assert_eq!(read(&policy, &log, at + MINUTE, 1).used, 0);
     }
 
     #[test]
     fn the_wait_is_until_enough_units_have_left() {
         let policy = SlidingLog::new(10, 60).unwrap();
-        let mut log = Log::default();
+        let mut log = Box::default();
         for (at, cost) in [(0, 3), (5, 3), (9, 4)] {
-            log.add(&policy, at, cost, 1);
+            add(&policy, &mut log, at, cost, 1);
         }
-        let wait = |charge| log.read(&policy, 10, charge, 0).wait;
+        let wait = |charge| read(&policy, &log, 10, charge).wait;
         assert_eq!(
             [1, 3, 4, 6, 7, 10].map(wait),
             [0, 0, 5, 5, 9, 9].map(|at| at + MINUTE - 10)
@@ -343,15 +307,23 @@ mod tests {
     #[test]
     fn a_refund_takes_units_out_of_their_own_moment() {
         let policy = SlidingLog::new(10, 60).unwrap();
-        let mut log = Log::default();
+        let mut log = Box::default();
         for (at, number) in [(0, 1), (5, 2), (5, 3), (9, 4)] {
-            log.add(&policy, at, 2, number);
+            add(&policy, &mut log, at, 2, number);
         }
-        log.refund(3, 5, 1);
-        log.refund(2, 5, 7);
-        log.refund(2, 5, 7);
-        log.refund(4, 5, 1);
-        assert_eq!(log.read(&policy, 9, 1, 0).used, 5);
-        assert_eq!(log.read(&policy, 5 + MINUTE, 1, 0).used, 2);
+        let mut refund = |mark, at, refund| {
+            let receipt = Receipt {
+                at,
+                mark,
+                ..Receipt::default()
+            };
+            policy.refund(&mut log, at, refund, receipt);
+        };
+        refund(3, 5, 1);
+        refund(2, 5, 7);
+        refund(2, 5, 7);
+        refund(4, 5, 1);
+        assert_eq!(read(&policy, &log, 9, 1).used, 5);
+        assert_eq!(read(&policy, &log, 5 + MINUTE, 1).used, 2);
     }
 }

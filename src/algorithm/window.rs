@@ -48,9 +48,7 @@ impl Window {
     }
 
     pub(super) fn write(&self, bytes: &mut Writer) {
-        for number in [self.micros, self.limit, self.bound] {
-            bytes.write(number);
-        }
+        bytes.write_all([self.micros, self.limit, self.bound]);
     }
 
     pub(super) fn parse(bytes: &mut Reader<'_>) -> Option<Self> {
