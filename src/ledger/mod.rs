@@ -21,7 +21,7 @@ mod partition;
 
 use std::time::Duration;
 
-pub(crate) use self::partition::{Found, PartitionState};
+pub(crate) use self::partition::{Found, PartitionState, Step};
 use crate::{
     algorithm::{Moments, Reader, Writer},
     clock::Timestamp,
@@ -104,19 +104,9 @@ impl Ledger {
             id: LeaseId::unique(),
             until: self.now.saturating_add(self.lease_time).as_micros(),
         });
-        let (mut moments, mut read, mut fits) = (Moments::new(), Reads::new(), true);
-        for part in plan.parts() {
-            let found = self.with(part, |state, now, call| state.read(now, part, call));
-            moments.push(found.moment);
-            read.extend(found.read);
-            fits &= found.fits;
-        }
-        if fits && plan.is_charged() {
-            for part in plan.parts() {
-                self.with(part, |state, now, call| state.acquire(now, part, lease, call));
-            }
-        }
-        Measurement::new(plan, moments, read, lease.map(|lease| lease.id), fits)
+        acquire_together(plan, lease, |part, step| {
+            self.with(part, |state, now, call| state.acquire(now, part, step, call))
+        })
     }
 
     /// Changes a charge that was made before.
@@ -158,6 +148,27 @@ impl Ledger {
         let state = self.pages[opened].state.get_or_insert_with(new);
         step(state, self.now, self.call)
     }
+}
+
+/// Decides a plan: all parts are read, and all are charged if all of them fit.
+pub(crate) fn acquire_together(
+    plan: Plan,
+    lease: Option<Lease>,
+    mut carry_out: impl FnMut(PartPlan<'_>, Step) -> Found,
+) -> Measurement {
+    let (mut moments, mut read, mut fits) = (Moments::new(), Reads::new(), true);
+    for part in plan.parts() {
+        let found = carry_out(part, Step::Read);
+        moments.push(found.moment);
+        read.extend(found.read);
+        fits &= found.fits;
+    }
+    if fits && plan.is_charged() {
+        for part in plan.parts() {
+            carry_out(part, Step::Charge(lease));
+        }
+    }
+    Measurement::new(plan, moments, read, lease.map(|lease| lease.id), fits)
 }
 
 impl PartitionState {

@@ -61,9 +61,7 @@ impl Others {
     }
 
     pub(super) fn write(&self, birth: u32, bytes: &mut Writer) {
-        for number in [self.at.as_micros(), birth.into(), self.states.len() as u64] {
-            bytes.write(number);
-        }
+        bytes.write_all([self.at.as_micros(), birth.into(), self.states.len() as u64]);
         for Foreign { id, counter, state } in &self.states {
             bytes.write((*id).into());
             counter.write(state, bytes);

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::others::{Foreign, Kept, Others, times};
 use crate::{
-    algorithm::{Counter, Form, Moment, Reader, STANDSTILL, State, Times, Worth, Writer},
+    algorithm::{Counter, Form, Moment, Reader, STANDSTILL, State, Worth, Writer},
     clock::Timestamp,
     exchange::{PartPlan, PartSettlement, Read, Reads},
     lease::Lease,
@@ -34,6 +34,14 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
+/// One of the two steps of a decision.
+#[derive(Clone, Copy)]
+pub(crate) enum Step {
+    Read,
+    /// Charges the plan, too, if all of it fits; a lease then holds its slots.
+    Charge(Option<Lease>),
+}
+
 /// The numbers of a log that begins with a call follow this one, and no other log of the partition has them.
 fn first_entry(call: u32) -> u64 {
     u64::from(call) << 32
@@ -57,30 +65,21 @@ impl PartitionState {
         Arc::ptr_eq(&self.policies, policies.list())
     }
 
-    /// Charges the plan if all of it fits; a lease then holds its slots. What begins with this charge takes the call's
-    /// number. Returns what had been used before, and whether the plan fits.
-    pub(crate) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, lease: Option<Lease>, call: u32) -> Found {
+    /// Carries out one step of a plan. What begins with its charge takes the call's number. Returns what had been used
+    /// before, and whether the plan fits.
+    pub(crate) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, step: Step, call: u32) -> Found {
         let now = self.time(clock, plan.policies());
         if self.is_about(plan.policies()) {
-            return self.acquire_again(now, clock, plan, lease, call);
+            let found = self.read(now, clock, plan, call);
+            self.charge(&found, plan, step);
+            return found;
         }
         let mut candidate = self.with_policies(now, plan.policies());
-        let found = candidate.acquire_again(now, clock, plan, lease, call);
-        if found.fits && plan.is_charged() {
+        let found = candidate.read(now, clock, plan, call);
+        if candidate.charge(&found, plan, step) {
             *self = candidate;
         }
         found
-    }
-
-    /// The same without charging anything.
-    pub(crate) fn read(&mut self, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
-        let now = self.time(clock, plan.policies());
-        if self.is_about(plan.policies()) {
-            self.read_again(now, clock, plan, call)
-        } else {
-            self.with_policies(now, plan.policies())
-                .read_again(now, clock, plan, call)
-        }
     }
 
     /// Writes all states that are not empty, as they were written.
@@ -104,30 +103,26 @@ impl PartitionState {
         })
     }
 
-    /// The policies are those of the last charge, which is nearly always so.
-    fn acquire_again(
-        &mut self,
-        now: Timestamp,
-        clock: Timestamp,
-        plan: PartPlan<'_>,
-        lease: Option<Lease>,
-        call: u32,
-    ) -> Found {
-        let found = self.read_again(now, clock, plan, call);
-        if found.fits && plan.is_charged() {
-            for ((charge, read), state) in plan.charges().zip(&found.read).zip(&mut self.states) {
-                let weight = if read.fits { charge.weight() } else { 0 };
-                let counter = charge.policy().counter();
-                counter.charge(state, now.as_micros(), read.reading, weight, lease);
-            }
-            (self.at, self.birth) = (now, found.moment.birth);
+    /// Charges a plan that was found to fit, if this step does so, and returns `true` if it has. The policies are those of
+    /// the last charge, which is nearly always so.
+    #[inline]
+    fn charge(&mut self, found: &Found, plan: PartPlan<'_>, step: Step) -> bool {
+        let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
+            return false;
+        };
+        let now = found.moment.now;
+        for ((charge, read), state) in plan.charges().zip(&found.read).zip(&mut self.states) {
+            let weight = if read.fits { charge.weight() } else { 0 };
+            let counter = charge.policy().counter();
+            counter.charge(state, now.as_micros(), read.reading, weight, lease);
         }
-        found
+        (self.at, self.birth) = (now, found.moment.birth);
+        true
     }
 
     #[inline]
-    fn read_again(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
-        let times = self.times(now);
+    fn read(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
+        let times = times(self.at, now);
         let (mut read, mut all_fit, mut is_used) = (Reads::new(), true, false);
         for (charge, state) in plan.charges().zip(&self.states) {
             let (counter, weight) = (charge.policy().counter(), charge.weight());
@@ -163,7 +158,7 @@ impl PartitionState {
         if !self.is_about(policies) {
             *self = self.with_policies(now, policies);
         }
-        let times = self.times(now);
+        let times = times(self.at, now);
         let mut is_used = false;
         for (adjustment, state) in settlement.adjustments().zip(&mut self.states) {
             let (counter, delta) = (adjustment.policy.counter(), adjustment.delta);
@@ -200,27 +195,23 @@ impl PartitionState {
     fn with_policies(&self, now: Timestamp, policies: &PolicySet) -> Self {
         let mut foreign = self.advanced(now);
         let state_of = |policy: &Policy| {
-            let own = foreign.iter().position(|foreign| foreign.id == policy.id());
-            own.map_or_else(
-                || policy.counter().unused(),
-                |own| {
-                    let own = foreign.swap_remove(own);
-                    policy.counter().convert(&own.state, &own.counter)
-                },
-            )
+            let Some(own) = foreign.iter().position(|foreign| foreign.id == policy.id()) else {
+                return policy.counter().unused();
+            };
+            let own = foreign.swap_remove(own);
+            policy.counter().convert(&own.state, &own.counter)
         };
         let states = policies.iter().map(state_of).collect();
+        let others = Others {
+            at: now,
+            states: foreign,
+        };
         Self {
             at: now,
             birth: self.birth,
             policies: Arc::clone(policies.list()),
             states,
-            others: (!foreign.is_empty()).then(|| {
-                Box::new(Others {
-                    at: now,
-                    states: foreign,
-                })
-            }),
+            others: (!others.states.is_empty()).then(|| Box::new(others)),
         }
     }
 
@@ -280,31 +271,24 @@ impl PartitionState {
             counter.rebase(state, now.as_micros());
         }
         if now < self.at {
-            self.rebase(now);
+            if let Some(others) = &mut self.others {
+                others.rebase(self.at, now);
+            }
+            self.at = now;
         }
         now
     }
 
     /// Returns `true` if anything but logs and slots was used when it was written.
     fn counts_anything(&self) -> bool {
-        let at = self.at.as_micros();
-        self.kept()
-            .any(|kept| kept.counter.is_used(kept.state, kept.at.as_micros(), at))
-    }
-
-    /// Moves what is counted with a few numbers to now.
-    fn rebase(&mut self, now: Timestamp) {
-        if let Some(others) = &mut self.others {
-            others.rebase(self.at, now);
-        }
-        self.at = now;
+        let (at, mut states) = (self.at.as_micros(), self.kept());
+        states.any(|kept| kept.counter.is_used(kept.state, kept.at.as_micros(), at))
     }
 
     /// The moment from which this state equals that of a partition never seen.
     pub(crate) fn empty_at(&self) -> Timestamp {
-        let empty_at = self
-            .kept()
-            .map(|kept| kept.counter.empty_at(kept.state, kept.at.as_micros()));
+        let states = self.kept();
+        let empty_at = states.map(|kept| kept.counter.empty_at(kept.state, kept.at.as_micros()));
         Timestamp::from_micros(empty_at.max().unwrap_or(0))
     }
 
@@ -315,16 +299,7 @@ impl PartitionState {
             let worth = kept.counter.worth(kept.state, times(kept.at, now))?;
             Some(if kept.is_shadow { worth.of_shadow() } else { worth })
         });
-        let worth = worths.max();
-        if is_returning {
-            worth
-        } else {
-            worth.map(Worth::of_one_request)
-        }
-    }
-
-    #[inline]
-    fn times(&self, now: Timestamp) -> Times {
-        times(self.at, now)
+        let worth = worths.max()?;
+        Some(if is_returning { worth } else { worth.of_one_request() })
     }
 }

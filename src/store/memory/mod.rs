@@ -2,10 +2,7 @@
 
 mod shard;
 
-use std::{
-    fmt,
-    sync::{Arc, MutexGuard},
-};
+use std::{fmt, sync::Arc};
 
 use self::shard::Shard;
 use super::{AcquireFuture, Store, StoreFuture};
@@ -13,10 +10,9 @@ use crate::{
     algorithm::{Moment, Moments},
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
-    exchange::{Measurement, Plan, Reads, Settlement},
+    exchange::{Measurement, Plan, Settlement},
     lease::{Lease, LeaseId},
-    ledger::Found,
-    partition::PartitionId,
+    ledger::{Found, Step, acquire_together},
     sharded::Sharded,
 };
 
@@ -135,40 +131,24 @@ impl MemoryStore {
 }
 
 impl Shards {
-    /// The shard of a partition among those that are locked.
-    fn locked<'a>(&self, shards: &'a mut [(usize, MutexGuard<'_, Shard>)], partition: PartitionId) -> &'a mut Shard {
-        let index = self.shards.index(partition);
-        let position = shards.binary_search_by_key(&index, |(locked, _)| *locked);
-        &mut shards[position.expect("all of them are locked")].1
-    }
-
     /// Decides for several partitions at once: all are asked, and charged if all of them fit.
     fn acquire_together(&self, plan: Plan, lease: Option<Lease>) -> Measurement {
         let mut indexes: Vec<usize> = plan.parts().map(|part| self.shards.index(part.partition())).collect();
         // Whoever needs several locks takes them in this order, so that no two wait for each other.
         indexes.sort_unstable();
         indexes.dedup();
-        let mut shards: Vec<(usize, MutexGuard<'_, Shard>)> = indexes
-            .into_iter()
-            .map(|index| (index, self.shards.lock_at(index)))
-            .collect();
+        let shards = indexes.into_iter().map(|index| (index, self.shards.lock_at(index)));
+        let mut shards: Vec<_> = shards.collect();
         let now = self.clock.now();
         for (_, shard) in &mut shards {
             shard.begin_call();
         }
-        let (mut moments, mut read, mut fits) = (Moments::new(), Reads::new(), true);
-        for part in plan.parts() {
-            let found = self.locked(&mut shards, part.partition()).read(now, part);
-            moments.push(found.moment);
-            read.extend(found.read);
-            fits &= found.fits;
-        }
-        if fits && plan.is_charged() {
-            for part in plan.parts() {
-                self.locked(&mut shards, part.partition()).acquire(now, part, lease);
-            }
-        }
-        Measurement::new(plan, moments, read, lease.map(|lease| lease.id), fits)
+        acquire_together(plan, lease, |part, step| {
+            let index = self.shards.index(part.partition());
+            let position = shards.binary_search_by_key(&index, |(locked, _)| *locked);
+            let shard = &mut shards[position.expect("all of them are locked")].1;
+            shard.acquire(now, part, step)
+        })
     }
 }
 
@@ -187,16 +167,11 @@ impl Store for MemoryStore {
             shard.begin_call();
             // Read under the lock, so that the decisions of a partition see time in order.
             let now = self.0.clock.now();
-            shard.acquire(now, part, lease)
+            shard.acquire(now, part, Step::Charge(lease))
         };
         let moments = Moments::from_buf_and_len([moment, Moment::default()], 1);
-        AcquireFuture::ready(Ok(Measurement::new(
-            plan,
-            moments,
-            read,
-            lease.map(|lease| lease.id),
-            fits,
-        )))
+        let lease = lease.map(|lease| lease.id);
+        AcquireFuture::ready(Ok(Measurement::new(plan, moments, read, lease, fits)))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

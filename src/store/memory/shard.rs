@@ -4,8 +4,7 @@ use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
     exchange::{PartPlan, PartSettlement},
-    lease::Lease,
-    ledger::{Found, PartitionState},
+    ledger::{Found, PartitionState, Step},
     partition::PartitionId,
     telemetry,
 };
@@ -33,16 +32,16 @@ impl Shard {
         self.partitions.len()
     }
 
-    /// Decides a plan and charges it if all of it fits. Returns what was used before.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, lease: Option<Lease>) -> Found {
+    /// Carries out a step of a decision. Returns what was used before.
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, step: Step) -> Found {
         let call = self.call;
         if let Some(state) = self.find(plan) {
-            return state.acquire(now, plan, lease, call);
+            return state.acquire(now, plan, step, call);
         }
         let mut state = PartitionState::new(now, plan.policies());
-        let read = state.acquire(now, plan, lease, call);
+        let found = state.acquire(now, plan, step, call);
         self.keep(now, plan.partition(), state);
-        read
+        found
     }
 
     /// A request has come for the partition, or is only read.
@@ -52,15 +51,6 @@ impl Shard {
             self.partitions.visit(plan.partition())
         } else {
             self.partitions.get_mut(plan.partition())
-        }
-    }
-
-    /// Reads the used amounts, and if the plan fits, without charging it.
-    pub(super) fn read(&mut self, now: Timestamp, plan: PartPlan<'_>) -> Found {
-        let call = self.call;
-        match self.find(plan) {
-            Some(state) => state.read(now, plan, call),
-            None => PartitionState::new(now, plan.policies()).read(now, plan, call),
         }
     }
 
