@@ -2,37 +2,40 @@
 
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
+
 use super::{
     Server,
     keyspace::{Key, Keys},
     net::{Lane, Route},
     script::{self, Call, SentOn},
-    settlements::{Job, Settlements},
-    shared_calls::{SharedCalls, Way, overloaded, together},
+    settlements::Job,
+    shared_calls::{SharedCalls, together},
 };
 use crate::{
     error::StoreError,
     exchange::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     lease::LeaseId,
-    store::StoreFuture,
+    mutex::Mutex,
 };
 
 /// All that the clones of a store share.
 pub(super) struct Engine {
     pub(super) server: Arc<Server>,
-    pub(super) settlements: Settlements,
+    /// The way to the task that settles.
+    pub(super) jobs: Mutex<Option<mpsc::Sender<Job>>>,
     pub(super) shared_calls: SharedCalls,
 }
 
 impl Engine {
     pub(super) async fn acquire(&self, plan: Plan) -> Result<Measurement, StoreError> {
-        if self.settlements.are_before(&plan) {
+        if self.server.order.is_before(&plan) {
             return self.acquire_alone(plan).await;
         }
-        match self.shared_calls.way(&self.server, plan) {
-            Way::Alone(plan, _under_way) => self.acquire_alone(plan).await,
-            Way::Together(answered, _under_way) => together(answered).await,
-            Way::Overloaded => Err(overloaded()),
+        let (_running, queued) = self.shared_calls.queue(&self.server, plan);
+        match queued {
+            Ok(answered) => together(answered).await,
+            Err(plan) => self.acquire_alone(plan).await,
         }
     }
 
@@ -49,14 +52,13 @@ impl Engine {
     }
 
     async fn acquire_at_once(&self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
-        let server = &*self.server;
-        let call = {
-            let lease = lease.map(|lease| (lease, server.lease_time));
-            Call::acquire(&server.keyspace, &plan, lease, server.now())
-        };
+        let call = Call::acquire(&self.server, &plan, lease);
         let connection = self.route(&plan, call.key()).await?;
-        let taking = lease.zip(call.sent_on());
-        let pending = taking.map(|(lease, sent_on)| PendingSlots::new(self, &plan, lease, sent_on));
+        let pending = lease.zip(call.sent_on.clone()).map(|(lease, sent_on)| PendingSlots {
+            store: self,
+            slots: Some((lease, self.server.keyspace.slots(&plan))),
+            sent_on,
+        });
         let reply = connection.send(&call).await?;
         let measurement = script::decode(plan, lease, &reply)?;
         if let Some(pending) = pending {
@@ -67,11 +69,11 @@ impl Engine {
 
     /// A connection on which a call about the plan comes behind the settlements of its partitions.
     async fn route(&self, plan: &Plan, key: &Key) -> Result<Route<'_>, StoreError> {
-        let is_behind = self.settlements.are_before(plan);
-        if is_behind {
-            self.settlements.send_before(&self.server, plan, key).await;
+        let mut lane = Lane::Any;
+        if self.server.order.is_before(plan) {
+            self.send_before(plan, key).await;
+            lane = Lane::Ordered;
         }
-        let lane = if is_behind { Lane::Ordered } else { Lane::Any };
         self.server.topology.route(key, lane).await
     }
 
@@ -84,7 +86,6 @@ impl Engine {
     ) -> Result<Measurement, StoreError> {
         let mut granted = Granted {
             store: self,
-            lease,
             answers: Vec::new(),
         };
         for parts in groups {
@@ -105,19 +106,12 @@ impl Engine {
         Ok(measurement)
     }
 
-    pub(super) fn settle(&self, settlement: &Settlement) -> StoreFuture<()> {
-        if let Some(lease) = settlement.released() {
-            self.server.leases.release(lease);
-        }
-        self.settlements.settle(&self.server, settlement)
-    }
-
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
         let server = &*self.server;
         let mut done = Ok(());
         for parts in server.topology.groups(&server.keyspace, &plan) {
             let group = plan.only(&parts);
-            let call = Call::reset(&server.keyspace, &group);
+            let call = Call::reset(server, &group);
             let reset = async { self.route(&group, call.key()).await?.send(&call).await };
             done = done.and(reset.await.map(drop));
         }
@@ -128,21 +122,14 @@ impl Engine {
 /// The charges of a plan that is not decided yet. They are given back unless the whole plan is granted.
 struct Granted<'a> {
     store: &'a Engine,
-    lease: Option<LeaseId>,
     answers: Vec<(PartNumbers, Measurement)>,
 }
 
 impl Drop for Granted<'_> {
     fn drop(&mut self) {
-        let Engine {
-            server, settlements, ..
-        } = self.store;
-        if let Some(lease) = self.lease.filter(|_| !self.answers.is_empty()) {
-            server.leases.release(lease);
-        }
         for (_, measurement) in self.answers.drain(..) {
             // It runs without being waited for.
-            drop(settlements.settle(server, &Settlement::unused(&measurement.decide())));
+            drop(self.store.settle(&Settlement::unused(&measurement.decide())));
         }
     }
 }
@@ -154,28 +141,15 @@ struct PendingSlots<'a> {
     sent_on: Arc<SentOn>,
 }
 
-impl<'a> PendingSlots<'a> {
-    fn new(store: &'a Engine, plan: &Plan, lease: LeaseId, sent_on: Arc<SentOn>) -> Self {
-        let keys = store.server.keyspace.slots(plan);
-        Self {
-            store,
-            slots: Some((lease, keys)),
-            sent_on,
-        }
-    }
-
+impl PendingSlots<'_> {
     fn answered(mut self, measurement: &Measurement) {
         if let Some((lease, keys)) = self.slots.take()
             && measurement.is_allowed()
         {
             let slots = measurement.charges().filter(MeasuredCharge::is_slot);
-            let keys: Keys = keys
-                .into_iter()
-                .zip(slots)
-                .filter_map(|(key, slot)| slot.is_charged().then_some(key))
-                .collect();
-            self.store.server.leases.hold(lease, keys);
-            self.store.settlements.start(&self.store.server);
+            let held = keys.into_iter().zip(slots).filter(|(_, slot)| slot.is_charged());
+            self.store.server.leases.hold(lease, held.map(|(key, _)| key).collect());
+            self.store.start();
         }
     }
 }
@@ -183,14 +157,9 @@ impl<'a> PendingSlots<'a> {
 impl Drop for PendingSlots<'_> {
     fn drop(&mut self) {
         if let Some((lease, keys)) = self.slots.take()
-            && let Some(connection) = self.sent_on.take()
+            && let Some(connection) = self.sent_on.lock().take()
         {
-            let job = Job::Abandon {
-                lease,
-                keys,
-                connection,
-            };
-            self.store.settlements.send(&self.store.server, job);
+            self.store.send(Job::Abandon(lease, keys, connection));
         }
     }
 }

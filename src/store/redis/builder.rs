@@ -1,8 +1,15 @@
 //! Settings of a store, checked before anything is connected.
 
-use std::{fmt, future::Future, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    ops::RangeInclusive,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use ::redis::{ConnectionAddr, ConnectionInfo, RedisError, aio::MultiplexedConnection};
+use tokio::sync::watch;
 
 use super::{
     RedisStore, Server,
@@ -13,10 +20,10 @@ use super::{
         Cluster, ClusterSettings, Connect, Endpoint, Opener, Pool, Sentinels, Topology, config_error as error,
         connection_info,
     },
-    settlements::Settlements,
+    order::Order,
     shared_calls::SharedCalls,
 };
-use crate::{clock::Clock, error::ConfigError};
+use crate::{clock::Clock, error::ConfigError, mutex::Mutex, telemetry::UnsettledTelemetry};
 
 /// Settings of a [`RedisStore`]. All have a default, and are checked when the store is built, before anything connects.
 ///
@@ -45,7 +52,8 @@ use crate::{clock::Clock, error::ConfigError};
 /// ```
 #[derive(Clone)]
 pub struct RedisStoreBuilder {
-    urls: Urls,
+    servers: Servers,
+    urls: Vec<String>,
     primary_url: Option<String>,
     connect: Option<Connect>,
     connections: u32,
@@ -59,33 +67,19 @@ pub struct RedisStoreBuilder {
 
 /// The servers that keep the quota.
 #[derive(Clone)]
-enum Urls {
-    Server(String),
-    Cluster(Vec<String>),
-    Sentinel { urls: Vec<String>, service: String },
-}
-
-fn owned(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
-    urls.into_iter().map(|url| url.as_ref().to_owned()).collect()
+pub(super) enum Servers {
+    /// One, of the only URL.
+    Single,
+    Cluster,
+    /// The primary that sentinels know by this name.
+    Primary(String),
 }
 
 impl RedisStoreBuilder {
-    pub(super) fn server(url: &str) -> Self {
-        Self::at(Urls::Server(url.to_owned()))
-    }
-
-    pub(super) fn cluster(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
-        Self::at(Urls::Cluster(owned(urls)))
-    }
-
-    pub(super) fn sentinel(urls: impl IntoIterator<Item = impl AsRef<str>>, service: String) -> Self {
-        let urls = owned(urls);
-        Self::at(Urls::Sentinel { urls, service })
-    }
-
-    fn at(urls: Urls) -> Self {
+    pub(super) fn at(servers: Servers, urls: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         Self {
-            urls,
+            servers,
+            urls: urls.into_iter().map(|url| url.as_ref().to_owned()).collect(),
             primary_url: None,
             connect: None,
             connections: 2,
@@ -317,52 +311,43 @@ impl RedisStoreBuilder {
     pub fn build(self) -> Result<RedisStore, ConfigError> {
         self.check()?;
         let topology = self.topology()?;
-        let decisions_per_call = if topology.may_share_calls() {
-            self.decisions_per_call
-        } else {
-            1
+        let decisions_per_call = match topology {
+            Topology::Single {
+                one_slot_per_call: false,
+                ..
+            } => self.decisions_per_call,
+            _ => 1,
         };
         Ok(RedisStore(Arc::new(Engine {
             server: Arc::new(Server {
                 topology,
-                keyspace: Keyspace {
-                    prefix: self.key_prefix,
-                },
+                keyspace: Keyspace(self.key_prefix),
                 clock: self.clock,
                 lease_time: self.lease_time,
                 leases: Leases::default(),
+                order: Order::default(),
+                renewing: watch::Sender::default(),
+                unsettled: UnsettledTelemetry::default(),
+                apart_until: AtomicU64::default(),
             }),
-            settlements: Settlements::default(),
+            jobs: Mutex::default(),
             shared_calls: SharedCalls::new(decisions_per_call, self.connections),
         })))
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        if !(1..=64).contains(&self.connections) {
-            return Err(error(format!("connections {} is outside 1..=64", self.connections)));
-        }
-        let timeout = self.connection_timeout;
-        if !(Duration::from_millis(10)..=Duration::from_secs(60)).contains(&timeout) {
-            return Err(error(format!("connection_timeout {timeout:?} is outside 10ms..=60s")));
-        }
-        if !(1..=64).contains(&self.decisions_per_call) {
-            let message = format!("decisions_per_call {} is outside 1..=64", self.decisions_per_call);
+        let timeouts = Duration::from_millis(10)..=Duration::from_secs(60);
+        let lease_times = Duration::from_secs(1)..=Duration::from_secs(86_400);
+        check_range("connections", self.connections, 1..=64)?;
+        check_range("connection_timeout", self.connection_timeout, timeouts)?;
+        check_range("decisions_per_call", self.decisions_per_call, 1..=64)?;
+        check_range("lease_time", self.lease_time, lease_times)?;
+        let prefix = &self.key_prefix;
+        if prefix.len() > 64 || prefix.contains(['{', '}']) {
+            let message = format!("key_prefix {prefix:?} is longer than 64 bytes or holds a brace");
             return Err(error(message));
         }
-        if self.key_prefix.len() > 64 || self.key_prefix.contains(['{', '}']) {
-            let message = format!(
-                "key_prefix {:?} is longer than 64 bytes or holds a brace",
-                self.key_prefix
-            );
-            return Err(error(message));
-        }
-        if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&self.lease_time) {
-            return Err(error(format!(
-                "lease_time {:?} is outside 1s..=86400s",
-                self.lease_time
-            )));
-        }
-        if self.primary_url.is_some() && !matches!(self.urls, Urls::Sentinel { .. }) {
+        if self.primary_url.is_some() && !matches!(self.servers, Servers::Primary(_)) {
             return Err(error("a primary_url is for a store with sentinels"));
         }
         Ok(())
@@ -373,12 +358,12 @@ impl RedisStoreBuilder {
             timeout: self.connection_timeout,
             connect: self.connect.clone(),
         };
-        let endpoint = match &self.urls {
-            Urls::Server(url) => Endpoint::Address(Box::new(connection_info(url)?)),
-            Urls::Sentinel { urls, service } => Endpoint::Primary(Arc::new(self.sentinels(urls, service)?)),
-            Urls::Cluster(urls) => {
+        let endpoint = match &self.servers {
+            Servers::Single => Endpoint::Address(Box::new(connection_info(&self.urls[0])?)),
+            Servers::Primary(service) => Endpoint::Primary(Arc::new(self.sentinels(service)?)),
+            Servers::Cluster => {
                 return Ok(Topology::Cluster(Cluster::new(ClusterSettings {
-                    seeds: self.seeds(urls)?,
+                    seeds: self.seeds()?,
                     opener,
                     connections: self.connections,
                 })));
@@ -390,20 +375,20 @@ impl RedisStoreBuilder {
         })
     }
 
-    fn sentinels(&self, urls: &[String], service: &str) -> Result<Sentinels, ConfigError> {
+    fn sentinels(&self, service: &str) -> Result<Sentinels, ConfigError> {
         if service.is_empty() {
             return Err(error("the name of the sentinels' service is empty"));
         }
         let primary = self.primary_url.as_deref().unwrap_or("redis://primary/");
         Ok(Sentinels {
-            sentinels: self.infos(urls, "sentinels")?,
+            sentinels: self.infos("sentinels")?,
             service: service.to_owned(),
             primary: connection_info(primary)?,
         })
     }
 
-    fn seeds(&self, urls: &[String]) -> Result<Vec<ConnectionInfo>, ConfigError> {
-        let seeds = self.infos(urls, "nodes of a cluster")?;
+    fn seeds(&self) -> Result<Vec<ConnectionInfo>, ConfigError> {
+        let seeds = self.infos("nodes of a cluster")?;
         for seed in &seeds {
             let (first, settings) = (seeds[0].redis_settings(), seed.redis_settings());
             if settings.db() != 0 {
@@ -418,19 +403,30 @@ impl RedisStoreBuilder {
         Ok(seeds)
     }
 
-    fn infos(&self, urls: &[String], what: &str) -> Result<Vec<ConnectionInfo>, ConfigError> {
-        if !(1..=64).contains(&urls.len()) {
-            return Err(error(format!("{} URLs of {what} are outside 1..=64", urls.len())));
+    fn infos(&self, what: &str) -> Result<Vec<ConnectionInfo>, ConfigError> {
+        let count = self.urls.len();
+        if !(1..=64).contains(&count) {
+            return Err(error(format!("{count} URLs of {what} are outside 1..=64")));
         }
-        let infos = urls.iter().map(|url| {
+        let info = |url: &String| {
             let info = connection_info(url)?;
             if matches!(info.addr(), ConnectionAddr::Unix(_)) {
                 return Err(error(format!("{what} have no socket in the file system")));
             }
             Ok(info)
-        });
-        infos.collect()
+        };
+        self.urls.iter().map(info).collect()
     }
+}
+
+fn check_range<T>(name: &str, value: T, range: RangeInclusive<T>) -> Result<(), ConfigError>
+where
+    T: PartialOrd + fmt::Debug,
+{
+    if range.contains(&value) {
+        return Ok(());
+    }
+    Err(error(format!("{name} {value:?} is outside {range:?}")))
 }
 
 impl fmt::Debug for RedisStoreBuilder {

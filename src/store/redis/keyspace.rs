@@ -18,9 +18,7 @@ pub(super) type Keys = SmallVec<[Key; 1]>;
 pub(super) const DEFAULT_PREFIX: &str = "quota:";
 
 /// The names of a store's keys.
-pub(super) struct Keyspace {
-    pub(super) prefix: String,
-}
+pub(super) struct Keyspace(pub(super) String);
 
 impl Keyspace {
     /// All keys that a plan needs, in the order in which the script uses them.
@@ -30,10 +28,7 @@ impl Keyspace {
 
     /// The keys of one partition.
     pub(super) fn part_keys(&self, part: PartPlan<'_>) -> Keys {
-        let mut keys = Keys::new();
-        keys.push(self.partition(part));
-        keys.extend(self.policy_keys(part, |_| true));
-        keys
+        self.partition_keys(part, |_| true).collect()
     }
 
     /// The keys of a plan's limits of concurrent requests.
@@ -45,11 +40,12 @@ impl Keyspace {
     /// All other keys of a plan.
     pub(super) fn windows(&self, plan: &Plan) -> Keys {
         let is_log = |form| form == Form::Log;
-        let windows = plan.parts().flat_map(|part| {
-            let partition = std::iter::once(self.partition(part));
-            partition.chain(self.policy_keys(part, is_log))
-        });
+        let windows = plan.parts().flat_map(|part| self.partition_keys(part, is_log));
         windows.collect()
+    }
+
+    fn partition_keys(&self, part: PartPlan<'_>, is_asked_for: impl Fn(Form) -> bool) -> impl Iterator<Item = Key> {
+        std::iter::once(self.partition(part)).chain(self.policy_keys(part, is_asked_for))
     }
 
     fn policy_keys(&self, part: PartPlan<'_>, is_asked_for: impl Fn(Form) -> bool) -> impl Iterator<Item = Key> {
@@ -62,7 +58,7 @@ impl Keyspace {
 
     /// `prefix{digest}`, or `prefix{label}`: in a cluster, everything that is kept about one partition is in one slot.
     pub(super) fn partition(&self, part: PartPlan<'_>) -> Key {
-        let mut key = Key::from_slice(self.prefix.as_bytes());
+        let mut key = Key::from_slice(self.0.as_bytes());
         key.push(b'{');
         match part.label() {
             Some(label) => key.extend_from_slice(label.as_bytes()),

@@ -11,15 +11,22 @@ mod scripts;
 mod settlements;
 mod shared_calls;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
+
+use tokio::sync::watch;
 
 pub use self::builder::RedisStoreBuilder;
-use self::{acquire::Engine, keyspace::Keyspace, leases::Leases, net::Topology};
+use self::{acquire::Engine, builder::Servers, keyspace::Keyspace, leases::Leases, net::Topology, order::Order};
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     clock::{Clock, Timestamp},
     error::ConfigError,
     exchange::{Plan, Settlement},
+    telemetry::UnsettledTelemetry,
 };
 
 /// Keeps quota in Redis, so that any number of instances enforce one limit.
@@ -135,6 +142,13 @@ struct Server {
     clock: Option<Clock>,
     lease_time: Duration,
     leases: Leases,
+    /// Settlements that are not acknowledged.
+    order: Order,
+    /// True while leases are renewed.
+    renewing: watch::Sender<bool>,
+    unsettled: UnsettledTelemetry,
+    /// Until then, in microseconds, decisions do not share calls.
+    apart_until: AtomicU64,
 }
 
 impl Server {
@@ -176,7 +190,7 @@ impl RedisStore {
     /// assert!(builder.build().is_err());
     /// ```
     pub fn builder(url: impl AsRef<str>) -> RedisStoreBuilder {
-        RedisStoreBuilder::server(url.as_ref())
+        RedisStoreBuilder::at(Servers::Single, [url])
     }
 
     /// A store on the [Redis Cluster](Self#cluster) that has nodes at `urls`, with default settings.
@@ -216,7 +230,7 @@ impl RedisStore {
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// ```
     pub fn cluster_builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> RedisStoreBuilder {
-        RedisStoreBuilder::cluster(urls)
+        RedisStoreBuilder::at(Servers::Cluster, urls)
     }
 
     /// A store on whichever Redis the [sentinels](Self#sentinel) at `urls` call the primary of the service `service_name`,
@@ -261,7 +275,7 @@ impl RedisStore {
         urls: impl IntoIterator<Item = impl AsRef<str>>,
         service_name: impl Into<String>,
     ) -> RedisStoreBuilder {
-        RedisStoreBuilder::sentinel(urls, service_name.into())
+        RedisStoreBuilder::at(Servers::Primary(service_name.into()), urls)
     }
 }
 
@@ -297,7 +311,7 @@ impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The URL holds the password, and the connections hold the URL.
         f.debug_struct("RedisStore")
-            .field("key_prefix", &self.0.server.keyspace.prefix)
+            .field("key_prefix", &self.0.server.keyspace.0)
             .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc, MutexGuard,
+        MutexGuard,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -49,8 +49,8 @@ struct Partition {
 }
 
 /// Counts a settlement that was sent, until this is dropped.
-pub(super) struct Unacknowledged {
-    order: Arc<Order>,
+pub(super) struct Unacknowledged<'a> {
+    order: &'a Order,
     partition: PartitionId,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Unacknowledged {
 #[must_use = "others may write when this is dropped"]
 pub(super) struct WriteLock<'a>(#[allow(dead_code, reason = "it is held, not read")] MutexGuard<'a, Partitions>);
 
-impl Drop for Unacknowledged {
+impl Drop for Unacknowledged<'_> {
     fn drop(&mut self) {
         let mut partitions = self.order.partitions.lock();
         if let Some(partition) = partitions.get_mut(&self.partition) {
@@ -89,11 +89,11 @@ impl Order {
     /// Returns the number of unsent settlements of the partition, and `true` if any of them gives slots back.
     pub(super) fn unsent(&self, partition: PartitionId) -> (usize, bool) {
         let partitions = self.partitions.lock();
-        let none = VecDeque::new();
-        let unsent = partitions
+        partitions
             .get(&partition)
-            .map_or(&none, |settlements| &settlements.unsent);
-        (unsent.len(), unsent.iter().any(|unsent| unsent.releases))
+            .map_or((0, false), |Partition { unsent, .. }| {
+                (unsent.len(), unsent.iter().any(|unsent| unsent.releases))
+            })
     }
 
     /// The partitions of which anything is unsent, each with a key.
@@ -108,19 +108,13 @@ impl Order {
 
     /// The oldest settlement of the partition that is unsent. It has to be written before the [`WriteLock`] is dropped: then
     /// others find it sent, and may write behind it.
-    pub(super) fn next(
-        self: &Arc<Self>,
-        partition: PartitionId,
-    ) -> Option<(UnsentSettlement, Unacknowledged, WriteLock<'_>)> {
+    pub(super) fn next(&self, partition: PartitionId) -> Option<(UnsentSettlement, Unacknowledged<'_>, WriteLock<'_>)> {
         let mut partitions = self.partitions.lock();
         let settlements = partitions.get_mut(&partition)?;
         let unsent = settlements.unsent.pop_front()?;
         settlements.sent += 1;
-        let unacknowledged = Unacknowledged {
-            order: Arc::clone(self),
-            partition,
-        };
-        Some((unsent, unacknowledged, WriteLock(partitions)))
+        let order = self;
+        Some((unsent, Unacknowledged { order, partition }, WriteLock(partitions)))
     }
 
     /// Takes the same settlement out of the order: it will not be sent.

@@ -14,16 +14,17 @@ use std::{
 use smallvec::SmallVec;
 use tokio::{
     runtime::Handle,
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, oneshot},
     task::{JoinSet, unconstrained},
     time::{Instant, timeout_at},
 };
 
 use super::{
     Server,
+    acquire::Engine,
     keyspace::{Key, Keys},
     net::{Lane, SharedConnection, store_error},
-    order::{Order, Settled, UnsentSettlement},
+    order::{Settled, UnsentSettlement},
     script::Call,
 };
 use crate::{
@@ -32,10 +33,8 @@ use crate::{
     exchange::{Plan, Settlement},
     last_turn,
     lease::LeaseId,
-    mutex::Mutex,
     partition::PartitionId,
     store::StoreFuture,
-    telemetry::UnsettledTelemetry,
 };
 
 /// The number of settlements that may wait; further ones are dropped.
@@ -54,43 +53,26 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub(super) enum Job {
     /// Releases slots that may have been taken, by the name of their lease. It is sent on the connection of the call that
     /// was to take them, so that it arrives behind that call.
-    Abandon {
-        lease: LeaseId,
-        keys: Keys,
-        connection: SharedConnection,
-    },
+    Abandon(LeaseId, Keys, SharedConnection),
     /// Sends the next settlement of a partition, which has this key, unless a decision has sent it meanwhile.
     Settle { partition: PartitionId, key: Key },
 }
 
-/// The way to the task.
-#[derive(Default)]
-pub(super) struct Settlements {
-    jobs: Mutex<Option<mpsc::Sender<Job>>>,
-    outbox: Arc<Outbox>,
-}
-
-/// The state that the task shares with settlements and decisions.
-#[derive(Default)]
-struct Outbox {
-    order: Arc<Order>,
-    /// True while leases are renewed.
-    renewing: watch::Sender<bool>,
-    log: UnsettledTelemetry,
-}
-
-impl Settlements {
+impl Engine {
     /// Takes effect before any decision about its partitions that is asked for later.
-    pub(super) fn settle(&self, server: &Arc<Server>, settlement: &Settlement) -> StoreFuture<()> {
+    pub(super) fn settle(&self, settlement: &Settlement) -> StoreFuture<()> {
+        if let Some(lease) = settlement.released() {
+            self.server.leases.release(lease);
+        }
         let mut all: SmallVec<[oneshot::Receiver<Settled>; 1]> = SmallVec::new();
         for part in settlement.parts().filter(|part| !part.is_empty()) {
             let (done, settled) = oneshot::channel();
             let unsent = UnsentSettlement {
-                call: Call::settle(&server.keyspace, part, server.now()),
+                call: Call::settle(&self.server, part),
                 releases: part.releases(),
                 done,
             };
-            self.add(server, part.part.partition(), unsent);
+            self.add(part.part.partition(), unsent);
             all.push(settled);
         }
         if all.is_empty() {
@@ -106,51 +88,37 @@ impl Settlements {
         })
     }
 
-    fn add(&self, server: &Arc<Server>, partition: PartitionId, unsent: UnsentSettlement) {
-        let order = &self.outbox.order;
+    fn add(&self, partition: PartitionId, unsent: UnsentSettlement) {
         let key = unsent.call.key().clone();
-        order.add(partition, unsent);
-        if let Err(error) = self.try_send(server, Job::Settle { partition, key })
-            && let Some(unsent) = order.cancel_next(partition)
-        {
-            let _ = unsent.done.send(report(Err(error), &self.outbox.log));
+        self.server.order.add(partition, unsent);
+        if let Err(error) = self.try_send(Job::Settle { partition, key }) {
+            self.server.cancel_next(partition, error);
         }
-    }
-
-    /// Returns `true` if a decision about the plan has to come behind a settlement.
-    #[inline]
-    pub(super) fn are_before(&self, plan: &Plan) -> bool {
-        self.outbox.order.is_before(plan)
     }
 
     /// Sends what is unsent of the plan's partitions, which are on the server that has the key. A call that is sent on its
     /// [ordered](Lane::Ordered) connection afterwards comes behind them.
-    pub(super) async fn send_before(&self, server: &Arc<Server>, plan: &Plan, key: &Key) {
+    pub(super) async fn send_before(&self, plan: &Plan, key: &Key) {
         for part in plan.parts() {
-            let partition = part.partition();
-            let (unsent, releases) = self.outbox.order.unsent(partition);
+            let (unsent, releases) = self.server.order.unsent(part.partition());
             if releases {
                 // A renewal that is on its way would take the slots once more. One that begins later leaves them alone.
-                let _ = self
-                    .outbox
-                    .renewing
-                    .subscribe()
-                    .wait_for(|is_renewing| !is_renewing)
-                    .await;
+                let mut renewing = self.server.renewing.subscribe();
+                let _ = renewing.wait_for(|is_renewing| !is_renewing).await;
             }
             for _ in 0..unsent {
-                self.outbox.write_next(server, partition, key).await;
+                self.server.write_next(part.partition(), key).await;
             }
         }
     }
 
     /// Hands a job to the task, without waiting; a job that finds no place is dropped.
-    pub(super) fn send(&self, server: &Arc<Server>, job: Job) {
-        let _ = report(self.try_send(server, job), &self.outbox.log);
+    pub(super) fn send(&self, job: Job) {
+        let _ = self.server.report(self.try_send(job));
     }
 
-    fn try_send(&self, server: &Arc<Server>, job: Job) -> Settled {
-        match self.start(server) {
+    fn try_send(&self, job: Job) -> Settled {
+        match self.start() {
             Some(jobs) if jobs.try_send(job).is_ok() => Ok(()),
             Some(_) => Err(unsettled("too many settlements are waiting")),
             None => Err(unsettled("there is no runtime any more")),
@@ -158,14 +126,14 @@ impl Settlements {
     }
 
     /// Starts the task if it does not run: it may have ended with the runtime that it was started in.
-    pub(super) fn start(&self, server: &Arc<Server>) -> Option<mpsc::Sender<Job>> {
+    pub(super) fn start(&self) -> Option<mpsc::Sender<Job>> {
         let mut jobs = self.jobs.lock();
         if jobs.as_ref().is_none_or(mpsc::Sender::is_closed) {
             let (sender, receiver) = mpsc::channel(QUEUE);
-            let task = work(Arc::clone(server), receiver, Arc::clone(&self.outbox));
+            let task = work(Arc::clone(&self.server), receiver);
             Handle::try_current().ok()?.spawn(task);
             // The jobs that the task before this one has left.
-            for (partition, key) in self.outbox.order.all_unsent() {
+            for (partition, key) in self.server.order.all_unsent() {
                 let _ = sender.try_send(Job::Settle { partition, key });
             }
             *jobs = Some(sender);
@@ -174,24 +142,19 @@ impl Settlements {
     }
 }
 
-impl Outbox {
+impl Server {
     /// Sends the oldest settlement of the partition that is unsent, if there is one, and says when it is written. An error
     /// says that there is no connection, and that it is still unsent.
-    async fn send_next(
-        self: Arc<Self>,
-        server: Arc<Server>,
-        partition: PartitionId,
-        key: Key,
-        is_written: Arc<AtomicBool>,
-    ) -> Settled {
-        let connection = server.topology.route(&key, Lane::Ordered).await?;
+    async fn send_next(self: Arc<Self>, partition: PartitionId, key: Key, is_written: Arc<AtomicBool>) -> Settled {
+        let connection = self.topology.route(&key, Lane::Ordered).await?;
         let Some((unsent, unacknowledged, write_lock)) = self.order.next(partition) else {
             return Ok(());
         };
         // A connection takes what it is to write with the first poll.
-        let mut sending = pin!(unconstrained(within_deadline(&server, async {
-            connection.send(&unsent.call).await.map(drop)
-        })));
+        let mut sending =
+            pin!(unconstrained(self.within_deadline(async {
+                connection.send(&unsent.call).await.map(drop)
+            })));
         let written = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(write_lock);
         is_written.store(true, Ordering::Relaxed);
@@ -201,15 +164,15 @@ impl Outbox {
         };
         drop(unacknowledged);
         // Most often no request waits for it.
-        let _ = unsent.done.send(report(settled, &self.log));
+        let _ = unsent.done.send(self.report(settled));
         Ok(())
     }
 
     /// The same for a decision, which waits until it is written only.
-    async fn write_next(self: &Arc<Self>, server: &Arc<Server>, partition: PartitionId, key: &Key) {
+    async fn write_next(self: &Arc<Self>, partition: PartitionId, key: &Key) {
         let is_written = Arc::new(AtomicBool::new(false));
-        let (outbox, server, key) = (Arc::clone(self), Arc::clone(server), key.clone());
-        let mut sending = Box::pin(outbox.send_next(server, partition, key, Arc::clone(&is_written)));
+        let sending = Arc::clone(self).send_next(partition, key.clone(), Arc::clone(&is_written));
+        let mut sending = Box::pin(sending);
         let is_over = poll_fn(|cx| match sending.as_mut().poll(cx) {
             Poll::Pending if is_written.load(Ordering::Relaxed) => Poll::Ready(false),
             // Where there is no connection, the decision is about to find that out, too.
@@ -220,27 +183,74 @@ impl Outbox {
         }
     }
 
-    /// The same for the task.
-    async fn carry_out(self: Arc<Self>, server: Arc<Server>, partition: PartitionId, key: Key) {
-        let sending = Arc::clone(&self).send_next(server, partition, key, Arc::default());
-        if let Err(error) = sending.await
-            && let Some(unsent) = self.order.cancel_next(partition)
-        {
-            let _ = unsent.done.send(report(Err(error), &self.log));
+    async fn carry_out(self: Arc<Self>, job: Job) {
+        match job {
+            Job::Abandon(lease, keys, mut connection) => {
+                for key in keys {
+                    let call = Call::release(key, lease);
+                    let behind = async {
+                        let sent = call.send(&mut connection).await;
+                        sent.map(drop).map_err(|unanswered| store_error(unanswered.into()))
+                    };
+                    let mut released = self.within_deadline(behind).await;
+                    if released.is_err() {
+                        released = self.send(&call).await;
+                    }
+                    let _ = self.report(released);
+                }
+            }
+            Job::Settle { partition, key } => {
+                let sending = Arc::clone(&self).send_next(partition, key, Arc::default());
+                if let Err(error) = sending.await {
+                    self.cancel_next(partition, error);
+                }
+            }
+        }
+    }
+
+    /// Tells the oldest settlement of the partition that is unsent that it cannot be sent.
+    fn cancel_next(&self, partition: PartitionId, error: StoreError) {
+        if let Some(unsent) = self.order.cancel_next(partition) {
+            let _ = unsent.done.send(self.report(Err(error)));
         }
     }
 
     /// Renews all leases, also those that the server has lost. One that is released meanwhile is taken from the server
     /// afterwards; one that is being released was not held any more at the start.
-    async fn renew(self: &Arc<Self>, server: &Arc<Server>) {
+    async fn renew(self: &Arc<Self>) {
         self.renewing.send_replace(true);
         let _over = Renewing(self);
-        renew(server, self).await;
+        let mut calls = JoinSet::new();
+        for (key, leases) in self.leases.by_key() {
+            for leases in leases.chunks(RENEWED_TOGETHER) {
+                let (server, call) = (Arc::clone(self), Call::renew(self, key.clone(), leases));
+                calls.spawn(async move { server.report(server.send(&call).await) });
+                if calls.len() >= BATCH {
+                    calls.join_next().await;
+                }
+            }
+        }
+        calls.join_all().await;
+    }
+
+    async fn send(&self, call: &Call) -> Settled {
+        self.within_deadline(async { self.topology.send(call).await.map(drop) })
+            .await
+    }
+
+    async fn within_deadline(&self, call: impl Future<Output = Settled>) -> Settled {
+        let too_late = || Err(StoreError::new(StoreErrorKind::TimedOut, "no answer to a settlement"));
+        let settled = last_turn::within(Instant::now() + DEADLINE, call, || Some(self.topology.catch_up())).await;
+        settled.unwrap_or_else(too_late)
+    }
+
+    fn report(&self, settled: Settled) -> Settled {
+        settled.inspect_err(|error| self.unsettled.record(Clock::system().now(), error))
     }
 }
 
 /// Leases are being renewed, until this is dropped.
-struct Renewing<'a>(&'a Outbox);
+struct Renewing<'a>(&'a Server);
 
 impl Drop for Renewing<'_> {
     fn drop(&mut self) {
@@ -256,13 +266,13 @@ fn unsettled(reason: &'static str) -> StoreError {
 ///
 /// A job does not wait for those before it: one of them may be about a server that hangs. Only a renewal is waited for,
 /// so that nothing is released behind its back.
-async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, outbox: Arc<Outbox>) {
+async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>) {
     let period = server.lease_time / 3;
     let mut renewal = Instant::now() + period;
     let (mut batch, mut calls) = (Vec::new(), JoinSet::new());
     loop {
         if Instant::now() >= renewal {
-            outbox.renew(&server).await;
+            server.renew().await;
             renewal = Instant::now() + period;
         }
         while calls.try_join_next().is_some() {}
@@ -270,71 +280,14 @@ async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>, outbox: Arc<Ou
             calls.join_next().await;
             continue;
         }
-        match timeout_at(renewal, jobs.recv_many(&mut batch, BATCH - calls.len())).await {
-            Ok(0) => break,
-            Ok(_) => {
-                for job in batch.drain(..) {
-                    calls.spawn(carry_out(Arc::clone(&server), job, Arc::clone(&outbox)));
-                }
+        if let Ok(taken) = timeout_at(renewal, jobs.recv_many(&mut batch, BATCH - calls.len())).await {
+            if taken == 0 {
+                break;
             }
-            Err(_) => {}
-        }
-    }
-    calls.join_all().await;
-}
-
-async fn carry_out(server: Arc<Server>, job: Job, outbox: Arc<Outbox>) {
-    match job {
-        Job::Abandon {
-            lease,
-            keys,
-            mut connection,
-        } => {
-            for key in keys {
-                let call = Call::release(key, lease);
-                let behind = async {
-                    let sent = call.send(&mut connection).await;
-                    sent.map(drop).map_err(|unanswered| store_error(unanswered.into()))
-                };
-                let mut released = within_deadline(&server, behind).await;
-                if released.is_err() {
-                    released = within_deadline(&server, send(&server, &call)).await;
-                }
-                let _ = report(released, &outbox.log);
-            }
-        }
-        Job::Settle { partition, key } => outbox.carry_out(server, partition, key).await,
-    }
-}
-
-async fn renew(server: &Arc<Server>, outbox: &Arc<Outbox>) {
-    let mut calls = JoinSet::new();
-    for (key, leases) in server.leases.by_key() {
-        for leases in leases.chunks(RENEWED_TOGETHER) {
-            let call = Call::renew(key.clone(), leases, server.lease_time, server.now());
-            let (server, outbox) = (Arc::clone(server), Arc::clone(outbox));
-            calls.spawn(async move {
-                let renewed = within_deadline(&server, send(&server, &call)).await;
-                let _ = report(renewed, &outbox.log);
-            });
-            if calls.len() >= BATCH {
-                calls.join_next().await;
+            for job in batch.drain(..) {
+                calls.spawn(Arc::clone(&server).carry_out(job));
             }
         }
     }
     calls.join_all().await;
-}
-
-async fn send(server: &Server, call: &Call) -> Settled {
-    server.topology.send(call).await.map(drop)
-}
-
-async fn within_deadline(server: &Server, call: impl Future<Output = Settled>) -> Settled {
-    let too_late = || Err(StoreError::new(StoreErrorKind::TimedOut, "no answer to a settlement"));
-    let settled = last_turn::within(Instant::now() + DEADLINE, call, || Some(server.topology.catch_up())).await;
-    settled.unwrap_or_else(too_late)
-}
-
-fn report(settled: Settled, log: &UnsettledTelemetry) -> Settled {
-    settled.inspect_err(|error| log.record(Clock::system().now(), error))
 }

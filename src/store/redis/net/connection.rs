@@ -32,7 +32,7 @@ pub(crate) type OnLoss = Box<dyn Fn() + Send + Sync>;
 
 /// The health of one connection, as its users have seen it.
 #[derive(Default)]
-struct Health {
+pub(crate) struct Health {
     is_broken: AtomicBool,
     missed: AtomicU32,
     /// Differs from what it was if a call was answered meanwhile.
@@ -41,7 +41,7 @@ struct Health {
     /// The generation that it is dropped with, and the number of generations before that.
     generation: Option<(Generation, u64)>,
     /// None where the program has opened the connection.
-    wire: Option<Arc<Wire>>,
+    pub(super) wire: Option<Arc<Wire>>,
     on_loss: OnceLock<OnLoss>,
     /// Of each script.
     loading: [Loading; Script::COUNT],
@@ -94,23 +94,9 @@ impl Health {
         }
     }
 
-    fn is_broken(&self) -> bool {
+    pub(super) fn is_broken(&self) -> bool {
         let is_over = |(Generation(count), own): &(Generation, u64)| count.load(Ordering::Relaxed) != *own;
         self.is_broken.load(Ordering::Relaxed) || self.generation.as_ref().is_some_and(is_over)
-    }
-}
-
-/// A reference that does not keep a connection open.
-pub(crate) struct WeakConnection(Weak<Health>);
-
-impl WeakConnection {
-    /// Returns `true` if it is open and may be used.
-    pub(crate) fn is_usable(&self) -> bool {
-        self.0.upgrade().is_some_and(|health| !health.is_broken())
-    }
-
-    pub(crate) fn wire(&self) -> Option<Arc<Wire>> {
-        self.0.upgrade()?.wire.clone()
     }
 }
 
@@ -195,19 +181,15 @@ impl SharedConnection {
 
     /// The same connection for calls about a slot that is being moved to this node: the node decides about keys that have
     /// arrived already, and about new ones.
-    pub(crate) fn asking(self) -> Self {
-        Self {
-            is_asking: true,
-            ..self
-        }
+    pub(crate) fn asking(mut self) -> Self {
+        self.is_asking = true;
+        self
     }
 
     /// Returns another connection for the same calls.
-    pub(crate) fn replaced_by(self, other: Self) -> Self {
-        Self {
-            is_asking: self.is_asking,
-            ..other
-        }
+    pub(crate) fn replaced_by(&self, mut other: Self) -> Self {
+        other.is_asking = self.is_asking;
+        other
     }
 
     /// Registers a function to call when the connection is not to be used any more.
@@ -223,8 +205,9 @@ impl SharedConnection {
         }
     }
 
-    pub(crate) fn downgrade(&self) -> WeakConnection {
-        WeakConnection(Arc::downgrade(&self.health))
+    /// Returns a reference that does not keep the connection open.
+    pub(crate) fn downgrade(&self) -> Weak<Health> {
+        Arc::downgrade(&self.health)
     }
 
     /// Ends the connection because a reply on it was not that of its call: bytes were lost, and further replies may belong to
@@ -237,18 +220,13 @@ impl SharedConnection {
 
     /// Sends a command and waits for its reply; marks the connection if that shows it to be broken.
     pub(crate) async fn send(&mut self, command: &Cmd) -> Result<Value, Unanswered> {
-        let Self {
-            connection,
-            is_asking,
-            health,
-        } = self;
+        let health = &*self.health;
         let wire = health.wire.as_deref();
         let written = wire.map(Wire::written);
         let in_flight = PendingReply::new(health, Clock::system().now());
-        let reply = if *is_asking {
-            connection.send_after_asking(command).await
-        } else {
-            connection.send(command).await
+        let reply = match self.is_asking {
+            true => self.connection.send_after_asking(command).await,
+            false => self.connection.send(command).await,
         };
         in_flight.answered();
         let Err(error) = reply else {

@@ -47,29 +47,20 @@ impl Loading {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns a permit, unless the script was sent in full since `seen`, or is being sent: then this waits for it.
-    pub(crate) async fn begin(&self, seen: u64) -> Option<LoadPermit<'_>> {
-        match self.turn.try_lock() {
-            Ok(turn) => (self.count() == seen).then(|| {
-                self.known();
-                LoadPermit {
-                    loading: self,
-                    _held: turn,
-                }
-            }),
-            Err(_) => {
-                drop(self.turn.lock().await);
-                None
-            }
+    /// Returns a permit, unless the script was sent in full since `seen`, or is being sent: then this waits for it. Returns
+    /// one `anyway` after the last try: behind a proxy, one connection may lead to several servers.
+    pub(crate) async fn begin(&self, seen: u64, anyway: bool) -> Option<LoadPermit<'_>> {
+        let turn = self.turn.try_lock();
+        let is_first = turn.is_ok() && self.count() == seen;
+        let _held = match turn {
+            Ok(turn) => turn,
+            Err(_) => self.turn.lock().await,
+        };
+        if is_first {
+            self.known();
         }
-    }
-
-    /// Waits for a permit, however often others have had one: behind a proxy, one connection may lead to several servers.
-    pub(crate) async fn begin_anyway(&self) -> LoadPermit<'_> {
-        LoadPermit {
-            loading: self,
-            _held: self.turn.lock().await,
-        }
+        let loading = self;
+        (is_first || anyway).then_some(LoadPermit { loading, _held })
     }
 }
 
@@ -80,14 +71,14 @@ mod tests {
     #[tokio::test]
     async fn whoever_finds_a_script_missing_while_it_is_being_sent_waits_and_does_not_send_it() {
         let loading = Loading::default();
-        let turn = loading.begin(0).await.unwrap();
-        let mut other = Box::pin(loading.begin(0));
+        let turn = loading.begin(0, false).await.unwrap();
+        let mut other = Box::pin(loading.begin(0, false));
         assert!(futures_util::poll!(&mut other).is_pending());
         turn.loaded();
         assert!(other.await.is_none());
         // The reply that it is missing may be read late.
-        assert!(loading.begin(0).await.is_none());
-        assert!(loading.begin(loading.count()).await.is_some());
+        assert!(loading.begin(0, false).await.is_none());
+        assert!(loading.begin(loading.count(), false).await.is_some());
     }
 
     #[test]
@@ -102,7 +93,7 @@ mod tests {
     #[tokio::test]
     async fn a_script_that_was_not_sent_after_all_is_sent_by_another_call() {
         let loading = Loading::default();
-        drop(loading.begin(0).await);
-        assert!(loading.begin(0).await.is_some());
+        drop(loading.begin(0, false).await);
+        assert!(loading.begin(0, false).await.is_some());
     }
 }

@@ -17,7 +17,6 @@ mod wire;
 pub(super) use self::{
     cluster::{Cluster, Settings as ClusterSettings},
     connection::{SharedConnection, Unanswered, store_error},
-    loading::LoadPermit,
     opener::{Connect, Opener, config_error, connection_info},
     pool::{Endpoint, Lane, Pool},
     sentinel::Sentinels,

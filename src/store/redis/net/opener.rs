@@ -180,7 +180,7 @@ fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
 }
 
 /// Returns the same kind of address, of another server.
-pub(crate) fn at(template: &ConnectionAddr, to_host: String, to_port: u16) -> ConnectionAddr {
+pub(crate) fn at(template: &ConnectionAddr, (to_host, to_port): (String, u16)) -> ConnectionAddr {
     let mut address = template.clone();
     match &mut address {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {

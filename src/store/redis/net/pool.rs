@@ -4,7 +4,7 @@ use std::{
     future::{Future, poll_fn},
     pin::pin,
     sync::{
-        Arc, OnceLock, Weak,
+        Arc, MutexGuard, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     task::Poll,
@@ -17,7 +17,7 @@ use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{
     super::script::{Call, Reply},
-    connection::{Generation, SharedConnection, Unanswered, WeakConnection, store_error},
+    connection::{Generation, Health, SharedConnection, Unanswered, store_error},
     opener::Opener,
     refill::{ConnectionFailures, Refill},
     sentinel::Sentinels,
@@ -38,7 +38,7 @@ pub(super) struct PoolState {
     /// Opening connections takes a runtime, which need not be there when a store is made.
     pool: OnceLock<bb8::Pool<Manager>>,
     /// All that may be open.
-    opened: Mutex<Vec<WeakConnection>>,
+    opened: Mutex<Vec<Weak<Health>>>,
     pub(super) is_refilling: AtomicBool,
     refill: Mutex<Option<AbortHandle>>,
     /// The connection for what has to be carried out in the order in which it is sent.
@@ -116,7 +116,11 @@ impl Pool {
 
     /// Returns the byte streams of all connections that may be open.
     pub(crate) fn wires(&self) -> Vec<Arc<Wire>> {
-        self.0.opened.lock().iter().filter_map(WeakConnection::wire).collect()
+        let opened = self.0.opened.lock();
+        opened
+            .iter()
+            .filter_map(|health| health.upgrade()?.wire.clone())
+            .collect()
     }
 }
 
@@ -191,23 +195,21 @@ impl PoolState {
     }
 
     fn opened(&self, connection: &SharedConnection) {
-        {
-            let mut opened = self.opened.lock();
-            opened.retain(WeakConnection::is_usable);
-            opened.push(connection.downgrade());
-        }
+        self.usable().push(connection.downgrade());
         // A broken one would stay open until the next call that is sent in order.
         let broken = self.ordered.lock().take_if(|ordered| ordered.is_broken());
         drop(broken);
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.opened
-            .lock()
-            .iter()
-            .filter(|connection| connection.is_usable())
-            .count()
-            >= self.count as usize
+        self.usable().len() >= self.count as usize
+    }
+
+    /// Returns the connections that are open and may be used.
+    fn usable(&self) -> MutexGuard<'_, Vec<Weak<Health>>> {
+        let mut opened = self.opened.lock();
+        opened.retain(|health| health.upgrade().is_some_and(|health| !health.is_broken()));
+        opened
     }
 
     /// Replaces connections in a task, which ends when all are open.
@@ -234,15 +236,6 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    async fn open(&self) -> Result<SharedConnection, RedisError> {
-        let generation = self.generation.as_ref().map(Generation::current);
-        let connection = match &self.endpoint {
-            Endpoint::Address(info) => self.opener.open((**info).clone()).await,
-            Endpoint::Primary(sentinels) => sentinels.connect(&self.opener).await,
-        };
-        connection.map(|connection| SharedConnection::new(connection, generation))
-    }
-
     fn refill(&self, after: Duration) {
         if let Some(state) = self.state.upgrade() {
             state.refill(after);
@@ -255,8 +248,14 @@ impl ManageConnection for Manager {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<SharedConnection, RedisError> {
-        match self.open().await {
-            Ok(connection) => {
+        let generation = self.generation.as_ref().map(Generation::current);
+        let opened = match &self.endpoint {
+            Endpoint::Address(info) => self.opener.open((**info).clone()).await,
+            Endpoint::Primary(sentinels) => sentinels.connect(&self.opener).await,
+        };
+        match opened {
+            Ok(opened) => {
+                let connection = SharedConnection::new(opened, generation);
                 if let Some(state) = self.state.upgrade() {
                     state.opened(&connection);
                 }

@@ -80,9 +80,9 @@ impl Sentinels {
     }
 
     /// A sentinel may not have heard of a fail-over yet, so the server itself has to say what it is.
-    async fn connect_to(&self, (host, port): (String, u16), opener: &Opener) -> Result<OpenConnection, RedisError> {
+    async fn connect_to(&self, address: (String, u16), opener: &Opener) -> Result<OpenConnection, RedisError> {
         let primary = self.primary.clone();
-        let address = at(primary.addr(), host, port);
+        let address = at(primary.addr(), address);
         let mut connection = opener.open(primary.set_addr(address)).await?;
         match connection.send(&::redis::cmd("ROLE")).await {
             Ok(Value::Array(role)) if is_primary(&role) => Ok(connection),

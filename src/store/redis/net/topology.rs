@@ -65,11 +65,6 @@ impl Topology {
         }
     }
 
-    /// Returns `true` if unrelated partitions may be in one call.
-    pub(crate) fn may_share_calls(&self) -> bool {
-        matches!(self, Self::Single { one_slot_per_call, .. } if !one_slot_per_call)
-    }
-
     /// Waits until everything is read that the servers have sent and that has arrived by now.
     pub(crate) async fn catch_up(&self) {
         wire::catch_up(match self {

@@ -5,7 +5,7 @@ use super::{
     reply::{ExpectedReply, HALF},
 };
 use crate::{
-    algorithm::{Concurrency, Counter, FixedWindow, SlidingCounter, SlidingLog},
+    algorithm::{Concurrency, Counter, Window},
     exchange::{Plan, settlement::Adjustment},
     policy::Policy,
 };
@@ -89,13 +89,12 @@ struct Numbers {
 
 impl Numbers {
     fn of(policy: &Policy, lease_micros: u64) -> Self {
+        let windowed = |window: Window, drain| (window.micros, drain, window.limit, window.bound);
         let (weight, drain, limit, bound) = match *policy.counter() {
             Counter::Bucket(bucket) => (bucket.weight, bucket.drain as f64, bucket.limit, bucket.bound),
-            Counter::FixedWindow(FixedWindow(window)) => (window.micros, FIXED_WINDOW, window.limit, window.bound),
-            Counter::SlidingCounter(SlidingCounter(window)) => {
-                (window.micros, SLIDING_COUNTER, window.limit, window.bound)
-            }
-            Counter::SlidingLog(SlidingLog(window)) => (window.micros, SLIDING_LOG, window.limit, window.bound),
+            Counter::FixedWindow(counter) => windowed(counter.0, FIXED_WINDOW),
+            Counter::SlidingCounter(counter) => windowed(counter.0, SLIDING_COUNTER),
+            Counter::SlidingLog(counter) => windowed(counter.0, SLIDING_LOG),
             Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
         };
         let is_bucket = matches!(policy.counter(), Counter::Bucket(_));

@@ -3,10 +3,7 @@
 mod charges;
 mod reply;
 
-use std::{
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::sync::{Arc, LazyLock};
 
 use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use smallvec::SmallVec;
@@ -17,8 +14,9 @@ use self::{
     reply::{ExpectedReply, part_width, width},
 };
 use super::{
-    keyspace::{Key, Keys, Keyspace},
-    net::{LoadPermit, SharedConnection, Unanswered},
+    Server,
+    keyspace::{Key, Keys},
+    net::{SharedConnection, Unanswered},
     scripts,
 };
 use crate::{
@@ -46,14 +44,11 @@ impl Script {
     pub(super) const COUNT: usize = 3;
 
     fn text(self) -> &'static Text {
-        static BUCKETS: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::buckets()));
-        static EVERY_ALGORITHM: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::every_algorithm()));
-        static RENEW: LazyLock<Text> = LazyLock::new(|| Text::new(scripts::renew()));
-        match self {
-            Self::Buckets => &BUCKETS,
-            Self::EveryAlgorithm => &EVERY_ALGORITHM,
-            Self::Renew => &RENEW,
-        }
+        static TEXTS: LazyLock<[Text; Script::COUNT]> = LazyLock::new(|| {
+            let sources = [scripts::buckets(), scripts::every_algorithm(), scripts::renew()];
+            sources.map(Text::new)
+        });
+        &TEXTS[self as usize]
     }
 }
 
@@ -75,55 +70,35 @@ pub(super) struct Call {
     keys: Keys,
     body: Body,
     /// Kept by a call that takes slots.
-    sent_on: Option<Arc<SentOn>>,
+    pub(super) sent_on: Option<Arc<SentOn>>,
     /// True if the server must carry out later calls on the same connection later, also those by another script.
     is_ordered: bool,
 }
 
 /// The connection that a call was last sent on, if any: what is sent on it later arrives later.
-#[derive(Default)]
-pub(super) struct SentOn(Mutex<Option<SharedConnection>>);
-
-impl SentOn {
-    fn set(&self, connection: &SharedConnection) {
-        *self.0.lock() = Some(connection.clone());
-    }
-
-    pub(super) fn take(&self) -> Option<SharedConnection> {
-        self.0.lock().take()
-    }
-}
+pub(super) type SentOn = Mutex<Option<SharedConnection>>;
 
 /// Most often one.
 type Arguments = SmallVec<[Vec<u8>; 1]>;
 
 enum Body {
-    Script {
-        script: Script,
-        arguments: Arguments,
-        expected: ExpectedReply,
-    },
+    Script(Script, Arguments, ExpectedReply),
     /// Its reply is an integer.
     Command(Cmd),
 }
 
 impl Call {
     /// Decides a plan. Arguments that are not needed are not sent: most calls have one key and one argument.
-    pub(super) fn acquire(
-        keyspace: &Keyspace,
-        plan: &Plan,
-        lease: Option<(LeaseId, Duration)>,
-        now: Option<Timestamp>,
-    ) -> Self {
-        let lease_micros = lease.map_or(0, |(_, time)| time.as_micros() as u64);
-        let parts = plan.parts().len();
+    pub(super) fn acquire(server: &Server, plan: &Plan, lease: Option<LeaseId>) -> Self {
+        let lease_micros = lease.map_or(0, |_| server.lease_time.as_micros() as u64);
+        let (now, parts) = (server.now(), plan.parts().len());
         let mut charges = Charges::with_capacity(plan.policies().count());
         charges.push_plan(plan, lease_micros);
         let (script, charges, expected) = charges.finish(1 + width(plan));
         let mut arguments = Arguments::new();
         arguments.push(charges);
         if lease.is_some() || now.is_some() || parts > 1 {
-            arguments.push(lease.map_or_else(Vec::new, |(lease, _)| lease.to_bytes().to_vec()));
+            arguments.push(lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec()));
         }
         if now.is_some() || parts > 1 {
             arguments.push(Vec::new());
@@ -135,33 +110,31 @@ impl Call {
         }
         Self {
             sent_on: lease.map(|_| Arc::default()),
-            ..Self::script(script, keyspace.keys(plan), arguments, expected)
+            ..Self::script(script, server.keyspace.keys(plan), arguments, expected)
         }
     }
 
     /// Decides plans of one partition each, independently of each other.
-    pub(super) fn acquire_each(keyspace: &Keyspace, plans: &[Plan], now: Option<Timestamp>) -> Self {
+    pub(super) fn acquire_each(server: &Server, plans: &[Plan]) -> Self {
         let policies = plans.iter().map(|plan| plan.policies().count());
         let mut charges = Charges::with_capacity(policies.sum());
         let (mut keys, mut sizes, mut numbers) = (Keys::new(), Vec::with_capacity(plans.len()), 1);
         for plan in plans {
-            keys.extend(keyspace.keys(plan));
+            keys.extend(server.keyspace.keys(plan));
             sizes.push(charges.push_plan(plan, 0));
             numbers += width(plan);
         }
         let (script, charges, expected) = charges.finish(numbers);
-        let now = now.map_or_else(Vec::new, decimal);
+        let now = server.now().map_or_else(Vec::new, decimal);
         let arguments = [charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()];
         Self::script(script, keys, SmallVec::from_iter(arguments), expected)
     }
 
     /// Settles the charge of a decision to one partition.
-    pub(super) fn settle(keyspace: &Keyspace, settlement: PartSettlement<'_>, now: Option<Timestamp>) -> Self {
+    pub(super) fn settle(server: &Server, settlement: PartSettlement<'_>) -> Self {
         let mut charges = Charges::with_capacity(1);
-        let Moment {
-            now: charged_at, birth, ..
-        } = settlement.charged_at;
-        let mut receipt = (charged_at.as_micros() as f64).to_le_bytes().to_vec();
+        let Moment { now, birth, .. } = settlement.charged_at;
+        let mut receipt = (now.as_micros() as f64).to_le_bytes().to_vec();
         receipt.extend_from_slice(&f64::from(birth).to_le_bytes());
         for adjustment in settlement.adjustments() {
             charges.push_adjustment(&adjustment);
@@ -171,19 +144,20 @@ impl Call {
         let lease = settlement.lease.filter(|_| settlement.releases());
         let lease = lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec());
         let mut arguments = SmallVec::from_iter([charges, lease, receipt]);
-        arguments.extend(now.map(decimal));
+        arguments.extend(server.now().map(decimal));
         Self {
             is_ordered: true,
-            ..Self::script(script, keyspace.part_keys(settlement.part), arguments, expected)
+            ..Self::script(script, server.keyspace.part_keys(settlement.part), arguments, expected)
         }
     }
 
     /// Renews leases of one key.
-    pub(super) fn renew(key: Key, leases: &[LeaseId], time: Duration, now: Option<Timestamp>) -> Self {
+    pub(super) fn renew(server: &Server, key: Key, leases: &[LeaseId]) -> Self {
         let mut renewed: Vec<_> = leases.iter().flat_map(|lease| lease.to_bytes()).collect();
         let expected = ExpectedReply::new(&mut renewed, 0);
-        let mut arguments = SmallVec::from_iter([time.as_micros().to_string().into_bytes(), renewed]);
-        arguments.extend(now.map(decimal));
+        let time = server.lease_time.as_micros().to_string().into_bytes();
+        let mut arguments = SmallVec::from_iter([time, renewed]);
+        arguments.extend(server.now().map(decimal));
         Self::script(Script::Renew, Keys::from_iter([key]), arguments, expected)
     }
 
@@ -195,8 +169,8 @@ impl Call {
     }
 
     /// Resets a plan's partitions.
-    pub(super) fn reset(keyspace: &Keyspace, plan: &Plan) -> Self {
-        let keys = keyspace.windows(plan);
+    pub(super) fn reset(server: &Server, plan: &Plan) -> Self {
+        let keys = server.keyspace.windows(plan);
         let mut command = ::redis::cmd("UNLINK");
         for key in &keys {
             command.arg(&**key);
@@ -205,12 +179,7 @@ impl Call {
     }
 
     fn script(script: Script, keys: Keys, arguments: Arguments, expected: ExpectedReply) -> Self {
-        let body = Body::Script {
-            script,
-            arguments,
-            expected,
-        };
-        Self::new(keys, body)
+        Self::new(keys, Body::Script(script, arguments, expected))
     }
 
     fn new(keys: Keys, body: Body) -> Self {
@@ -222,11 +191,6 @@ impl Call {
         }
     }
 
-    /// Tells the connection that it is sent on, if it takes slots.
-    pub(super) fn sent_on(&self) -> Option<Arc<SentOn>> {
-        self.sent_on.clone()
-    }
-
     /// One of its keys: all are on the same server.
     pub(super) fn key(&self) -> &Key {
         &self.keys[0]
@@ -235,18 +199,14 @@ impl Call {
     /// A reply that is not this call's ends the connection.
     pub(super) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, Unanswered> {
         if let Some(sent_on) = &self.sent_on {
-            sent_on.set(connection);
+            *sent_on.lock() = Some(connection.clone());
         }
         let reply = match &self.body {
             Body::Command(command) => match connection.send(command).await? {
                 Value::Int(_) => Some(Reply::default()),
                 _ => None,
             },
-            Body::Script {
-                script,
-                arguments,
-                expected,
-            } => expected.read(self.run(*script, arguments, connection).await?),
+            Body::Script(script, arguments, expected) => expected.read(self.run(*script, arguments, connection).await?),
         };
         reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
     }
@@ -264,7 +224,8 @@ impl Call {
         if self.is_ordered && connection.loading(script).is_to_be_sent() {
             return connection.send(&self.eval("EVAL", source, arguments)).await;
         }
-        for _ in 0..TRIES {
+        let mut tries = 0;
+        loop {
             let seen = connection.loading(script).count();
             match connection.send(&self.eval("EVALSHA", hash, arguments)).await {
                 Err(Unanswered::Failed(error)) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
@@ -273,26 +234,14 @@ impl Call {
                     return reply;
                 }
             }
+            tries += 1;
             let other = connection.clone();
-            if let Some(permit) = other.loading(script).begin(seen).await {
-                return self.load(permit, source, arguments, connection).await;
+            if let Some(permit) = other.loading(script).begin(seen, tries == TRIES).await {
+                let reply = connection.send(&self.eval("EVAL", source, arguments)).await;
+                permit.loaded();
+                return reply;
             }
         }
-        let other = connection.clone();
-        let permit = other.loading(script).begin_anyway().await;
-        self.load(permit, source, arguments, connection).await
-    }
-
-    async fn load(
-        &self,
-        permit: LoadPermit<'_>,
-        source: &str,
-        arguments: &[Vec<u8>],
-        connection: &mut SharedConnection,
-    ) -> Result<Value, Unanswered> {
-        let reply = connection.send(&self.eval("EVAL", source, arguments)).await;
-        permit.loaded();
-        reply
     }
 
     fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {

@@ -19,7 +19,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     task::Poll,
     time::Duration,
@@ -38,7 +38,7 @@ use tokio::{
 use self::queue::{Bounds, QueuedPlan, work};
 use super::{
     Server,
-    script::{self, Call, Reply},
+    script::{self, Call},
 };
 use crate::{
     clock::Clock,
@@ -62,16 +62,7 @@ type Acquired = Result<Measurement, StoreError>;
 pub(super) struct SharedCalls {
     bounds: Bounds,
     under_way: Arc<AtomicUsize>,
-    apart_until: Arc<AtomicU64>,
     queue: ArcSwapOption<mpsc::Sender<QueuedPlan>>,
-}
-
-/// A decision that finds no place in the queue.
-enum NotQueued {
-    /// There are too many before it.
-    Overloaded,
-    /// There is no runtime for the task.
-    NoTask(Plan),
 }
 
 /// Counts a decision that is under way.
@@ -83,57 +74,46 @@ impl Drop for RunningDecision {
     }
 }
 
-/// The way in which a decision is made.
-pub(super) enum Way {
-    /// By a call of its own.
-    Alone(Plan, RunningDecision),
-    /// By one that others share.
-    Together(oneshot::Receiver<Acquired>, RunningDecision),
-    /// Not at all: more decisions wait than the server makes.
-    Overloaded,
-}
-
 impl SharedCalls {
     /// Up to `most` decisions share a call.
     pub(super) fn new(most: usize, connections: u32) -> Self {
         Self {
             bounds: Bounds::new(most, connections),
             under_way: Arc::default(),
-            apart_until: Arc::default(),
             queue: ArcSwapOption::empty(),
         }
     }
 
-    pub(super) fn way(&self, server: &Arc<Server>, plan: Plan) -> Way {
+    /// Queues a plan for a call that others share, and returns the way on which it is answered. Returns a plan that needs a
+    /// call of its own.
+    pub(super) fn queue(
+        &self,
+        server: &Arc<Server>,
+        plan: Plan,
+    ) -> (RunningDecision, Result<oneshot::Receiver<Acquired>, Plan>) {
         let others = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let under_way = RunningDecision(Arc::clone(&self.under_way));
+        let running = RunningDecision(Arc::clone(&self.under_way));
         let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
-        if !is_busy || !is_simple(&plan) || self.is_apart() {
-            return Way::Alone(plan, under_way);
+        // One partition, and no slots, which have a name of their own in each call.
+        let is_simple = plan.only_part().is_some() && !plan.takes_slots();
+        if !is_busy || !is_simple || is_apart(server) {
+            return (running, Err(plan));
         }
         let (answer, answered) = oneshot::channel();
-        let waiting = QueuedPlan {
-            plan,
-            answer,
-            since: Instant::now(),
-        };
-        match self.send(server, waiting) {
-            Ok(()) => Way::Together(answered, under_way),
-            Err(NotQueued::NoTask(plan)) => Way::Alone(plan, under_way),
-            Err(NotQueued::Overloaded) => Way::Overloaded,
-        }
+        let since = Instant::now();
+        let sent = self.send(server, QueuedPlan { plan, answer, since });
+        (running, sent.map(|()| answered).map_err(|unsent| unsent.plan))
     }
 
-    fn is_apart(&self) -> bool {
-        let until = self.apart_until.load(Ordering::Relaxed);
-        until != 0 && Clock::system().now().as_micros() < until
-    }
-
-    fn send(&self, server: &Arc<Server>, waiting: QueuedPlan) -> Result<(), NotQueued> {
+    /// Sends a plan to the task, or returns it if there is no runtime for the task.
+    fn send(&self, server: &Arc<Server>, waiting: QueuedPlan) -> Result<(), QueuedPlan> {
         let waiting = match &*self.queue.load() {
             Some(queue) => match queue.try_send(waiting) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Full(_)) => return Err(NotQueued::Overloaded),
+                Err(TrySendError::Full(waiting)) => {
+                    waiting.reject();
+                    return Ok(());
+                }
                 Err(TrySendError::Closed(waiting)) => waiting,
             },
             None => waiting,
@@ -141,78 +121,52 @@ impl SharedCalls {
         // There is no task, or it is about to end, or its runtime has ended. Should another thread do the same now, the
         // task that is forgotten ends when it has done its work.
         let Ok(runtime) = Handle::try_current() else {
-            return Err(NotQueued::NoTask(waiting.plan));
+            return Err(waiting);
         };
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let caller = Caller {
-            server: Arc::clone(server),
-            apart_until: Arc::clone(&self.apart_until),
-        };
-        runtime.spawn(work(move |waiting| caller.clone().call(waiting), receiver, self.bounds));
-        let sent = sender.try_send(waiting).map_err(|_| NotQueued::Overloaded);
+        let server = Arc::clone(server);
+        runtime.spawn(work(
+            move |waiting| call(Arc::clone(&server), waiting),
+            receiver,
+            self.bounds,
+        ));
+        let sent = sender.try_send(waiting);
         self.queue.store(Some(Arc::new(sender)));
-        sent
+        sent.map_err(TrySendError::into_inner)
     }
 }
 
-/// Returns `true` if a plan can share a call: one partition, and no slots, which have a name of their own in each call.
-fn is_simple(plan: &Plan) -> bool {
-    plan.only_part().is_some() && !plan.takes_slots()
+fn is_apart(server: &Server) -> bool {
+    let until = server.apart_until.load(Ordering::Relaxed);
+    until != 0 && Clock::system().now().as_micros() < until
 }
 
 /// The answer of a call that others share.
 pub(super) async fn together(answered: oneshot::Receiver<Acquired>) -> Acquired {
-    let lost = |_| {
-        Err(StoreError::new(
-            StoreErrorKind::Unavailable,
-            "the shared call was cancelled",
-        ))
-    };
-    answered.await.unwrap_or_else(lost)
+    let lost = |_| StoreError::new(StoreErrorKind::Unavailable, "the shared call was cancelled");
+    answered.await.map_err(lost)?
 }
 
-pub(super) fn overloaded() -> StoreError {
-    StoreError::new(
-        StoreErrorKind::Overloaded,
-        "more decisions wait for the server than it makes",
-    )
-}
-
-#[derive(Clone)]
-struct Caller {
-    server: Arc<Server>,
-    apart_until: Arc<AtomicU64>,
-}
-
-impl Caller {
-    /// Makes one call and answers all its decisions; ends as soon as all of them are cancelled.
-    async fn call(self, waiting: Vec<QueuedPlan>) {
-        let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
-        let Some(result) = unless_all_have_gone(self.decide(&plans), &mut answers).await else {
-            return;
-        };
-        match result {
-            Ok(reply) => {
-                for (answer, decision) in answers.into_iter().zip(script::decode_each(plans, &reply)) {
-                    let _ = answer.send(decision);
-                }
-            }
-            Err(error) => {
-                if error.kind() == StoreErrorKind::Failed && answers.len() > 1 {
-                    let until = Clock::system().now().saturating_add(APART);
-                    self.apart_until.store(until.as_micros(), Ordering::Relaxed);
-                }
-                for answer in answers {
-                    let _ = answer.send(Err(error.clone()));
-                }
+/// Makes one call and answers all its decisions; ends as soon as all of them are cancelled.
+async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
+    let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
+    let call = Call::acquire_each(&server, &plans);
+    match unless_all_have_gone(server.topology.send(&call), &mut answers).await {
+        None => {}
+        Some(Ok(reply)) => {
+            for (answer, decision) in answers.into_iter().zip(script::decode_each(plans, &reply)) {
+                let _ = answer.send(decision);
             }
         }
-    }
-
-    async fn decide(&self, plans: &[Plan]) -> Result<Reply, StoreError> {
-        let server = &*self.server;
-        let call = Call::acquire_each(&server.keyspace, plans, server.now());
-        server.topology.send(&call).await
+        Some(Err(error)) => {
+            if error.kind() == StoreErrorKind::Failed && answers.len() > 1 {
+                let until = Clock::system().now().saturating_add(APART);
+                server.apart_until.store(until.as_micros(), Ordering::Relaxed);
+            }
+            for answer in answers {
+                let _ = answer.send(Err(error.clone()));
+            }
+        }
     }
 }
 

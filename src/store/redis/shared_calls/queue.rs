@@ -8,8 +8,11 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Acquired, overloaded, round_trips::RoundTrips};
-use crate::exchange::Plan;
+use super::{Acquired, round_trips::RoundTrips};
+use crate::{
+    error::{StoreError, StoreErrorKind},
+    exchange::Plan,
+};
 
 /// The number of calls in flight for each connection before further decisions wait for company. Without a wait there would
 /// be nothing to share, and with one call only the server would wait for us.
@@ -52,12 +55,26 @@ pub(super) struct QueuedPlan {
     pub(super) since: Instant,
 }
 
+impl QueuedPlan {
+    /// No answer can be there in time.
+    pub(super) fn reject(self) {
+        let message = "more decisions wait for the server than it makes";
+        let _ = self
+            .answer
+            .send(Err(StoreError::new(StoreErrorKind::Overloaded, message)));
+    }
+}
+
 /// Ends when the store is gone or nothing has come for a while, and all is decided.
 pub(super) async fn work<C>(call: impl Fn(Vec<QueuedPlan>) -> C, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds)
 where
     C: Future<Output = ()> + Send + 'static,
 {
-    let mut calls = Calls::new(bounds);
+    let mut calls = Calls {
+        bounds,
+        in_flight: JoinSet::new(),
+        round_trips: RoundTrips::default(),
+    };
     let mut waiting = Vec::with_capacity(bounds.decisions);
     loop {
         match timeout(IDLE, queue.recv_many(&mut waiting, bounds.decisions)).await {
@@ -87,14 +104,6 @@ struct Calls {
 }
 
 impl Calls {
-    fn new(bounds: Bounds) -> Self {
-        Self {
-            bounds,
-            in_flight: JoinSet::new(),
-            round_trips: RoundTrips::default(),
-        }
-    }
-
     fn start(&mut self, call: impl Future<Output = ()> + Send + 'static) {
         let since = Instant::now();
         self.in_flight.spawn(async move {
@@ -154,7 +163,7 @@ async fn fill(
         for late in waiting.extract_if(.., |waiting| {
             round_trips.are_too_long_for(waiting.plan.deadline(), now.saturating_duration_since(waiting.since))
         }) {
-            let _ = late.answer.send(Err(overloaded()));
+            late.reject();
         }
         if waiting.len() == before {
             return;
@@ -179,7 +188,6 @@ mod tests {
     };
     use crate::{
         algorithm::Moments,
-        error::StoreErrorKind,
         exchange::Measurement,
         partition::{PartitionKey, Scope},
         policy::{PolicySet, QuotaPolicy},

@@ -1,6 +1,7 @@
 //! The map of a cluster's slots: asked of the nodes, and asked again when a call finds that it is wrong.
 
 use std::{
+    future::Future,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -19,7 +20,7 @@ use super::{
         pool::{Lane, connection_error},
     },
     node::{Node, NodeAttempt, NodeTelemetry},
-    slots::{self, Range, SlotMap},
+    slots::{self, Address, Range, SlotMap},
 };
 use crate::{
     breaker::{Breaker, jittered},
@@ -94,38 +95,33 @@ impl Directory {
     }
 
     /// Notes that a slot has moved to the node of this address.
-    pub(super) fn moved(&self, slot: u16, host: String, port: u16) -> Arc<Node> {
-        self.with_node(host, port, |map, node| map.assign(slot, slot, node))
+    pub(super) fn moved(&self, slot: u16, address: Address) -> Arc<Node> {
+        self.with_node(address, |map, node| map.assign(slot, slot, node))
     }
 
     /// Returns the node of this address. A node that gets its first slots just now is not on the map yet.
-    pub(super) fn importing(&self, host: String, port: u16) -> Arc<Node> {
-        let known = self.map.load().as_ref().and_then(|map| map.node(&host, port).cloned());
+    pub(super) fn importing(&self, address: Address) -> Arc<Node> {
+        let known = self.map.load().as_ref().and_then(|map| map.node(&address).cloned());
         known.unwrap_or_else(|| {
-            self.with_node(host, port, |map, node| {
+            self.with_node(address, |map, node| {
                 map.add(node);
             })
         })
     }
 
     /// Changes what the map says of the node of this address.
-    fn with_node(&self, host: String, port: u16, change: impl FnOnce(&mut SlotMap, &Arc<Node>)) -> Arc<Node> {
+    fn with_node(&self, address: Address, change: impl FnOnce(&mut SlotMap, &Arc<Node>)) -> Arc<Node> {
         let _changing = self.schedule.lock();
         let mut map = self.map.load_full().map_or_else(SlotMap::new, |map| (*map).clone());
-        let known = map.node(&host, port).cloned();
-        let node = known.unwrap_or_else(|| self.node(host, port));
+        let known = map.node(&address).cloned();
+        let node = known.unwrap_or_else(|| self.node(address));
         change(&mut map, &node);
         self.map.store(Some(Arc::new(map)));
         node
     }
 
-    fn node(&self, host: String, port: u16) -> Arc<Node> {
-        let Settings {
-            seeds,
-            opener,
-            connections,
-        } = &self.settings;
-        Arc::new(Node::new(&seeds[0], host, port, opener, *connections))
+    fn node(&self, address: Address) -> Arc<Node> {
+        Arc::new(Node::new(&self.settings, address))
     }
 
     /// Waits for the first map.
@@ -169,7 +165,7 @@ impl Directory {
         schedule.next = now.saturating_add(jittered(schedule.pause.max(Schedule::FIRST_PAUSE)));
         drop(schedule);
         let looking = Looking(Arc::clone(self));
-        runtime.spawn(async move { looking.look().await });
+        runtime.spawn(async move { looking.0.found(looking.0.ask().await) });
     }
 
     fn found(&self, found: Result<Vec<Range>, StoreError>) {
@@ -179,9 +175,9 @@ impl Directory {
                 let known = self.map.load_full();
                 let mut map = SlotMap::new();
                 for range in ranges {
-                    let same = |map: &SlotMap| map.node(&range.host, range.port).cloned();
+                    let same = |map: &SlotMap| map.node(&range.address).cloned();
                     let node = same(&map).or_else(|| same(known.as_deref()?));
-                    let node = node.unwrap_or_else(|| self.node(range.host.clone(), range.port));
+                    let node = node.unwrap_or_else(|| self.node(range.address));
                     map.assign(range.first, range.last, &node);
                 }
                 self.map.store(Some(Arc::new(map)));
@@ -201,60 +197,56 @@ impl Directory {
             let believed = map.nodes().iter().filter(|node| node.is_believed());
             believed.cloned().collect()
         });
-        let mut asked = JoinSet::new();
-        for node in from_any(&believed) {
-            let (directory, node) = (Arc::clone(self), Arc::clone(node));
-            asked.spawn(async move { directory.ask_node(&node).await });
-        }
-        if let Ok(ranges) = first(asked).await {
+        let asked = from_any(&believed).map(|node| Arc::clone(self).ask_node(Arc::clone(node)));
+        if let Ok(ranges) = first(asked.collect()).await {
             return Ok(ranges);
         }
-        let mut asked = JoinSet::new();
-        for seed in from_any(&self.settings.seeds) {
-            let (directory, seed) = (Arc::clone(self), seed.clone());
-            asked.spawn(async move { directory.ask_seed(seed).await });
-        }
-        first(asked).await
+        let asked = from_any(&self.settings.seeds).map(|seed| Arc::clone(self).ask_seed(seed.clone()));
+        first(asked.collect()).await
     }
 
-    async fn ask_node(&self, node: &Node) -> Result<Vec<Range>, StoreError> {
+    async fn ask_node(self: Arc<Self>, node: Arc<Node>) -> Result<Vec<Range>, StoreError> {
         let asking = async {
             let mut connection = node.pool.get(Lane::Any).await?;
-            let reply = connection.send(&cluster_slots()).await;
+            let reply = connection.send(::redis::cmd("CLUSTER").arg("SLOTS")).await;
             reply.map_err(|unanswered| store_error(unanswered.into()))
         };
-        let reply = timeout(self.settings.opener.timeout, asking).await;
-        ranges(&reply.unwrap_or_else(|_| Err(no_answer()))?, &node.host)
+        self.ranges(asking, &node.address.0).await
     }
 
-    async fn ask_seed(&self, seed: ConnectionInfo) -> Result<Vec<Range>, StoreError> {
+    async fn ask_seed(self: Arc<Self>, seed: ConnectionInfo) -> Result<Vec<Range>, StoreError> {
         let host = match seed.addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => host.clone(),
             _ => String::new(),
         };
-        let opener = &self.settings.opener;
         let asking = async {
-            let mut connection = opener
-                .open(seed)
-                .await
-                .inspect_err(|error| telemetry::connection_failed(error))?;
-            connection.send(&cluster_slots()).await
+            let opened = self.settings.opener.open(seed).await;
+            let mut connection = opened
+                .inspect_err(|error| telemetry::connection_failed(error))
+                .map_err(connection_error)?;
+            let reply = connection.send(::redis::cmd("CLUSTER").arg("SLOTS")).await;
+            reply.map_err(connection_error)
         };
-        let reply = timeout(opener.timeout, asking).await;
-        let reply = reply.map_or_else(|_| Err(no_answer()), |reply| reply.map_err(connection_error));
-        ranges(&reply?, &host)
+        self.ranges(asking, &host).await
+    }
+
+    async fn ranges(
+        &self,
+        asking: impl Future<Output = Result<Value, StoreError>>,
+        host: &str,
+    ) -> Result<Vec<Range>, StoreError> {
+        let reply = timeout(self.settings.opener.timeout, asking).await;
+        let ranges = slots::read(&reply.map_err(|_| no_answer())??, host);
+        if ranges.is_empty() {
+            let message = "a node of the cluster knows no slots";
+            return Err(StoreError::new(StoreErrorKind::Unavailable, message));
+        }
+        Ok(ranges)
     }
 }
 
 /// Ends a look also where the runtime ends before it.
 struct Looking(Arc<Directory>);
-
-impl Looking {
-    async fn look(self) {
-        let found = self.0.ask().await;
-        self.0.found(found);
-    }
-}
 
 impl Drop for Looking {
     fn drop(&mut self) {
@@ -285,21 +277,6 @@ async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec
 fn from_any<T>(all: &[T]) -> impl Iterator<Item = &T> {
     let start = random::number() as usize % all.len().max(1);
     all.iter().cycle().skip(start).take(ASKED.min(all.len()))
-}
-
-fn cluster_slots() -> ::redis::Cmd {
-    let mut command = ::redis::cmd("CLUSTER");
-    command.arg("SLOTS");
-    command
-}
-
-fn ranges(reply: &Value, host: &str) -> Result<Vec<Range>, StoreError> {
-    let ranges = slots::read(reply, host);
-    if ranges.is_empty() {
-        let message = "a node of the cluster knows no slots";
-        return Err(StoreError::new(StoreErrorKind::Unavailable, message));
-    }
-    Ok(ranges)
 }
 
 fn no_answer() -> StoreError {

@@ -96,17 +96,11 @@ impl Cluster {
     fn redirection(&self, asked: &Arc<Node>, slot: u16, error: &RedisError) -> Option<Redirection> {
         let address = || {
             let (redirect, _) = error.redirect_node()?;
-            slots::address(redirect, &asked.host)
+            slots::address(redirect, &asked.address.0)
         };
         match code(error)? {
-            "MOVED" => {
-                let (host, port) = address()?;
-                Some(Redirection::Owner(self.0.moved(slot, host, port)))
-            }
-            "ASK" => {
-                let (host, port) = address()?;
-                Some(Redirection::Asking(self.0.importing(host, port)))
-            }
+            "MOVED" => Some(Redirection::Owner(self.0.moved(slot, address()?))),
+            "ASK" => Some(Redirection::Asking(self.0.importing(address()?))),
             "TRYAGAIN" => Some(Redirection::Later),
             "LOADING" | "READONLY" => {
                 let map = self.0.known_map();

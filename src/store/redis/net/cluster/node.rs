@@ -2,13 +2,17 @@
 
 use std::sync::Arc;
 
-use ::redis::{ConnectionInfo, RedisError};
+use ::redis::RedisError;
 
-use super::super::{
-    super::script::{Call, Reply},
-    connection::{IMPATIENT_MICROS, SharedConnection, code, store_error},
-    opener::{Opener, at},
-    pool::{Endpoint, Lane, Pool},
+use super::{
+    super::{
+        super::script::{Call, Reply},
+        connection::{IMPATIENT_MICROS, SharedConnection, code, store_error},
+        opener::at,
+        pool::{Endpoint, Lane, Pool},
+    },
+    directory::Settings,
+    slots::Address,
 };
 use crate::{
     breaker::{Admission, Breaker, CircuitTelemetry},
@@ -19,21 +23,25 @@ use crate::{
 };
 
 pub(super) struct Node {
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) address: Address,
     pub(super) pool: Pool,
     breaker: Breaker,
 }
 
 impl Node {
-    /// A node that is spoken to as to `like`, at another address.
-    pub(super) fn new(like: &ConnectionInfo, host: String, port: u16, opener: &Opener, connections: u32) -> Self {
-        let info = like.clone().set_addr(at(like.addr(), host.clone(), port));
+    /// A node that is spoken to as to the seeds, at another address.
+    pub(super) fn new(settings: &Settings, address: Address) -> Self {
+        let like = &settings.seeds[0];
+        let info = like.clone().set_addr(at(like.addr(), address.clone()));
+        let (host, port) = &address;
         let log = NodeTelemetry::new(format!("{host}:{port}"));
         Self {
-            host,
-            port,
-            pool: Pool::new(Endpoint::Address(Box::new(info)), opener.clone(), connections),
+            address,
+            pool: Pool::new(
+                Endpoint::Address(Box::new(info)),
+                settings.opener.clone(),
+                settings.connections,
+            ),
             breaker: Breaker::new(Clock::system(), Arc::new(log)),
         }
     }
@@ -46,7 +54,8 @@ impl Node {
     /// Returns a connection. While the node does not answer, returns an error at once.
     pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<NodeConnection, StoreError> {
         let attempt = NodeAttempt::start(&self.breaker).ok_or_else(|| {
-            let message = format!("the cluster's node {}:{} was not asked", self.host, self.port);
+            let (host, port) = &self.address;
+            let message = format!("the cluster's node {host}:{port} was not asked");
             StoreError::new(StoreErrorKind::CircuitOpen, message)
         })?;
         match self.pool.get(lane).await {
@@ -72,11 +81,9 @@ pub(crate) struct NodeConnection {
 
 impl NodeConnection {
     /// The same for a slot that is being moved to this node.
-    pub(super) fn asking(self) -> Self {
-        Self {
-            connection: self.connection.asking(),
-            ..self
-        }
+    pub(super) fn asking(mut self) -> Self {
+        self.connection = self.connection.asking();
+        self
     }
 
     /// Sends a call and tells the node's breaker the result. An error that is about a slot says nothing against the node.
@@ -149,19 +156,15 @@ impl NodeTelemetry {
             lost: Mutex::default(),
         }
     }
-
-    fn set(&self, lost: Option<LostNode>) {
-        *self.lost.lock() = lost;
-    }
 }
 
 impl CircuitTelemetry for NodeTelemetry {
     fn opened(&self, error: &StoreError) {
-        self.set(Some(telemetry::node_lost(&self.address, error)));
+        *self.lost.lock() = Some(telemetry::node_lost(&self.address, error));
     }
 
     fn closed(&self, rejected: u64) {
-        self.set(None);
+        *self.lost.lock() = None;
         telemetry::node_back(&self.address, rejected);
     }
 }

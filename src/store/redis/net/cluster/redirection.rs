@@ -46,18 +46,14 @@ impl Redirections {
             if self.waited == Self::MOST_WAITS {
                 return None;
             }
-            sleep(jittered(self.pause())).await;
+            let pause = Self::FIRST_PAUSE * (1 << self.waited.min(5));
+            sleep(jittered(pause.min(Self::LONGEST_PAUSE))).await;
             self.waited += 1;
             self.followed = 0;
             return redirection;
         }
         self.followed += 1;
         redirection.filter(|_| self.followed <= Self::MOST_IN_A_ROW)
-    }
-
-    fn pause(&self) -> Duration {
-        let doubled = Self::FIRST_PAUSE * (1 << self.waited.min(5));
-        doubled.min(Self::LONGEST_PAUSE)
     }
 }
 

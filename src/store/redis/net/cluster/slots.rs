@@ -32,13 +32,15 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
+/// The host and the port of a node.
+pub(super) type Address = (String, u16);
+
 /// Slots of one primary, both ends included.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u16,
     pub(super) last: u16,
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) address: Address,
 }
 
 /// Reads the reply to `CLUSTER SLOTS`. A node that does not know its own name has that of `host`, which was asked.
@@ -75,13 +77,12 @@ fn read_range(range: &Value, asked: &str) -> Option<Range> {
     Some(Range {
         first: number(*first)?,
         last: number(*last)?,
-        host: host.to_owned(),
-        port: u16::try_from(*port).ok()?,
+        address: (host.to_owned(), u16::try_from(*port).ok()?),
     })
 }
 
 /// Reads the address in a redirection.
-pub(super) fn address(redirect: &str, asked: &str) -> Option<(String, u16)> {
+pub(super) fn address(redirect: &str, asked: &str) -> Option<Address> {
     let (host, port) = redirect.rsplit_once(':')?;
     let host = if host.is_empty() { asked } else { host };
     Some((host.to_owned(), port.parse().ok()?))
@@ -115,8 +116,8 @@ impl SlotMap {
         self.nodes.get(usize::from(place).checked_sub(1)?)
     }
 
-    pub(super) fn node(&self, host: &str, port: u16) -> Option<&Arc<Node>> {
-        self.nodes.iter().find(|node| node.host == host && node.port == port)
+    pub(super) fn node(&self, address: &Address) -> Option<&Arc<Node>> {
+        self.nodes.iter().find(|node| node.address == *address)
     }
 
     /// The place of a node, which may have no slots yet. Nodes beyond what a cluster can have are not believed.
@@ -179,7 +180,7 @@ mod tests {
         let ranges = read(&reply, "asked");
         let found: Vec<_> = ranges
             .iter()
-            .map(|range| (range.first, range.last, range.host.as_str(), range.port))
+            .map(|range| (range.first, range.last, &*range.address.0, range.address.1))
             .collect();
         assert_eq!(found, [(0, 5, "asked", 1), (6, 7, "asked", 2), (10, 11, "::1", 4)]);
         assert_eq!(read(&Value::Okay, "asked"), []);
