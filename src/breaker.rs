@@ -5,7 +5,7 @@
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
@@ -14,6 +14,7 @@ use std::{
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
+    mutex::Mutex,
     random,
 };
 
@@ -112,7 +113,7 @@ impl Breaker {
         if !circuit.is_open.load(Ordering::Acquire) {
             return circuit.closed();
         }
-        let mut trial = circuit.trial();
+        let mut trial = circuit.trial.lock();
         // Another call may have closed it meanwhile.
         if !circuit.is_open.load(Ordering::Acquire) {
             return circuit.closed();
@@ -160,10 +161,6 @@ impl Breaker {
 }
 
 impl Circuit {
-    fn trial(&self) -> std::sync::MutexGuard<'_, Trial> {
-        self.trial.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn closed(&self) -> Admission {
         Admission::Closed(Known {
             losses: self.losses.load(Ordering::Relaxed),
@@ -197,7 +194,7 @@ impl Circuit {
         if self.failures.fetch_add(1, Ordering::Relaxed) + 1 < Breaker::FAILURES {
             return;
         }
-        let mut trial = self.trial();
+        let mut trial = self.trial.lock();
         // The failures of calls that were under way together open it once.
         if !self.is_open.load(Ordering::Acquire) {
             trial.pause = Breaker::FIRST_PAUSE;
@@ -210,7 +207,7 @@ impl Circuit {
 
     // ## Half-open => Closed
     fn close(&self) {
-        let mut trial = self.trial();
+        let mut trial = self.trial.lock();
         trial.is_running = false;
         self.failures.store(0, Ordering::Relaxed);
         // Another trial may have closed it meanwhile.
@@ -221,7 +218,7 @@ impl Circuit {
 
     // ## Half-open => Open
     fn stay_open(&self) {
-        let mut trial = self.trial();
+        let mut trial = self.trial.lock();
         trial.is_running = false;
         trial.pause = (trial.pause * 2).min(Breaker::LONGEST_PAUSE);
         trial.at = self.clock.now().saturating_add(jittered(trial.pause));
@@ -230,7 +227,7 @@ impl Circuit {
     /// A cancelled call says nothing about the store, so another one tries soon.
     // ## Half-open => Open
     fn cancel_trial(&self) {
-        let mut trial = self.trial();
+        let mut trial = self.trial.lock();
         if trial.is_running {
             trial.is_running = false;
             trial.at = self.clock.now().saturating_add(jittered(Breaker::FIRST_PAUSE));

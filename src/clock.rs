@@ -26,9 +26,8 @@
 //! # }).unwrap();
 //! ```
 use std::{
-    fmt,
     sync::{
-        Arc, OnceLock,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -105,10 +104,10 @@ impl Timestamp {
 /// clock.set(Timestamp::from_micros(7));
 /// assert!(clock.now() > Timestamp::from_micros(1_700_000_000_000_000));
 /// ```
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Clock(Source);
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 enum Source {
     #[default]
     System,
@@ -180,16 +179,6 @@ impl Clock {
     }
 }
 
-impl fmt::Debug for Clock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Source::System => f.write_str("Clock::System"),
-            Source::Tokio { .. } => f.write_str("Clock::Tokio"),
-            Source::Manual(now) => write!(f, "Clock::Manual({}µs)", now.load(Ordering::SeqCst)),
-        }
-    }
-}
-
 #[inline]
 fn whole_micros(duration: Duration) -> u64 {
     // Not `as_micros`, which divides 128 bits.
@@ -201,17 +190,13 @@ fn whole_micros(duration: Duration) -> u64 {
 
 #[allow(clippy::disallowed_methods, reason = "this is the door through which time enters")]
 fn system_now() -> Timestamp {
-    struct Anchor {
-        wall: u64,
-        monotonic: Instant,
-    }
-    static ANCHOR: OnceLock<Anchor> = OnceLock::new();
-
-    let anchor = ANCHOR.get_or_init(|| Anchor {
-        wall: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_micros),
-        monotonic: Instant::now(),
+    static START: LazyLock<(Timestamp, Instant)> = LazyLock::new(|| {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_micros);
+        (Timestamp(wall), Instant::now())
     });
-    Timestamp(anchor.wall.saturating_add(whole_micros(anchor.monotonic.elapsed())))
+
+    let (wall, monotonic) = *START;
+    wall.saturating_add(monotonic.elapsed())
 }
 
 #[cfg(test)]

@@ -34,44 +34,45 @@ impl Sequence {
 }
 
 #[cfg(test)]
-impl Sequence {
-    pub(crate) fn any_of<T: Clone>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())].clone()
-    }
-
-    pub(crate) fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
-        range.start + self.below((range.end - range.start) as usize) as u64
-    }
-
-    /// As many of them as one of the range says.
-    pub(crate) fn list<T>(&mut self, count: std::ops::Range<u64>, mut item: impl FnMut(&mut Self) -> T) -> Vec<T> {
-        (0..self.within(count)).map(|_| item(self)).collect()
-    }
-}
-
-/// Tests a property with inputs that it makes of random numbers. A property that fails says with which start; given to
-/// `Sequence`, it makes the same input again.
-#[cfg(test)]
-pub(crate) fn for_many(cases: usize, property: impl Fn(&mut Sequence)) {
-    struct Start(u64);
-
-    impl Drop for Start {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                eprintln!("failed for Sequence({:#x})", self.0);
-            }
-        }
-    }
-
-    for _ in 0..cases {
-        let start = Start(long_number());
-        property(&mut Sequence(start.0));
-    }
-}
+pub(crate) use self::tests::for_many;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Sequence {
+        pub(crate) fn any_of<T: Clone>(&mut self, choices: &[T]) -> T {
+            choices[self.below(choices.len())].clone()
+        }
+
+        pub(crate) fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
+            range.start + self.below((range.end - range.start) as usize) as u64
+        }
+
+        /// As many of them as one of the range says.
+        pub(crate) fn list<T>(&mut self, count: std::ops::Range<u64>, mut item: impl FnMut(&mut Self) -> T) -> Vec<T> {
+            (0..self.within(count)).map(|_| item(self)).collect()
+        }
+    }
+
+    /// Tests a property with inputs that it makes of random numbers. A property that fails says with which start; given to
+    /// `Sequence`, it makes the same input again.
+    pub(crate) fn for_many(cases: usize, property: impl Fn(&mut Sequence)) {
+        struct Start(u64);
+
+        impl Drop for Start {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    eprintln!("failed for Sequence({:#x})", self.0);
+                }
+            }
+        }
+
+        for _ in 0..cases {
+            let start = Start(long_number());
+            property(&mut Sequence(start.0));
+        }
+    }
 
     #[test]
     fn a_sequence_hits_all_numbers_below_its_bound_about_as_often() {
