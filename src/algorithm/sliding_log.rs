@@ -262,7 +262,7 @@ mod tests {
 
     const MINUTE: u64 = 60_000_000;
 
-    fn read(policy: &SlidingLog, log: &Box<Log>, now: u64, charge: u64) -> LogReading {
+    fn read(policy: &SlidingLog, log: &<SlidingLog as Arithmetic>::State, now: u64, charge: u64) -> LogReading {
         policy.read(log, Times { last: now, now }, charge, 0)
     }
 

@@ -101,18 +101,18 @@ impl SharedCalls {
         }
         let (answer, answered) = oneshot::channel();
         let since = Instant::now();
-        let sent = self.send(server, QueuedPlan { plan, answer, since });
-        (running, sent.map(|()| answered).map_err(|unsent| unsent.plan))
+        let unsent = self.send(server, QueuedPlan { plan, answer, since });
+        (running, unsent.map_or(Ok(answered), |unsent| Err(unsent.plan)))
     }
 
     /// Sends a plan to the task, or returns it if there is no runtime for the task.
-    fn send(&self, server: &Arc<Server>, waiting: QueuedPlan) -> Result<(), QueuedPlan> {
+    fn send(&self, server: &Arc<Server>, waiting: QueuedPlan) -> Option<QueuedPlan> {
         let waiting = match &*self.queue.load() {
             Some(queue) => match queue.try_send(waiting) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return None,
                 Err(TrySendError::Full(waiting)) => {
                     waiting.reject();
-                    return Ok(());
+                    return None;
                 }
                 Err(TrySendError::Closed(waiting)) => waiting,
             },
@@ -121,7 +121,7 @@ impl SharedCalls {
         // There is no task, or it is about to end, or its runtime has ended. Should another thread do the same now, the
         // task that is forgotten ends when it has done its work.
         let Ok(runtime) = Handle::try_current() else {
-            return Err(waiting);
+            return Some(waiting);
         };
         let (sender, receiver) = mpsc::channel(QUEUE);
         let server = Arc::clone(server);
@@ -132,7 +132,7 @@ impl SharedCalls {
         ));
         let sent = sender.try_send(waiting);
         self.queue.store(Some(Arc::new(sender)));
-        sent.map_err(TrySendError::into_inner)
+        sent.err().map(TrySendError::into_inner)
     }
 }
 
