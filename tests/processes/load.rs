@@ -167,7 +167,14 @@ fn every_mode_reports_what_it_is_for() {
 fn check_normal(report: &str) {
     let due = count(report, "due");
     assert!(due > 0 && count(report, "answered in time") <= due, "{report}");
-    assert_eq!(count(report, "allowed") + count(report, "failed open"), due, "{report}");
+    // A machine that stands still at the end leaves some unsent.
+    let unsent = if has_line(report, "never sent ") {
+        count(report, "never sent")
+    } else {
+        0
+    };
+    let answered = count(report, "allowed") + count(report, "failed open");
+    assert_eq!(answered + unsent, due, "{report}");
     assert_eq!(count(report, "rejected"), 0, "{report}");
     // One more has opened the connections.
     assert_eq!(count(report, "live keys"), 11, "{report}");

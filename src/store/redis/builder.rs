@@ -23,7 +23,12 @@ use super::{
     order::Order,
     shared_calls::SharedCalls,
 };
-use crate::{clock::Clock, error::ConfigError, mutex::Mutex, telemetry::UnsettledTelemetry};
+use crate::{
+    clock::Clock,
+    error::{ConfigError, ConfigErrorKind},
+    mutex::Mutex,
+    telemetry::UnsettledTelemetry,
+};
 
 /// Settings of a [`RedisStore`]. All have a default, and are checked when the store is built, before anything connects.
 ///
@@ -419,14 +424,13 @@ impl RedisStoreBuilder {
     }
 }
 
-fn check_range<T>(name: &str, value: T, range: RangeInclusive<T>) -> Result<(), ConfigError>
-where
-    T: PartialOrd + fmt::Debug,
-{
-    if range.contains(&value) {
-        return Ok(());
-    }
-    Err(error(format!("{name} {value:?} is outside {range:?}")))
+fn check_range<T: PartialOrd + fmt::Debug>(name: &str, value: T, range: RangeInclusive<T>) -> Result<(), ConfigError> {
+    ConfigError::check_range(
+        ConfigErrorKind::Store,
+        format_args!("redis store: {name}"),
+        value,
+        range,
+    )
 }
 
 impl fmt::Debug for RedisStoreBuilder {
