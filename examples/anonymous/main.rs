@@ -53,7 +53,7 @@ pub(crate) async fn listen(port: u16) -> Result<TcpListener, Failure> {
     Ok(listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?)
 }
 
-/// What happens, as a person sees it.
+/// Sends the requests of the tour and prints each of them.
 pub(crate) async fn tell(site: &Site, out: &mut impl Write) -> Result<(), Failure> {
     writeln!(out, "Issuer: http://{}", site.issuer)?;
     writeln!(out, "Origin: http://{} and http://{}", site.origins[0], site.origins[1])?;

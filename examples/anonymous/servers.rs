@@ -53,7 +53,7 @@ impl Site {
         keys.insert(keys.generate(Profile::P256)?, ..);
         let mut servers = JoinSet::new();
         serve(&mut servers, issuer, issuer_routes(keys.clone())?);
-        // What the instances have in common, beside keys and secret. In production it is a Redis that evicts nothing.
+        // The instances share this store, the keys and the secret. In production the store is a Redis that evicts nothing.
         let in_memory = MemoryStore::new();
         for instance in instances {
             let routes = match &redis_url {
@@ -71,7 +71,7 @@ impl Site {
         })
     }
 
-    /// Goes on until a server fails.
+    /// Runs the servers until one of them fails.
     pub(crate) async fn serve(mut self) -> Result<(), Failure> {
         while let Some(ended) = self.servers.join_next().await {
             ended??;
@@ -80,7 +80,7 @@ impl Site {
     }
 }
 
-/// What authentication leaves in a request to the issuer.
+/// The account that authentication puts into a request to the issuer.
 #[derive(Clone)]
 struct Account(String);
 
