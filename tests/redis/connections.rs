@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use tokio::task::yield_now;
 use tower_quota::{
     Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, RedisStoreBuilder, Scope, Store,
     StoreErrorKind, key,
@@ -18,7 +19,7 @@ use tower_quota::{
 };
 
 use crate::load::{assert_limit_holds, outcome, until_decided};
-use crate::support::{RedisServer, shared_cluster};
+use crate::support::{Mode, Proxy, RedisServer, shared_cluster};
 
 fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
     RateLimitLayer::builder(store)
@@ -114,6 +115,25 @@ async fn a_function_that_fails_panics_or_hangs_loses_no_request_and_is_called_ag
     until_decided(&layer, "alice").await;
     assert_limit_holds(&layer, "bob", 5).await;
     assert!(calls.load(Ordering::SeqCst) >= 4);
+}
+
+/// Found where replies were lost for 50 ms: the attempt that lost one waited for the whole timeout, and no other began.
+#[tokio::test]
+async fn a_connection_whose_first_reply_is_lost_does_not_cost_the_whole_timeout() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    proxy.set_mode(Mode::Swallow);
+    let store = RedisStore::builder(proxy.url())
+        .connections(1)
+        .connection_timeout(Duration::from_secs(1))
+        .build()
+        .unwrap();
+    let decided = tokio::spawn(async move { store.decide(plan(&["a"])).await });
+    while proxy.connections() < 2 && !decided.is_finished() {
+        yield_now().await;
+    }
+    proxy.set_mode(Mode::Forward);
+    assert_eq!(decided.await.unwrap().unwrap().outcome(), Outcome::Allowed);
 }
 
 #[tokio::test]

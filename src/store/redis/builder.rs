@@ -129,7 +129,8 @@ impl RedisStoreBuilder {
     /// Sets the time limit for opening a connection, TLS and password included, from 10 ms to 60 s. Default: 1 s.
     ///
     /// No request waits that long: its own deadline ends earlier, and the connection is opened in the background. With
-    /// sentinels, it includes asking them.
+    /// sentinels, it includes asking them. After a quarter of it, a second attempt begins beside the first one, which may
+    /// have lost a packet.
     ///
     /// It says nothing of connections that are open. One on which three calls in a row got no reply is replaced. On Linux,
     /// the kernel ends one whose data was not acknowledged for 75 s (`TCP_USER_TIMEOUT`): longer than the longest

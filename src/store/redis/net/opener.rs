@@ -1,6 +1,12 @@
 //! Opens connections: from a URL to a connection whose byte stream is watched.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::{Future, poll_fn},
+    pin::{Pin, pin},
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
 
 use ::redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
@@ -105,7 +111,8 @@ impl Opener {
     /// Opens a connection as the crate does it, also where the program has a way of its own.
     pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let too_late = |_| Err((ErrorKind::Io, "no connection could be opened in time").into());
-        timeout(self.timeout, watched(to)).await.unwrap_or_else(too_late)
+        let opening = first_of_two(to, self.timeout / 4);
+        timeout(self.timeout, opening).await.unwrap_or_else(too_late)
     }
 
     /// In a task of its own: a panic there must not end the pool's, which would count an attempt that never ends.
@@ -118,6 +125,21 @@ impl Opener {
             Err(_) => Err((ErrorKind::Io, "the program's way to connect has taken too long").into()),
         }
     }
+}
+
+/// Makes a second attempt beside the first one after `pause`, and returns what ends first. Otherwise a reply that is lost
+/// on a new connection would cost the whole timeout.
+async fn first_of_two(to: ConnectionInfo, pause: Duration) -> Result<OpenConnection, RedisError> {
+    let mut first = pin!(watched(to.clone()));
+    if let Ok(ended) = timeout(pause, &mut first).await {
+        return ended;
+    }
+    let mut second = pin!(watched(to));
+    poll_fn(|cx| match first.as_mut().poll(cx) {
+        Poll::Pending => second.as_mut().poll(cx),
+        ended => ended,
+    })
+    .await
 }
 
 async fn watched(to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
