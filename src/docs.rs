@@ -10,5 +10,11 @@ pub mod choosing {}
 #[doc = include_str!("../docs/DESIGN.md")]
 pub mod design {}
 
+#[doc = include_str!("../docs/mistakes.md")]
+pub mod mistakes {}
+
 #[doc = include_str!("../docs/PRODUCTION.md")]
 pub mod production {}
+
+#[doc = include_str!("../docs/proxies.md")]
+pub mod proxies {}

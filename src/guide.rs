@@ -17,7 +17,8 @@
 //! tokens cost a look-up. All that is known of a caller is the address. Whatever name a request claims, it uses the quota
 //! of the address it comes from. Make the quota larger than that of a user, since many users may share an address.
 //!
-//! Behind a proxy, name it as [trusted](crate::key::ClientIp::trusted_proxies), or all clients share one quota.
+//! Behind a proxy, name it as [trusted](crate::key::ClientIp::trusted_proxies), or all clients share one quota;
+//! [`docs::proxies`](crate::docs::proxies) has the lines.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

@@ -74,6 +74,8 @@
 //! - [`RateLimitLayerBuilder`]: the settings. [`QuotaPolicy`] and [`Algorithm`]: what a limit can be.
 //! - [`docs::choosing`]: which piece of the crate is for which need.
 //! - [`guide`]: where the layer goes, before authentication, after it, and around logins; what must not be a key.
+//! - [`docs::proxies`]: the client's address behind nginx, Envoy, a load balancer or a CDN.
+//! - [`docs::mistakes`]: what each event about the configuration means, and what to do.
 //! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
 //! - [`docs::design`]: how a request travels through the crate, and why.
 //! - [`key`], [`fields`], [`telemetry`], `client`, `test_util`: modules with pages of their own.
@@ -123,6 +125,7 @@ mod last_turn;
 mod layer;
 mod lease;
 pub mod ledger;
+mod mistake;
 mod mutex;
 mod partition;
 mod policy;

@@ -24,6 +24,9 @@ use tower_quota::{
 use tracing::{Instrument, Level, field::Empty, info_span};
 use tracing_subscriber::fmt::MakeWriter;
 
+#[path = "telemetry/mistakes.rs"]
+mod mistakes;
+
 /// Collects what is logged.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -86,6 +89,18 @@ fn lines_while(action: impl FnOnce()) -> Vec<String> {
     tracing::subscriber::with_default(subscriber, action);
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     log.lines().map(|line| line.trim().to_owned()).collect()
+}
+
+/// The last fields of the event of a mistake.
+fn mistake(name: &str) -> String {
+    let version = include_str!("../Cargo.toml").split("version = \"").nth(1).unwrap();
+    let version = version.split('"').next().unwrap();
+    format!("mistake={name} help=https://docs.rs/tower-quota/{version}/tower_quota/docs/mistakes/index.html#{name}")
+}
+
+/// The line of the event of a mistake.
+fn line_of(name: &str, event: &str) -> String {
+    format!("WARN tower_quota: {event} {}", mistake(name))
 }
 
 #[derive(Debug)]
@@ -183,14 +198,20 @@ fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
     let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log");
     let tiers = Tiers::by(|request| request.headers.get("x-tier").and_then(|tier| tier.to_str().ok()));
     let layer = builder
-        .key(key::client_ip())
+        .key(key::header("x-nobody-sends"))
         .tiers(tiers.tier("free", [QuotaPolicy::per_hour("hourly", 1)]))
         .build()
         .unwrap();
     let expected = [
-        "WARN tower_quota: a request is of a tier that is not configured; the first tier is used scope=log",
-        "WARN tower_quota: a request could not be attributed to a caller; \
-         is the peer address or the user id missing from its extensions? scope=log",
+        line_of(
+            "unknown-tier",
+            "a request is of a tier that is not configured; the first tier is used scope=log",
+        ),
+        line_of(
+            "no-key",
+            "a request could not be attributed to a caller; \
+             is the peer address or the user id missing from its extensions? scope=log",
+        ),
     ];
     assert_eq!(lines_of(&layer, 100), expected);
     assert_eq!(lines_of(&layer, 100), Vec::<String>::new());
@@ -231,10 +252,11 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
     let day = QuotaPolicy::per_day("day", 5_000);
     assert_eq!(
         build(std::slice::from_ref(&day)),
-        [
-            "WARN tower_quota: the shortest window is longer than an hour, so that a caller may use up all of it at once; \
-          add a policy with a short window scope=log window_seconds=86400"
-        ]
+        [line_of(
+            "lone-large-window",
+            "the shortest window is longer than an hour, so that a caller may use up all of it at once; \
+                 add a policy with a short window scope=log window_seconds=86400"
+        )]
     );
     assert_eq!(build(&[QuotaPolicy::per_hour("hour", 9)]), Vec::<String>::new());
     for other in [
@@ -257,10 +279,11 @@ fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_
             .policy(policy)
     };
     let build = |builder: RateLimitLayerBuilder| lines_while(|| drop(builder.build().unwrap()));
-    let warning = [
-        "WARN tower_quota: a policy shows a partition key that is made from an address, which can be found out by trying \
+    let warning = [line_of(
+        "guessable-address",
+        "a policy shows a partition key that is made from an address, which can be found out by trying \
          all addresses; set a digest key scope=log policy=hour",
-    ];
+    )];
 
     let by_user_or_address = || key::header("x-user-id").or_else(key::client_ip());
     assert_eq!(build(builder(shown()).key(key::client_ip())), warning);
@@ -303,8 +326,11 @@ fn a_cost_that_never_fits_is_told_once() {
         .policy(QuotaPolicy::per_hour("hourly", 100))
         .policy(QuotaPolicy::per_second("burst", 5));
     let layer = policies.key(key::header("x-user-id")).build().unwrap();
-    let expected = "WARN tower_quota: a request costs more than its policy ever lets pass and is rejected for good \
-                    scope=log policy=burst cost=7 capacity=5";
+    let expected = line_of(
+        "cost-above-capacity",
+        "a request costs more than its policy ever lets pass and is rejected for good \
+         scope=log policy=burst cost=7 capacity=5",
+    );
     assert_eq!(lines_of(&layer, 100), [expected]);
 }
 
@@ -333,8 +359,11 @@ fn content_that_nobody_counts_is_told_once() {
         .build()
         .unwrap();
     assert_eq!(lines_of(&layer, 10), Vec::<String>::new(), "GET has no content");
-    let expected = "WARN tower_quota: the content of a request has no known length and is not counted; \
-                    is `RequestContentLayer` missing outside of the rate limit? scope=log";
+    let expected = line_of(
+        "content-not-counted",
+        "the content of a request has no known length and is not counted; \
+         is `RequestContentLayer` missing outside of the rate limit? scope=log",
+    );
     assert_eq!(lines_of_method(&layer, Method::POST, 100), [expected]);
 }
 
@@ -352,8 +381,10 @@ fn a_rejection_with_a_stream_as_its_body_is_told_once() {
         .respond_with_axum(|_| Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())))
         .build()
         .unwrap();
-    let expected = "WARN tower_quota: the body of a rejection is a stream, which is not waited for; \
-                    the usual response is given instead";
+    let expected = line_of(
+        "streamed-rejection",
+        "the body of a rejection is a stream, which is not waited for; the usual response is given instead",
+    );
     assert_eq!(lines_of(&layer, 100), [expected]);
 }
 
@@ -362,8 +393,11 @@ fn tiers_that_no_layer_looks_up_are_told_once() {
     let tiers = Tiers::resolved().tier("free", [QuotaPolicy::per_minute("minute", 1_000)]);
     let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log").tiers(tiers);
     let layer = builder.key(key::header("x-user-id")).build().unwrap();
-    let expected = "WARN tower_quota: a request has passed no `TierLayer`, which is to look up its tier; \
-                    is it missing outside of the rate limit? scope=log";
+    let expected = line_of(
+        "no-tier-layer",
+        "a request has passed no `TierLayer`, which is to look up its tier; \
+         is it missing outside of the rate limit? scope=log",
+    );
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)

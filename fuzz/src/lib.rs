@@ -118,7 +118,22 @@ pub fn x_forwarded_for(input: &[u8]) {
     );
 }
 
+/// The field `X-Real-IP` as a client and a trusted proxy have written it.
+pub fn one_address(input: &[u8]) {
+    let name = HeaderName::from_static("x-real-ip");
+    client_ip(
+        ForwardingField::OneAddress(name.as_str().to_owned().into()),
+        name,
+        input,
+    );
+}
+
 fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
+    let is_list = !matches!(field, ForwardingField::OneAddress(_));
+    let reported = match field {
+        ForwardingField::Forwarded => "for=203.0.113.9",
+        _ => "203.0.113.9",
+    };
     let by_address = key::client_ip().trusted_proxies(field, ["10.0.0.0/8", "fd00::/8", "::1"]);
     let mut request = Request::new(());
     *request.headers_mut() = fields(&name, input);
@@ -131,13 +146,11 @@ fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
     let client = by_address.resolve(&request);
     assert!(client.is_none_or(|client| client == client.to_canonical()));
     assert_eq!(by_address.extract(&request).is_some(), client.is_some());
-    // Whatever stands left of it, a line of the proxy's own says who the client is.
-    let reported = match field {
-        ForwardingField::Forwarded => "for=203.0.113.9",
-        _ => "203.0.113.9",
-    };
+    // Whatever stands left of it, a line of the proxy's own says who the client is; of one address, no other may be there.
+    let is_alone = !request.headers.contains_key(&name);
     request.headers.append(&name, HeaderValue::from_static(reported));
-    assert_eq!(by_address.resolve(&request), Some(IpAddr::from([203, 0, 113, 9])));
+    let client = (is_list || is_alone).then_some(IpAddr::from([203, 0, 113, 9]));
+    assert_eq!(by_address.resolve(&request), client);
 
     let stranger = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
     request.extensions.insert(PeerAddress(SocketAddr::new(stranger, 4711)));

@@ -2,14 +2,15 @@
 
 mod address;
 mod forwarded;
+mod one_address;
 mod peer;
 #[cfg(test)]
 mod tests;
 mod x_forwarded_for;
 
-use std::net::IpAddr;
+use std::{borrow::Cow, net::IpAddr};
 
-use http::{HeaderValue, request::Parts};
+use http::{HeaderName, HeaderValue, header, request::Parts};
 use ipnet::IpNet;
 
 pub(crate) use self::address::network;
@@ -17,6 +18,7 @@ pub use self::peer::PeerAddress;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::KeyExtractor,
+    mistake::{Finding, Findings},
     partition::{PartitionKey, ToPartitionKey},
 };
 
@@ -33,7 +35,8 @@ use crate::{
 /// A request that has none of them, from a Unix socket for instance, has no key, whatever its header fields say.
 ///
 /// Behind a load balancer or gateway every peer is that machine, and all clients would share one quota. Name the
-/// machines as [trusted proxies](ClientIp::trusted_proxies), and the field that they write:
+/// machines as [trusted proxies](ClientIp::trusted_proxies), and the field that they write; [`docs::proxies`] has the
+/// lines for nginx, Envoy, AWS and Cloudflare:
 ///
 /// ```
 /// use std::net::SocketAddr;
@@ -55,9 +58,12 @@ use crate::{
 /// request.extensions.remove::<PeerAddress>();
 /// assert!(by_address.extract(&request).is_none());
 /// ```
+///
+/// [`docs::proxies`]: crate::docs::proxies
 pub fn client_ip() -> ClientIp {
     ClientIp {
         field: ForwardingField::XForwardedFor,
+        name: X_FORWARDED_FOR,
         proxies: Ok(Vec::new()),
         ipv4_prefix: 32,
         ipv6_prefix: DEFAULT_IPV6_PREFIX,
@@ -86,7 +92,9 @@ pub fn client_ip() -> ClientIp {
 #[derive(Clone, Debug)]
 pub struct ClientIp {
     field: ForwardingField,
-    /// The networks, or the first one that cannot be read.
+    /// The name under which requests have the field.
+    name: HeaderName,
+    /// The networks, or the first mistake in the settings of proxies.
     proxies: Result<Vec<IpNet>, String>,
     ipv4_prefix: u8,
     ipv6_prefix: u8,
@@ -95,7 +103,8 @@ pub struct ClientIp {
 /// The header field in which proxies write whom they forward for.
 ///
 /// Only one is believed, the one that your proxies really write: a proxy that writes `X-Forwarded-For` passes on a
-/// `Forwarded` field just as the client has sent it, and the other way round. To believe both is to believe clients.
+/// `Forwarded` or `X-Real-IP` field just as the client has sent it, and the other way round. To believe two is to
+/// believe clients. [`docs::proxies`](crate::docs::proxies) says which proxy writes which.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -105,19 +114,51 @@ pub struct ClientIp {
 /// let mut request = from("10.0.0.1");
 /// request.headers.insert("forwarded", "for=203.0.113.9".parse()?);
 /// request.headers.insert("x-forwarded-for", "192.0.2.66".parse()?); // passed on as the client has sent it
+/// request.headers.insert("x-real-ip", "192.0.2.77".parse()?); // and this one, too
 ///
 /// let believing = |field| key::client_ip().trusted_proxies(field, ["10.0.0.1"]);
 /// assert_eq!(believing(ForwardingField::Forwarded).resolve(&request), Some("203.0.113.9".parse()?));
 /// assert_eq!(believing(ForwardingField::XForwardedFor).resolve(&request), Some("192.0.2.66".parse()?));
+/// let real_ip = ForwardingField::OneAddress("X-Real-IP".into());
+/// assert_eq!(believing(real_ip).resolve(&request), Some("192.0.2.77".parse()?));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ForwardingField {
     /// `Forwarded`, of [RFC 7239](https://www.rfc-editor.org/rfc/rfc7239): `for=192.0.2.43, for="[2001:db8::17]:4711"`.
     Forwarded,
     /// `X-Forwarded-For`, a bare list that most proxies write: `192.0.2.43, 2001:db8::17`.
     XForwardedFor,
+    /// A field of this name with one address in it, and nothing else: `X-Real-IP`, `CF-Connecting-IP`,
+    /// `Fly-Client-IP`, `True-Client-IP`, or one that you have named yourself.
+    ///
+    /// You want it where the outermost proxy finds the client and **overwrites** the field, and every proxy behind it
+    /// passes it on. A proxy that only adds the field where there is none lets each client choose its address.
+    ///
+    /// Two lines of the field, or two addresses in one, show no client: one of them may be the client's own.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::key::{self, ForwardingField};
+    /// # use std::net::IpAddr;
+    ///
+    /// let cloudflare = ForwardingField::OneAddress("CF-Connecting-IP".into());
+    /// let by_address = key::client_ip().trusted_proxies(cloudflare, ["173.245.48.0/20", "2400:cb00::/32"]);
+    ///
+    /// let mut request = from("173.245.48.1");
+    /// request.headers.insert("cf-connecting-ip", "203.0.113.9".parse()?);
+    /// assert_eq!(by_address.resolve(&request), Some("203.0.113.9".parse()?));
+    /// request.headers.append("cf-connecting-ip", "192.0.2.66".parse()?);
+    /// assert_eq!(by_address.resolve(&request), None);
+    ///
+    /// let list = ForwardingField::OneAddress("X-Forwarded-For".into());
+    /// let error = key::client_ip().trusted_proxies(list, ["10.0.0.1"]).check().unwrap_err();
+    /// assert_eq!(error.to_string(), "key: \"X-Forwarded-For\" is a list of addresses; use `ForwardingField::XForwardedFor`");
+    /// # use tower_quota::key::KeyExtractor;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    OneAddress(Cow<'static, str>),
 }
 
 impl ClientIp {
@@ -131,6 +172,8 @@ impl ClientIp {
     /// |---|---|
     /// | an address outside of these networks: the peer's, or the first one from the right | that address |
     /// | a trusted peer, and the request has no such field | the peer: a health check of the load balancer, say |
+    /// | the address in a field with [one address](ForwardingField::OneAddress) | that address, whether it is trusted or not |
+    /// | a field with one address that has two lines, or anything else but one address in it | unknown |
     /// | the left end of the list, all of whose hops are trusted | the leftmost hop: a machine of yours behind a proxy |
     /// | a hop that is empty or no address: `unknown`, an obfuscated name (`_hidden`), a host name, a zone identifier, a port above 65535 | unknown |
     /// | a `Forwarded` element outside of the grammar, with no `for`, or with two of them | unknown |
@@ -175,11 +218,17 @@ impl ClientIp {
         field: ForwardingField,
         networks: impl IntoIterator<Item = impl AsRef<str>>,
     ) -> Self {
+        let name = field.name();
+        let network = |network: &str| {
+            let error = || format!("trusted proxy {network:?} is not an address or a network");
+            address::network(network).ok_or_else(error)
+        };
+        let networks = networks.into_iter().map(|text| network(text.as_ref()));
+        self.proxies = name.and_then(|name| {
+            self.name = name;
+            networks.collect()
+        });
         self.field = field;
-        self.proxies = networks
-            .into_iter()
-            .map(|network| address::network(network.as_ref()).ok_or_else(|| network.as_ref().to_owned()))
-            .collect();
         self
     }
 
@@ -258,11 +307,12 @@ impl ClientIp {
     fn walk_of(&self, request: &Parts) -> Option<(IpAddr, bool)> {
         let peer = peer::address(&request.extensions)?.ip().to_canonical();
         // The nearest proxy has written the right end of the last line.
-        let lines = request.headers.get_all(self.field.name()).iter().rev();
+        let lines = request.headers.get_all(&self.name).iter().rev();
         let lines = lines.map(HeaderValue::as_bytes);
         match self.field {
             ForwardingField::Forwarded => self.walk(peer, lines.flat_map(forwarded::hops)),
             ForwardingField::XForwardedFor => self.walk(peer, lines.flat_map(x_forwarded_for::hops)),
+            ForwardingField::OneAddress(_) => self.walk(peer, one_address::hop(lines)),
         }
     }
 
@@ -281,6 +331,31 @@ impl ClientIp {
             }
         }
         Some((client, !self.trusts(client) || hops.next().is_none()))
+    }
+
+    /// The mistake that a request shows: a proxy that is not named, or that writes another field than the named one.
+    fn finding(&self, request: &Parts) -> Option<Finding> {
+        let Some(peer) = peer::address(&request.extensions) else {
+            return Some(Finding::NoPeerAddress);
+        };
+        let peer = peer.ip().to_canonical();
+        let known = FORWARDING_FIELDS
+            .iter()
+            .find(|field| request.headers.contains_key(**field));
+        let has_named = request.headers.contains_key(&self.name);
+        if self.trusts(peer) {
+            let named = self.name.to_string();
+            return known
+                .filter(|_| !has_named)
+                .map(|field| Finding::OtherForwardingField { field, named });
+        }
+        let field = known
+            .map(|field| (*field).to_owned())
+            .or_else(|| has_named.then(|| self.name.to_string()))?;
+        Some(Finding::ProxyNotNamed {
+            field,
+            has_private_address: address::is_private(peer),
+        })
     }
 
     fn trusts(&self, address: IpAddr) -> bool {
@@ -302,10 +377,13 @@ impl KeyExtractor for ClientIp {
         true
     }
 
+    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        findings.found.extend(self.finding(request));
+    }
+
     fn check(&self) -> Result<(), ConfigError> {
-        if let Err(network) = &self.proxies {
-            let message = format!("key: trusted proxy {network:?} is not an address or a network");
-            return Err(ConfigError::new(ConfigErrorKind::Key, message));
+        if let Err(mistake) = &self.proxies {
+            return Err(ConfigError::new(ConfigErrorKind::Key, format!("key: {mistake}")));
         }
         ConfigError::check_range(ConfigErrorKind::Key, "key: IPv4 prefix", self.ipv4_prefix, 1..=32)?;
         ConfigError::check_range(ConfigErrorKind::Key, "key: IPv6 prefix", self.ipv6_prefix, 1..=128)
@@ -313,13 +391,38 @@ impl KeyExtractor for ClientIp {
 }
 
 impl ForwardingField {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Forwarded => "forwarded",
-            Self::XForwardedFor => "x-forwarded-for",
-        }
+    /// The name under which requests have the field, or the reason why none can.
+    fn name(&self) -> Result<HeaderName, String> {
+        let name = match self {
+            Self::Forwarded => return Ok(header::FORWARDED),
+            Self::XForwardedFor => return Ok(X_FORWARDED_FOR),
+            Self::OneAddress(name) => name,
+        };
+        let parsed: HeaderName = name
+            .parse()
+            .map_err(|_| format!("{name:?} is not the name of a header"))?;
+        let list = match parsed.as_str() {
+            "forwarded" => "Forwarded",
+            "x-forwarded-for" => "XForwardedFor",
+            _ => return Ok(parsed),
+        };
+        Err(format!(
+            "{name:?} is a list of addresses; use `ForwardingField::{list}`"
+        ))
     }
 }
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The fields in which the usual proxies write their clients.
+const FORWARDING_FIELDS: [&str; 6] = [
+    "x-forwarded-for",
+    "forwarded",
+    "x-real-ip",
+    "cf-connecting-ip",
+    "true-client-ip",
+    "fly-client-ip",
+];
 
 /// The hops walked in one request: more than any chain of proxies has, few enough to cost nothing.
 const MAX_HOPS: usize = 32;

@@ -2,7 +2,7 @@
 
 use http::request::Parts;
 
-use crate::{key::KeyExtractor, partition::PartitionKey};
+use crate::{key::KeyExtractor, mistake::Findings, partition::PartitionKey};
 
 /// The route of axum that the request is for, as the router was given it: `/users/{id}`, with the paths of the routers
 /// around it. Needs the feature `axum`.
@@ -90,5 +90,10 @@ impl KeyExtractor for MatchedPath {
     fn extract(&self, request: &Parts) -> Option<PartitionKey> {
         let route = request.extensions.get::<axum::extract::MatchedPath>()?;
         Some(Self::key_of(route.as_str()))
+    }
+
+    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        let has_route = request.extensions.get::<axum::extract::MatchedPath>().is_some();
+        findings.asked_for("route of axum".to_owned(), has_route);
     }
 }

@@ -26,7 +26,7 @@ mod client_ip;
 mod matched_path;
 
 use std::{
-    any::TypeId,
+    any::{TypeId, type_name},
     fmt,
     marker::PhantomData,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -40,6 +40,7 @@ pub use self::client_ip::{ClientIp, ForwardingField, PeerAddress, client_ip};
 pub use self::matched_path::{MatchedPath, matched_path};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
+    mistake::Findings,
     partition::{PartitionKey, ToPartitionKey},
 };
 
@@ -70,6 +71,13 @@ use crate::{
 /// assert_eq!(Tenant.extract(&request), None);
 /// # Ok::<_, http::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say whose quota a request uses",
+    label = "this is no key of requests",
+    note = "for the value of a header, use `key::header(\"x-user-id\")`",
+    note = "for what authentication has left in the request, use `key::extension::<UserId>()`",
+    note = "for the client's address, use `key::client_ip()`; for anything else, `key::from_fn(|request| …)`"
+)]
 pub trait KeyExtractor: Send + Sync + 'static {
     /// The key of the caller, `None` if this request does not show it.
     fn extract(&self, request: &Parts) -> Option<PartitionKey>;
@@ -111,6 +119,10 @@ pub trait KeyExtractor: Send + Sync + 'static {
     fn may_be_address(&self) -> bool {
         false
     }
+
+    /// Notes what a request shows of mistakes in how the key is set up. Called for the first requests of a layer only.
+    #[doc(hidden)]
+    fn diagnose(&self, _: &Parts, _: &mut Findings) {}
 
     /// Takes the key of `other` for requests that have none of this kind.
     ///
@@ -251,6 +263,11 @@ impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
         request.extensions.get::<T>().map(ToPartitionKey::to_partition_key)
     }
 
+    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        let name = format!("extension {}", type_name::<T>());
+        findings.asked_for(name, request.extensions.get::<T>().is_some());
+    }
+
     fn may_be_address(&self) -> bool {
         let is = |other| TypeId::of::<T>() == other;
         is(TypeId::of::<IpAddr>()) || is(TypeId::of::<Ipv4Addr>()) || is(TypeId::of::<Ipv6Addr>())
@@ -301,6 +318,12 @@ impl KeyExtractor for Header {
             let message = format!("key: {name:?} is not the name of a header");
             ConfigError::new(ConfigErrorKind::Key, message)
         })
+    }
+
+    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        if let Ok(name) = &self.0 {
+            findings.asked_for(format!("header {name}"), request.headers.contains_key(name));
+        }
     }
 }
 
@@ -359,6 +382,13 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
         self.0.check().and_then(|()| self.1.check())
     }
 
+    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        self.0.diagnose(request, findings);
+        if self.0.extract(request).is_none() {
+            self.1.diagnose(request, findings);
+        }
+    }
+
     fn may_be_address(&self) -> bool {
         self.0.may_be_address() || self.1.may_be_address()
     }
@@ -387,6 +417,11 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
 
     fn check(&self) -> Result<(), ConfigError> {
         self.0.check().and_then(|()| self.1.check())
+    }
+
+    fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        self.0.diagnose(request, findings);
+        self.1.diagnose(request, findings);
     }
 
     fn may_be_address(&self) -> bool {

@@ -10,6 +10,7 @@ use super::{
     charge::{OpenCharge, SlotHandle},
     content::Reader,
     cost::RequestCost,
+    neighbours::{Neighbour, Passed},
 };
 use crate::{
     clock::Clock,
@@ -32,6 +33,7 @@ pub(crate) struct Limits {
     pub(super) status: StatusCode,
     pub(super) decision_in_request: bool,
     pub(super) log: LayerTelemetry,
+    pub(super) neighbour: Arc<Neighbour>,
 }
 
 /// The judgement on a request.
@@ -89,6 +91,14 @@ impl Limits {
         };
         selection.set = Some(set);
         (deciding, selection)
+    }
+
+    /// Looks at one of the first requests for mistakes in how layers stand around each other.
+    pub(super) fn watch(&self, request: &mut Parts) {
+        if self.log.is_watching() {
+            let passed = request.extensions.get_or_insert_default::<Passed>();
+            self.log.watched(self.scope_name(), passed.note(&self.neighbour));
+        }
     }
 
     /// Call, queue or reject: the only place where a decision becomes one of them.

@@ -8,6 +8,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     exchange::Outcome,
     key::KeyExtractor,
+    mistake::Findings,
     partition::{PartitionId, PartitionKey, Scope},
     screening::Caller,
     telemetry::LayerTelemetry,
@@ -149,6 +150,11 @@ pub(super) struct Holder {
 }
 
 impl Attribution {
+    /// A partition that only layers of the same scope have.
+    pub(super) fn own_partition(&self) -> PartitionId {
+        self.main.shared_partition
+    }
+
     /// The names of all keys but the main one.
     pub(super) fn names(&self) -> Vec<String> {
         self.named.iter().map(|key| key.name.clone()).collect()
@@ -166,6 +172,11 @@ impl Attribution {
 
     /// Attributes a request by the main key, or by the named one at this position.
     pub(super) fn attribute(&self, caller: &Caller<'_>, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
+        if log.is_watching() {
+            let mut findings = Findings::default();
+            self.key(named).extractor.diagnose(caller.request, &mut findings);
+            log.found(&self.scope_name, findings);
+        }
         let holder = match named {
             None => caller.key().map(|key| self.holder(key)),
             Some(index) => {

@@ -12,6 +12,7 @@ mod charge;
 mod content;
 mod cost;
 mod future;
+mod neighbours;
 mod service;
 
 use std::{fmt, sync::Arc};

@@ -88,7 +88,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
         let (limits, inner) = (Arc::clone(&self.limits), &mut self.inner);
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        limits.watch(&mut parts);
         let (deciding, selection) = limits.ask(&parts);
         let state = match deciding {
             Deciding::Decided(decision) => {

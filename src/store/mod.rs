@@ -286,6 +286,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn catch_up(&self) -> StoreFuture<()> {
         StoreFuture::ready(Ok(()))
     }
+
+    /// A number that two stores of this process have in common if they keep the same quota: clones, or two handles on one
+    /// server. Default: `None`, unknown.
+    ///
+    /// Layers use it to find [mistakes](crate::docs::mistakes) and for nothing else: two layers with one scope and other
+    /// numbers in a policy of one name, and limits that a request passes twice. A store around another one passes its
+    /// number on. Two stores that keep different quota must not have the same: an event would say what is not so.
+    ///
+    /// ```
+    /// use tower_quota::{MemoryStore, Store};
+    ///
+    /// let store = MemoryStore::new();
+    /// assert_eq!(store.identity(), store.clone().identity());
+    /// assert_ne!(store.identity(), MemoryStore::new().identity());
+    /// ```
+    fn identity(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {

@@ -4,22 +4,21 @@ use std::time::Duration;
 
 use super::{
     meters::LayerMeters,
-    throttle::{Once, Sparse},
+    throttle::{Sparse, Told},
+    watch::Watch,
 };
 use crate::{
     clock::Timestamp,
     exchange::{Decision, Outcome},
+    mistake::{Finding, Findings, Mistake},
     policy::QuotaPolicy,
 };
 
 /// Telemetry of one layer about its requests.
 #[derive(Debug, Default)]
 pub(crate) struct LayerTelemetry {
-    cost: Once,
-    content: Once,
-    key: Once,
-    tier: Once,
-    resolver: Once,
+    told: Told,
+    watch: Watch,
     queue: Sparse,
     shadow: Sparse,
     meters: LayerMeters,
@@ -48,9 +47,9 @@ impl LayerTelemetry {
 
     pub(crate) fn no_key(&self, scope: &str) {
         self.meters.count(scope, LayerCount::Unattributed);
-        if self.key.is_first() {
-            event!(
-                WARN,
+        if self.told.is_first(Mistake::NoKey) {
+            mistake!(
+                NoKey,
                 scope = %scope,
                 "a request could not be attributed to a caller; \
                  is the peer address or the user id missing from its extensions?"
@@ -60,9 +59,9 @@ impl LayerTelemetry {
 
     pub(crate) fn cost_above_capacity(&self, scope: &str, policy: &QuotaPolicy, cost: u64) {
         self.meters.count(scope, LayerCount::NeverFits);
-        if self.cost.is_first() {
-            event!(
-                WARN,
+        if self.told.is_first(Mistake::CostAboveCapacity) {
+            mistake!(
+                CostAboveCapacity,
                 scope = %scope,
                 policy = %policy.name(),
                 cost = %cost,
@@ -74,9 +73,9 @@ impl LayerTelemetry {
 
     pub(crate) fn uncounted_content(&self, scope: &str) {
         self.meters.count(scope, LayerCount::UncountedContent);
-        if self.content.is_first() {
-            event!(
-                WARN,
+        if self.told.is_first(Mistake::ContentNotCounted) {
+            mistake!(
+                ContentNotCounted,
                 scope = %scope,
                 "the content of a request has no known length and is not counted; \
                  is `RequestContentLayer` missing outside of the rate limit?"
@@ -86,17 +85,101 @@ impl LayerTelemetry {
 
     pub(crate) fn unknown_tier(&self, scope: &str) {
         self.meters.count(scope, LayerCount::UnknownTier);
-        if self.tier.is_first() {
-            event!(WARN, scope = %scope, "a request is of a tier that is not configured; the first tier is used");
+        if self.told.is_first(Mistake::UnknownTier) {
+            mistake!(
+                UnknownTier, scope = %scope, "a request is of a tier that is not configured; the first tier is used");
         }
     }
 
     pub(crate) fn unresolved_tier(&self, scope: &str) {
-        if self.resolver.is_first() {
-            event!(
-                WARN,
+        if self.told.is_first(Mistake::NoTierLayer) {
+            mistake!(
+                NoTierLayer,
                 scope = %scope,
                 "a request has passed no `TierLayer`, which is to look up its tier; is it missing outside of the rate limit?"
+            );
+        }
+    }
+
+    /// Returns `true` while requests are looked at for mistakes in how limits are set up.
+    #[inline]
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watch.is_on()
+    }
+
+    /// One more request is looked at. It has passed these limits before, or not.
+    pub(crate) fn watched(&self, scope: &str, was_here: bool) {
+        if was_here && self.told.is_first(Mistake::LayerTwice) {
+            mistake!(
+                LayerTwice,
+                scope = %scope,
+                "a request has passed the same limits twice and was charged twice; is the layer around the router and \
+                 around a route of it?"
+            );
+        }
+        for part in self.watch.next() {
+            mistake!(
+                KeyNeverThere,
+                scope = %scope,
+                part = %part,
+                "none of the first thousand requests had a part of the key; does the layer that puts it there stand \
+                 outside of the rate limit?"
+            );
+        }
+    }
+
+    /// What a request shows of mistakes in its key.
+    pub(crate) fn found(&self, scope: &str, findings: Findings) {
+        self.watch.parts(findings.parts);
+        for finding in findings.found {
+            match finding {
+                Finding::NoPeerAddress => self.no_peer_address(scope),
+                Finding::ProxyNotNamed {
+                    field,
+                    has_private_address,
+                } => self.proxy_not_named(scope, &field, has_private_address),
+                Finding::OtherForwardingField { field, named } => self.other_forwarding_field(scope, field, &named),
+            }
+        }
+    }
+
+    fn no_peer_address(&self, scope: &str) {
+        // It is the reason why requests have no key, and better than the one that `no_key` could give.
+        self.told.is_first(Mistake::NoKey);
+        if self.told.is_first(Mistake::NoPeerAddress) {
+            mistake!(
+                NoPeerAddress,
+                scope = %scope,
+                "a request does not show the address of its peer and has no key; \
+                 is the service served without connect info?"
+            );
+        }
+    }
+
+    fn proxy_not_named(&self, scope: &str, field: &str, has_private_address: bool) {
+        if self.told.is_first(Mistake::ProxyNotNamed) {
+            let peer = if has_private_address { "private" } else { "public" };
+            mistake!(
+                ProxyNotNamed,
+                scope = %scope,
+                field = %field,
+                peer = %peer,
+                "a forwarding field comes from a peer that is no trusted proxy and is not believed; if the peer is your \
+                 proxy, name it, or all its clients share one quota; if clients connect directly, one of them has sent \
+                 the field, and nothing is wrong"
+            );
+        }
+    }
+
+    fn other_forwarding_field(&self, scope: &str, field: &str, named: &str) {
+        if self.told.is_first(Mistake::OtherForwardingField) {
+            mistake!(
+                OtherForwardingField,
+                scope = %scope,
+                field = %field,
+                named = %named,
+                "a trusted proxy has sent another forwarding field than the one that it is named with, so all its \
+                 clients share its quota; name the field that it writes"
             );
         }
     }

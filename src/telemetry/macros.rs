@@ -14,6 +14,22 @@ macro_rules! event {
     }};
 }
 
+/// True if events are sent at all.
+pub(crate) const EVENTS: bool = cfg!(feature = "tracing");
+
+/// The event of a mistake in how limits are set up.
+macro_rules! mistake {
+    ($mistake:ident, $($name:ident = %$value:expr,)* $message:literal) => {
+        event!(
+            WARN,
+            $($name = %$value,)*
+            mistake = %$crate::mistake::Mistake::$mistake.name(),
+            help = %$crate::mistake::Mistake::$mistake.help(),
+            $message
+        )
+    };
+}
+
 /// Records fields of the span that the caller is in, if it has declared them.
 #[cfg(feature = "tracing")]
 macro_rules! record {

@@ -85,6 +85,10 @@
 //! for each layer, and one about a request that goes on at most once in ten seconds, with the number of those that had
 //! none.
 //!
+//! A warning about the configuration has a field `mistake` with its name, and a field `help` with the address of its section
+//! in [`docs::mistakes`](crate::docs::mistakes). Some mistakes show in the key, the fields or the way of requests only. A
+//! layer looks for these in its first 1 000 requests; afterwards that costs nothing but the load of a flag.
+//!
 //! If requests stay undecided for ten seconds or more while the circuit is closed, a `WARN` event says how many in how
 //! long (`undecided`, `seconds`), and how many requests waited for the store meanwhile (`waited`); again every ten seconds
 //! as long as it goes on.
@@ -143,9 +147,11 @@ mod store;
 mod throttle;
 #[cfg(feature = "privacy-pass")]
 mod tokens;
+mod watch;
 
 use std::time::Duration;
 
+use self::macros::EVENTS;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;
 #[cfg(feature = "privacy-pass")]
@@ -155,10 +161,12 @@ pub(crate) use self::{
     meters::{OneMore as HeldSlots, Stopwatch},
     store::StoreTelemetry,
 };
+#[cfg(feature = "axum")]
+use crate::mistake::Mistake;
 
 pub(crate) fn lone_large_window(scope: &str, window: Duration) {
-    event!(
-        WARN,
+    mistake!(
+        LoneLargeWindow,
         scope = %scope,
         window_seconds = %window.as_secs(),
         "the shortest window is longer than an hour, so that a caller may use up all of it at once; \
@@ -167,12 +175,22 @@ pub(crate) fn lone_large_window(scope: &str, window: Duration) {
 }
 
 pub(crate) fn guessable_address(scope: &str, policy: &str) {
-    event!(
-        WARN,
+    mistake!(
+        GuessableAddress,
         scope = %scope,
         policy = %policy,
         "a policy shows a partition key that is made from an address, which can be found out by trying all addresses; \
          set a digest key"
+    );
+}
+
+pub(crate) fn two_quotas(scope: &str, policy: &str) {
+    mistake!(
+        TwoQuotas,
+        scope = %scope,
+        policy = %policy,
+        "two layers of this process have the same scope, store and policy name, and other numbers in the policy; \
+         they share what callers have used, and each decides with its own numbers"
     );
 }
 
@@ -232,14 +250,14 @@ impl TierTelemetry {
 /// The body of a rejection is a stream.
 #[cfg(feature = "axum")]
 #[derive(Debug, Default)]
-pub(crate) struct StreamTelemetry(throttle::Once);
+pub(crate) struct StreamTelemetry(throttle::Told);
 
 #[cfg(feature = "axum")]
 impl StreamTelemetry {
     pub(crate) fn record(&self) {
-        if self.0.is_first() {
-            event!(
-                WARN,
+        if self.0.is_first(Mistake::StreamedRejection) {
+            mistake!(
+                StreamedRejection,
                 "the body of a rejection is a stream, which is not waited for; the usual response is given instead"
             );
         }

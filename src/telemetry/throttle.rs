@@ -1,16 +1,17 @@
 //! Bounds on the number of events.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, mistake::Mistake};
 
-/// Something that is told once for each layer.
+/// The mistakes that a layer has told: each is told once.
 #[derive(Debug, Default)]
-pub(super) struct Once(AtomicBool);
+pub(super) struct Told(AtomicU32);
 
-impl Once {
-    pub(super) fn is_first(&self) -> bool {
-        !self.0.load(Ordering::Relaxed) && !self.0.swap(true, Ordering::Relaxed)
+impl Told {
+    pub(super) fn is_first(&self, mistake: Mistake) -> bool {
+        let bit = 1 << mistake as u32;
+        self.0.load(Ordering::Relaxed) & bit == 0 && self.0.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 }
 

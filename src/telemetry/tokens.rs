@@ -2,14 +2,14 @@
 
 use super::{
     meters::TokenMeters,
-    throttle::{Once, Sparse},
+    throttle::{Sparse, Told},
 };
-use crate::clock::Timestamp;
+use crate::{clock::Timestamp, mistake::Mistake};
 
 /// Events and counters of one origin. They say nothing about whose a token is.
 #[derive(Debug, Default)]
 pub(crate) struct TokenTelemetry {
-    address: Once,
+    told: Told,
     full: Sparse,
     overloaded: Sparse,
     meters: TokenMeters,
@@ -22,9 +22,9 @@ impl TokenTelemetry {
     }
 
     pub(crate) fn no_address(&self) {
-        if self.address.is_first() {
-            event!(
-                WARN,
+        if self.told.is_first(Mistake::NoPeerAddress) {
+            mistake!(
+                NoPeerAddress,
                 "a token comes from an unknown address, so proofs that fail are not limited by address; \
                  is the peer address missing from the extensions of requests?"
             );

@@ -450,9 +450,14 @@ fn hiding_fields() -> Vec<(ForwardingField, Vec<String>)> {
         "203.0.113.9:99999".to_owned(),
         format!("10.0.0.2{}", " ".repeat(8 * 1024)),
     ];
-    let of = |field| move |line| (field, vec![line]);
+    let of = |field: ForwardingField| move |line| (field.clone(), vec![line]);
     let forwarded = forwarded.into_iter().map(of(ForwardingField::Forwarded));
+    let real_ip = || ForwardingField::OneAddress("X-Real-IP".into());
+    let one_address = ["unknown", "203.0.113.9, 10.0.0.2", ""].map(|line| (real_ip(), vec![line.to_owned()]));
+    let twice = ["203.0.113.9", "10.0.0.2"].map(str::to_owned).to_vec();
     forwarded
+        .chain(one_address)
+        .chain([(real_ip(), twice)])
         .chain(x_forwarded_for.into_iter().map(of(ForwardingField::XForwardedFor)))
         .chain([(
             ForwardingField::Forwarded,
@@ -461,15 +466,16 @@ fn hiding_fields() -> Vec<(ForwardingField, Vec<String>)> {
         .collect()
 }
 
-fn trusting(field: ForwardingField) -> key::ClientIp {
-    key::client_ip().trusted_proxies(field, ["10.0.0.0/8"])
+fn trusting(field: &ForwardingField) -> key::ClientIp {
+    key::client_ip().trusted_proxies(field.clone(), ["10.0.0.0/8"])
 }
 
 /// A request from the trusted proxy with these field lines.
-fn forwarding(field: ForwardingField, lines: &[String]) -> Request<()> {
+fn forwarding(field: &ForwardingField, lines: &[String]) -> Request<()> {
     let mut request = from("10.0.0.1", "/");
     let name = match field {
         ForwardingField::Forwarded => "forwarded",
+        ForwardingField::OneAddress(name) => &**name,
         _ => "x-forwarded-for",
     };
     for line in lines {
@@ -482,7 +488,7 @@ fn forwarding(field: ForwardingField, lines: &[String]) -> Request<()> {
 #[tokio::test]
 async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
     for (field, lines) in hiding_fields() {
-        let list = AccessList::new(trusting(field));
+        let list = AccessList::new(trusting(&field));
         let networks = |rules: &mut AccessRules| {
             rules.set_network("10.0.0.0/8", Access::Allow)?;
             rules.set_network("203.0.113.0/24", Access::Block)
@@ -491,18 +497,18 @@ async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
         let store = Counting::default();
         let layer = store
             .builder()
-            .key(trusting(field))
+            .key(trusting(&field))
             .access_list(list)
-            .exempt(Exemption::network(trusting(field), ["10.0.0.0/8"]))
+            .exempt(Exemption::network(trusting(&field), ["10.0.0.0/8"]))
             .build()
             .unwrap();
         let mut passed = 0;
         for _ in 0..20 {
-            passed += u32::from(send(&layer, forwarding(field, &lines)).await.status == 200);
+            passed += u32::from(send(&layer, forwarding(&field, &lines)).await.status == 200);
         }
         assert_eq!(passed, 1, "{lines:?}");
         // Who says nothing of others is the machine itself, which is allowed.
-        for request in [forwarding(field, &[]), from("10.3.4.5", "/")] {
+        for request in [forwarding(&field, &[]), from("10.3.4.5", "/")] {
             assert_eq!(send(&layer, request).await.outcome, Outcome::Unlimited);
         }
     }
@@ -513,14 +519,14 @@ async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
 async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() {
     let hops = [vec!["10.0.0.2"; 33].join(",")];
     let field = ForwardingField::XForwardedFor;
-    let list = AccessList::new(trusting(field));
+    let list = AccessList::new(trusting(&field));
     list.update(|rules| rules.set_network("10.0.0.0/8", Access::Allow))
         .unwrap();
-    let builder = Counting::default().builder().key(trusting(field)).access_list(list);
-    let exemption = Exemption::network(trusting(field), ["10.0.0.0/8"]);
+    let builder = Counting::default().builder().key(trusting(&field)).access_list(list);
+    let exemption = Exemption::network(trusting(&field), ["10.0.0.0/8"]);
     let layer = builder.exempt(exemption).no_key(NoKey::Reject).build().unwrap();
     for outcome in [Outcome::Allowed, Outcome::Rejected] {
-        assert_eq!(send(&layer, forwarding(field, &hops)).await.outcome, outcome);
+        assert_eq!(send(&layer, forwarding(&field, &hops)).await.outcome, outcome);
     }
 }
 
@@ -529,7 +535,7 @@ async fn an_address_that_a_walk_of_too_many_hops_has_come_to_is_in_no_network() 
 async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide() {
     for (field, lines) in hiding_fields() {
         let layer = |no_key| {
-            let builder = Counting::default().builder().key(trusting(field));
+            let builder = Counting::default().builder().key(trusting(&field));
             builder.no_key(no_key).build().unwrap()
         };
         for (no_key, outcomes) in [
@@ -539,11 +545,11 @@ async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide()
         ] {
             let layer = layer(no_key);
             for outcome in outcomes {
-                let answer = send(&layer, forwarding(field, &lines)).await;
+                let answer = send(&layer, forwarding(&field, &lines)).await;
                 assert_eq!(answer.outcome, outcome, "{no_key:?} {lines:?}");
             }
             // They use up the quota of nobody who is known.
-            let clients = [forwarding(field, &[]), from("203.0.113.9", "/")];
+            let clients = [forwarding(&field, &[]), from("203.0.113.9", "/")];
             for request in clients {
                 assert_eq!(send(&layer, request).await.outcome, Outcome::Allowed);
             }
@@ -556,10 +562,10 @@ async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide()
 /// X38
 #[tokio::test]
 async fn clients_without_an_address_can_be_blocked() {
-    let list = AccessList::new(trusting(ForwardingField::Forwarded));
+    let list = AccessList::new(trusting(&ForwardingField::Forwarded));
     let builder = Counting::default().builder().access_list(list.clone());
     let layer = builder.build().unwrap();
-    let hidden = || forwarding(ForwardingField::Forwarded, &[r#"x=", for=203.0.113.9"#.to_owned()]);
+    let hidden = || forwarding(&ForwardingField::Forwarded, &[r#"x=", for=203.0.113.9"#.to_owned()]);
     list.update(|rules| {
         rules.set_key(user("alice"), Access::Allow)?;
         rules.block_unknown_addresses(true);

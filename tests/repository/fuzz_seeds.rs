@@ -46,6 +46,11 @@ fn the_seeds_of_x_forwarded_for_fields_hold() {
 }
 
 #[test]
+fn the_seeds_of_fields_with_one_address_hold() {
+    run_over_the_seeds_of("one_address", targets::one_address);
+}
+
+#[test]
 fn the_seeds_of_heads_of_responses_hold() {
     run_over_the_seeds_of("response", targets::response);
 }

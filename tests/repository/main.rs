@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod compiler_messages;
 mod conformance;
 mod documents;
 mod fuzz_seeds;
+mod mistakes;

@@ -33,6 +33,17 @@ fn with_port<A>(address: A, after: &str) -> Option<A> {
     readable.then_some(address)
 }
 
+/// Returns `true` for an address that no machine has on the Internet, as most proxies have in front of a service.
+pub(super) fn is_private(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            let is_carrier_grade = address.octets()[0] == 100 && address.octets()[1] & 0xc0 == 64;
+            address.is_loopback() || address.is_private() || address.is_link_local() || is_carrier_grade
+        }
+        IpAddr::V6(address) => address.is_loopback() || address.is_unique_local() || address.is_unicast_link_local(),
+    }
+}
+
 /// A network, `10.0.0.0/8`, or the network of one address. Bits after the prefix are ignored.
 pub(crate) fn network(text: &str) -> Option<IpNet> {
     // IpNet's own FromStr takes neither bare addresses nor upper-case digits.

@@ -1,7 +1,7 @@
 //! L31: the client's address comes from forwarded fields only for trusted proxies.
 //! X38: a field that cannot be read shows no client.
 
-use std::net::SocketAddr;
+use std::{borrow::Borrow, net::SocketAddr};
 
 use http::Request;
 
@@ -29,16 +29,17 @@ const GARBAGE_ELEMENTS: [&str; 5] = [
     r#"for=1.2.3.4;host=\""|for=1.2.3.4;host=a"b"|=a;for=1.2.3.4"#,
 ];
 
-fn trusting(field: ForwardingField) -> ClientIp {
-    client_ip().trusted_proxies(field, ["10.0.0.0/8", "fd00::/8"])
+fn trusting(field: impl Borrow<ForwardingField>) -> ClientIp {
+    client_ip().trusted_proxies(field.borrow().clone(), ["10.0.0.0/8", "fd00::/8"])
 }
 
-fn request<V: AsRef<[u8]>>(peer: Option<&str>, field: ForwardingField, lines: &[V]) -> Parts {
+fn request<V: AsRef<[u8]>>(peer: Option<&str>, field: impl Borrow<ForwardingField>, lines: &[V]) -> Parts {
     let (mut parts, ()) = Request::new(()).into_parts();
+    let name = field.borrow().name().unwrap();
     for line in lines {
         parts
             .headers
-            .append(field.name(), HeaderValue::from_bytes(line.as_ref()).unwrap());
+            .append(&name, HeaderValue::from_bytes(line.as_ref()).unwrap());
     }
     if let Some(peer) = peer {
         parts.extensions.insert(PeerAddress(SocketAddr::new(ip(peer), 4711)));
@@ -51,7 +52,8 @@ fn ip(text: &str) -> IpAddr {
 }
 
 /// Whom a request from the trusted peer is taken to be from.
-fn behind_proxy<V: AsRef<[u8]>>(field: ForwardingField, lines: &[V]) -> Option<IpAddr> {
+fn behind_proxy<V: AsRef<[u8]>>(field: impl Borrow<ForwardingField>, lines: &[V]) -> Option<IpAddr> {
+    let field = field.borrow();
     let request = request(Some(PROXY), field, lines);
     let client = trusting(field).resolve(&request);
     assert_eq!(trusting(field).extract(&request).is_some(), client.is_some());
@@ -60,7 +62,7 @@ fn behind_proxy<V: AsRef<[u8]>>(field: ForwardingField, lines: &[V]) -> Option<I
 
 fn assert_clients(field: ForwardingField, table: &[(&[&str], &str)]) {
     for (lines, client) in table {
-        assert_eq!(behind_proxy(field, lines), Some(ip(client)), "{field:?}: {lines:?}");
+        assert_eq!(behind_proxy(&field, lines), Some(ip(client)), "{field:?}: {lines:?}");
     }
 }
 
@@ -594,6 +596,99 @@ fn where_several_say_who_the_peer_is_the_first_in_the_documented_order_counts() 
     assert_eq!(resolved(&request), Some(ip("192.0.2.1")));
 }
 
+fn real_ip() -> ForwardingField {
+    OneAddress("X-Real-IP".into())
+}
+
+/// L31
+#[test]
+fn a_field_with_one_address_names_the_client_of_a_trusted_proxy() {
+    assert_clients(
+        real_ip(),
+        &[
+            (&[], PROXY),
+            (&["203.0.113.9"], CLIENT),
+            (&[" 203.0.113.9\t"], CLIENT),
+            (&["203.0.113.9:4711"], CLIENT),
+            (&["::ffff:203.0.113.9"], CLIENT),
+            (&["[::ffff:203.0.113.9]:4711"], CLIENT),
+            (&["2001:DB8::1"], "2001:db8::1"),
+            (&["[2001:db8::1]"], "2001:db8::1"),
+            (&["[2001:db8::1]:4711"], "2001:db8::1"),
+            // A machine of one's own behind a proxy.
+            (&["10.0.0.2"], "10.0.0.2"),
+        ],
+    );
+    for peer in [CLIENT, "11.0.0.1", "2001:db8::1"] {
+        let spoofed = request(Some(peer), real_ip(), &["192.0.2.66"]);
+        assert_eq!(trusting(real_ip()).resolve(&spoofed), Some(ip(peer)));
+    }
+}
+
+/// L31, X38
+#[test]
+fn two_lines_or_two_values_of_a_field_with_one_address_show_no_client() {
+    for lines in [
+        &["192.0.2.66", "203.0.113.9"][..],
+        &["203.0.113.9", "203.0.113.9"],
+        &["", "203.0.113.9"],
+        &["203.0.113.9", ""],
+        &["203.0.113.9", "10.0.0.2", "10.0.0.3"],
+        &["192.0.2.66, 203.0.113.9"],
+        &["203.0.113.9, 10.0.0.2"],
+        &["203.0.113.9,"],
+        &["for=203.0.113.9"],
+        &[""],
+    ] {
+        assert_eq!(behind_proxy(real_ip(), lines), None, "{lines:?}");
+    }
+    for hop in GARBAGE_HOPS.iter().flat_map(|hops| hops.split('|')) {
+        assert_eq!(behind_proxy(real_ip(), &[hop]), None, "{hop:?}");
+    }
+}
+
+/// L31
+#[test]
+fn of_two_forwarding_fields_only_the_named_one_is_read() {
+    let mut request = request(Some(PROXY), real_ip(), &[CLIENT]);
+    for (name, value) in [
+        ("x-forwarded-for", "192.0.2.66"),
+        ("forwarded", "for=192.0.2.66"),
+        ("true-client-ip", "192.0.2.66"),
+    ] {
+        request.headers.insert(name, HeaderValue::from_static(value));
+    }
+    assert_eq!(trusting(real_ip()).resolve(&request), Some(ip(CLIENT)));
+    request.headers.remove("x-real-ip");
+    assert_eq!(trusting(real_ip()).resolve(&request), Some(ip(PROXY)));
+}
+
+#[test]
+fn a_name_that_no_field_with_one_address_has_is_found_by_the_check() {
+    for (name, mistake) in [
+        ("x real ip", "\"x real ip\" is not the name of a header"),
+        ("", "\"\" is not the name of a header"),
+        (
+            "X-Forwarded-For",
+            "\"X-Forwarded-For\" is a list of addresses; use `ForwardingField::XForwardedFor`",
+        ),
+        (
+            "FORWARDED",
+            "\"FORWARDED\" is a list of addresses; use `ForwardingField::Forwarded`",
+        ),
+    ] {
+        let extractor = trusting(OneAddress(name.into()));
+        assert_eq!(extractor.check().unwrap_err().to_string(), format!("key: {mistake}"));
+        // A program that ignores the error believes no field.
+        assert_eq!(
+            extractor.resolve(&request(Some(PROXY), XForwardedFor, &["192.0.2.66"])),
+            Some(ip(PROXY))
+        );
+    }
+    let at_run_time = OneAddress(format!("X-{}-IP", "Edge").into());
+    assert!(trusting(at_run_time).check().is_ok());
+}
+
 /// Pieces that mean something in one of the two fields, separated by bars.
 const PIECES: &str = r#"for=|For=|host=|,|, |;|"|\|=| |:80|_a|unknown|10.0.0.2|192.0.2.66|fd00::2|[2001:db8::1]:80"#;
 
@@ -622,7 +717,7 @@ fn hop(random: &mut Sequence) -> &'static str {
 fn no_field_moves_an_untrusted_peer() {
     for_many(512, |random| {
         let field = field(random);
-        let request = request(Some(CLIENT), field, &random.list(0..4, line));
+        let request = request(Some(CLIENT), &field, &random.list(0..4, line));
         assert_eq!(trusting(field).resolve(&request), Some(ip(CLIENT)));
     });
 }
@@ -634,7 +729,7 @@ fn no_field_moves_an_untrusted_peer() {
 fn no_field_makes_a_client_of_a_machine_that_has_only_reported() {
     for_many(512, |random| {
         let (field, lines) = (field(random), random.list(1..4, line));
-        let client = behind_proxy(field, &lines);
+        let client = behind_proxy(&field, &lines);
         let leftmost = String::from_utf8_lossy(&lines[0]);
         let ends_at_a_proxy = ["10.0.0.2", "fd00::2"].iter().any(|proxy| leftmost.contains(proxy));
         assert!(client != Some(ip(PROXY)));

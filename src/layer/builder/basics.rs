@@ -10,7 +10,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     guard::{FailureMode, Guard},
     key::KeyExtractor,
-    layer::{RateLimitLayer, admission::Limits, attribution::Attribution},
+    layer::{RateLimitLayer, admission::Limits, attribution::Attribution, neighbours::Neighbour},
     policy::QuotaPolicy,
     rejection::{Rejection, Responder},
     rules::{Policies, Tiers},
@@ -133,11 +133,12 @@ impl RateLimitLayerBuilder {
     /// assert_eq!(rejected.into_body().collect().await?.to_bytes(), "Slow down, please.\n");
     /// # Ok(()) });
     /// ```
-    pub fn respond_with<F>(mut self, respond: F) -> Self
+    pub fn respond_with<F, R>(mut self, respond: F) -> Self
     where
-        F: Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static,
+        F: Fn(&Rejection<'_>) -> R + Send + Sync + 'static,
+        R: RejectionResponse,
     {
-        self.responder = Responder::new(respond);
+        self.responder = Responder::new(move |rejection| respond(rejection).into_response());
         self
     }
 
@@ -159,6 +160,11 @@ impl RateLimitLayerBuilder {
         ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;
         warn(&attribution, &policies);
         let scope = &attribution.scope_name;
+        let place = self.store.identity().map(|store| (store, attribution.own_partition()));
+        let (neighbour, differing) = Neighbour::move_in(place, &policies.all_sets());
+        if let Some(policy) = differing {
+            telemetry::two_quotas(scope, &policy);
+        }
         let guard = Guard::new(self.store, self.fallback, self.terms, self.clock, scope);
         let limits = Limits {
             screening: self.screening,
@@ -170,8 +176,27 @@ impl RateLimitLayerBuilder {
             status: self.status,
             decision_in_request: self.decision_in_request,
             log: LayerTelemetry::default(),
+            neighbour,
         };
         Ok(RateLimitLayer(Arc::new(limits)))
+    }
+}
+
+/// A response of [`respond_with`](RateLimitLayerBuilder::respond_with): `http::Response<bytes::Bytes>`, and nothing else.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no response that `respond_with` can send",
+    label = "the closure has to return `http::Response<bytes::Bytes>`",
+    note = "a body of text or bytes becomes one with `.into()`: `http::Response::new(\"Slow down.\".into())`",
+    note = "for a response of axum, use `respond_with_axum` (feature `axum` of tower-quota)"
+)]
+pub trait RejectionResponse {
+    /// The response itself.
+    fn into_response(self) -> Response<Bytes>;
+}
+
+impl RejectionResponse for Response<Bytes> {
+    fn into_response(self) -> Self {
+        self
     }
 }
 

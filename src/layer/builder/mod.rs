@@ -14,8 +14,9 @@ mod store;
 use std::{fmt, sync::Arc};
 
 use http::StatusCode;
+use tower_layer::Layer;
 
-use super::{RateLimitLayer, attribution::AttributionSettings, cost::RequestCost};
+use super::{RateLimit, RateLimitLayer, attribution::AttributionSettings, cost::RequestCost};
 use crate::{
     clock::Clock, guard::Terms, rejection::Responder, response_fields::ResponseFields, rules::RulesSettings,
     screening::Screening, store::Store,
@@ -75,6 +76,27 @@ impl RateLimitLayer {
             cost: RequestCost::default(),
             decision_in_request: false,
         }
+    }
+}
+
+/// No type implements it. It is there for its message where `build` was forgotten, since a message about `Layer` is not
+/// ours to write.
+#[diagnostic::on_unimplemented(
+    message = "a `RateLimitLayerBuilder` is no layer yet",
+    label = "`.build()` is missing here",
+    note = "call `.build()?` at the end of the settings: it checks them and returns the `RateLimitLayer`"
+)]
+pub trait Built: Sized {
+    /// Never called.
+    fn layered(self, builder: &RateLimitLayerBuilder) -> RateLimit<Self>;
+}
+
+#[doc(hidden)]
+impl<S: Built> Layer<S> for RateLimitLayerBuilder {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> RateLimit<S> {
+        inner.layered(self)
     }
 }
 

@@ -190,6 +190,10 @@ impl Store for MemoryStore {
         }
         StoreFuture::ready(Ok(()))
     }
+
+    fn identity(&self) -> Option<u64> {
+        Some(Arc::as_ptr(&self.0).addr() as u64)
+    }
 }
 
 impl Default for MemoryStore {

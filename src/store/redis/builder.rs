@@ -3,6 +3,7 @@
 use std::{
     fmt,
     future::Future,
+    hash::{DefaultHasher, Hash, Hasher},
     ops::RangeInclusive,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
@@ -71,7 +72,7 @@ pub struct RedisStoreBuilder {
 }
 
 /// The servers that keep the quota.
-#[derive(Clone)]
+#[derive(Clone, Hash)]
 pub(super) enum Servers {
     /// One, of the only URL.
     Single,
@@ -317,6 +318,7 @@ impl RedisStoreBuilder {
     pub fn build(self) -> Result<RedisStore, ConfigError> {
         self.check()?;
         let topology = self.topology()?;
+        let identity = self.identity();
         let decisions_per_call = match topology {
             Topology::Single {
                 one_slot_per_call: false,
@@ -327,6 +329,7 @@ impl RedisStoreBuilder {
         Ok(RedisStore(Arc::new(Engine {
             server: Arc::new(Server {
                 topology,
+                identity,
                 keyspace: Keyspace(self.key_prefix),
                 clock: self.clock,
                 lease_time: self.lease_time,
@@ -379,6 +382,19 @@ impl RedisStoreBuilder {
             pool: Pool::new(endpoint, opener, self.connections),
             one_slot_per_call: self.one_slot_per_call,
         })
+    }
+
+    /// A number for the servers and the prefix of keys, whoever asks for them.
+    fn identity(&self) -> u64 {
+        let urls = self.urls.iter().chain(&self.primary_url);
+        let infos = urls.filter_map(|url| connection_info(url).ok());
+        let mut places: Vec<(String, i64)> = infos
+            .map(|info| (info.addr().to_string(), info.redis_settings().db()))
+            .collect();
+        places.sort_unstable();
+        let mut hasher = DefaultHasher::new();
+        (&self.servers, places, &self.key_prefix).hash(&mut hasher);
+        hasher.finish()
     }
 
     fn sentinels(&self, service: &str) -> Result<Sentinels, ConfigError> {

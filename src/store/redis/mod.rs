@@ -138,6 +138,8 @@ pub struct RedisStore(Arc<Engine>);
 /// The servers, and the state that all calls to them share.
 struct Server {
     topology: Topology,
+    /// The same for all stores with these servers and this prefix.
+    identity: u64,
     keyspace: Keyspace,
     clock: Option<Clock>,
     lease_time: Duration,
@@ -167,6 +169,9 @@ impl RedisStore {
     /// assert!(RedisStore::new("redis://10.0.0.1/").is_ok());
     /// assert!(RedisStore::new("redis+unix:///run/redis.sock").is_ok());
     /// assert!(RedisStore::new("10.0.0.1:6379").is_err());
+    ///
+    /// let error = RedisStore::new("localhost:6379").unwrap_err().to_string();
+    /// assert!(error.starts_with(r#"redis store: the URL "localhost:6379" has to begin with "redis://""#));
     ///
     /// // Neither the error nor the store shows a password.
     /// let error = RedisStore::new("redis://limiter:secret@10.0.0.1:port/").unwrap_err();
@@ -296,6 +301,10 @@ impl Store for RedisStore {
 
     fn has_own_breakers(&self) -> bool {
         self.0.server.topology.has_own_breakers()
+    }
+
+    fn identity(&self) -> Option<u64> {
+        Some(self.0.server.identity)
     }
 
     fn catch_up(&self) -> StoreFuture<()> {

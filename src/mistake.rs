@@ -1,0 +1,80 @@
+//! Mistakes in how limits are set up that `build()` cannot know, or that may be meant: each has a name, which its event
+//! carries, and a section of that name in `docs/mistakes.md`.
+
+/// An enum, and for each of its values the name and the address of its section.
+macro_rules! mistakes {
+    ($($mistake:ident $name:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Mistake {
+            $($mistake,)*
+        }
+
+        impl Mistake {
+            pub(crate) const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$mistake => $name,)*
+                }
+            }
+
+            pub(crate) const fn help(self) -> &'static str {
+                match self {
+                    $(Self::$mistake => concat!(
+                        "https://docs.rs/tower-quota/",
+                        env!("CARGO_PKG_VERSION"),
+                        "/tower_quota/docs/mistakes/index.html#",
+                        $name
+                    ),)*
+                }
+            }
+        }
+    };
+}
+
+mistakes! {
+    ContentNotCounted "content-not-counted";
+    CostAboveCapacity "cost-above-capacity";
+    GuessableAddress "guessable-address";
+    KeyNeverThere "key-never-there";
+    LayerTwice "layer-twice";
+    LoneLargeWindow "lone-large-window";
+    NoKey "no-key";
+    NoPeerAddress "no-peer-address";
+    NoTierLayer "no-tier-layer";
+    OtherForwardingField "other-forwarding-field";
+    ProxyNotNamed "proxy-not-named";
+    StreamedRejection "streamed-rejection";
+    TwoQuotas "two-quotas";
+    UnknownTier "unknown-tier";
+}
+
+/// What one request shows of mistakes in a key. An extractor notes it here.
+#[derive(Debug, Default)]
+pub struct Findings {
+    pub(crate) found: Vec<Finding>,
+    pub(crate) parts: Vec<KeyPart>,
+}
+
+/// A mistake that one request shows.
+#[derive(Debug)]
+pub(crate) enum Finding {
+    /// Nothing says what the peer's address is.
+    NoPeerAddress,
+    /// A peer that is no trusted proxy has sent this forwarding field.
+    ProxyNotNamed { field: String, has_private_address: bool },
+    /// A trusted proxy has sent this field, and not the one that is named.
+    OtherForwardingField { field: &'static str, named: String },
+}
+
+/// A part of a key that a request was asked for.
+#[derive(Debug)]
+pub(crate) struct KeyPart {
+    pub(crate) name: String,
+    pub(crate) is_there: bool,
+}
+
+impl Findings {
+    /// Notes if a request has the part of this name that its key needs.
+    pub(crate) fn asked_for(&mut self, name: String, is_there: bool) {
+        self.parts.push(KeyPart { name, is_there });
+    }
+}

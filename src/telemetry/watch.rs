@@ -1,0 +1,75 @@
+//! Looks at the first requests of a layer for mistakes in how it is set up.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::EVENTS;
+use crate::{mistake::KeyPart, mutex::Mutex};
+
+/// Later requests cost no more than the load of a flag. What is looked for does not come and go: it shows in the first
+/// requests, or it is no mistake.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    is_over: AtomicBool,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    requests: u32,
+    parts: Vec<SeenPart>,
+}
+
+/// A part of a key, in the requests that were asked for it.
+#[derive(Debug)]
+struct SeenPart {
+    name: String,
+    asked: u32,
+    was_there: bool,
+}
+
+impl Watch {
+    /// The number of requests that are looked at.
+    const REQUESTS: u32 = 1_000;
+
+    /// The number of requests that have to lack a part of a key before it is taken for missing.
+    const ASKED: u32 = 100;
+
+    #[inline]
+    pub(super) fn is_on(&self) -> bool {
+        EVENTS && !self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// One more request. With the last one, returns the names of the parts of keys that none has had.
+    pub(super) fn next(&self) -> Vec<String> {
+        let mut seen = self.seen.lock();
+        seen.requests += 1;
+        if seen.requests != Self::REQUESTS {
+            return Vec::new();
+        }
+        self.is_over.store(true, Ordering::Relaxed);
+        let parts = std::mem::take(&mut seen.parts).into_iter();
+        let is_missing = |part: &SeenPart| !part.was_there && part.asked >= Self::ASKED;
+        parts.filter(is_missing).map(|part| part.name).collect()
+    }
+
+    /// Notes which parts of its key a request had.
+    pub(super) fn parts(&self, parts: Vec<KeyPart>) {
+        if parts.is_empty() {
+            return;
+        }
+        let known = &mut self.seen.lock().parts;
+        for KeyPart { name, is_there } in parts {
+            match known.iter_mut().find(|part| part.name == name) {
+                Some(part) => {
+                    part.asked += 1;
+                    part.was_there |= is_there;
+                }
+                None => known.push(SeenPart {
+                    name,
+                    asked: 1,
+                    was_there: is_there,
+                }),
+            }
+        }
+    }
+}

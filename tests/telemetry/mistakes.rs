@@ -1,0 +1,375 @@
+//! Each mistake of `docs/mistakes.md` is made, and its event read: once, with its name and the address of its section.
+
+use std::net::SocketAddr;
+
+use http::request;
+use tower::ServiceBuilder;
+use tower_quota::{
+    NoKey, PartitionKey, ToPartitionKey,
+    key::{ForwardingField, PeerAddress},
+};
+
+use super::*;
+
+fn builder(store: impl Store) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("mistakes")
+        .policy(QuotaPolicy::per_hour("hour", 1_000_000))
+}
+
+fn by_address(client_ip: key::ClientIp) -> RateLimitLayer {
+    builder(MemoryStore::new()).key(client_ip).build().unwrap()
+}
+
+fn behind(field: ForwardingField) -> RateLimitLayer {
+    by_address(key::client_ip().trusted_proxies(field, ["10.0.0.0/8"]))
+}
+
+fn real_ip() -> ForwardingField {
+    ForwardingField::OneAddress("X-Real-IP".into())
+}
+
+fn from(peer: &str) -> request::Builder {
+    Request::builder().extension(PeerAddress(SocketAddr::new(peer.parse().unwrap(), 4711)))
+}
+
+/// The lines of requests through these layers, the first of which is the outermost.
+fn lines_through(layers: &[&RateLimitLayer], requests: impl IntoIterator<Item = request::Builder>) -> Vec<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    lines_while(|| {
+        runtime.block_on(async {
+            for request in requests {
+                let request = request.body(()).unwrap();
+                let handler =
+                    service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+                match layers {
+                    [layer] => drop(layer.layer(handler).oneshot(request).await.unwrap()),
+                    [outer, inner] => {
+                        let service = ServiceBuilder::new().layer(outer).layer(inner).service(handler);
+                        drop(service.oneshot(request).await.unwrap());
+                    }
+                    _ => unreachable!("one layer or two"),
+                }
+            }
+        });
+    })
+}
+
+fn lines_of(layer: &RateLimitLayer, request: impl Fn() -> request::Builder) -> Vec<String> {
+    lines_through(&[layer], (0..10).map(|_| request()))
+}
+
+/// Exactly one line, and it is the event of this mistake, which says this.
+fn assert_told(lines: &[String], name: &str, says: &[&str]) {
+    let [line] = lines else { panic!("{name}: {lines:#?}") };
+    assert!(line.starts_with("WARN tower_quota: "), "{line}");
+    assert!(line.ends_with(&mistake(name)), "{line}");
+    for text in says {
+        assert!(line.contains(text), "{text:?} is not in {line}");
+    }
+}
+
+const NOTHING: [String; 0] = [];
+
+#[test]
+fn a_forwarding_field_without_a_named_proxy_is_told_once() {
+    for (field, value) in [
+        ("x-forwarded-for", "203.0.113.9"),
+        ("forwarded", "for=203.0.113.9"),
+        ("x-real-ip", "203.0.113.9"),
+        ("cf-connecting-ip", "203.0.113.9"),
+        ("true-client-ip", "203.0.113.9"),
+        ("fly-client-ip", "203.0.113.9"),
+    ] {
+        for (peer, kind) in [
+            ("10.0.0.1", "private"),
+            ("::1", "private"),
+            ("::ffff:100.64.0.1", "private"),
+            ("198.51.100.7", "public"),
+        ] {
+            let layer = by_address(key::client_ip());
+            let says = [&*format!("field={field}"), &format!("peer={kind}"), "scope=mistakes"];
+            assert_told(
+                &lines_of(&layer, || from(peer).header(field, value)),
+                "proxy-not-named",
+                &says,
+            );
+            assert_eq!(lines_of(&layer, || from(peer).header(field, value)), NOTHING, "once");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_the_list_of_proxies_lacks_is_told_once() {
+    let own = ForwardingField::OneAddress("X-Edge-Client".into());
+    for (layer, field) in [
+        (behind(ForwardingField::XForwardedFor), "x-forwarded-for"),
+        (behind(own), "x-edge-client"),
+    ] {
+        let lines = lines_of(&layer, || from("172.17.0.1").header(field, "203.0.113.9"));
+        assert_told(&lines, "proxy-not-named", &[&format!("field={field}"), "peer=private"]);
+    }
+}
+
+#[test]
+fn no_field_and_a_believed_field_are_no_mistake() {
+    assert_eq!(lines_of(&by_address(key::client_ip()), || from("10.0.0.1")), NOTHING);
+    let layer = behind(ForwardingField::XForwardedFor);
+    assert_eq!(
+        lines_of(&layer, || from("10.0.0.1").header("x-forwarded-for", "203.0.113.9")),
+        NOTHING
+    );
+    // A health check of the proxy, and a client's own field beside the one that the proxy writes.
+    assert_eq!(lines_of(&layer, || from("10.0.0.1")), NOTHING);
+    let both = || {
+        from("10.0.0.1")
+            .header("x-forwarded-for", "203.0.113.9")
+            .header("x-real-ip", "192.0.2.66")
+    };
+    assert_eq!(lines_of(&layer, both), NOTHING);
+    // Who is known by name needs no address.
+    let by_user = builder(MemoryStore::new()).key(key::header("x-user-id").or_else(key::client_ip()));
+    let by_user = by_user.build().unwrap();
+    assert_eq!(
+        lines_of(&by_user, || Request::builder()
+            .header("x-user-id", "alice")
+            .header("forwarded", "for=1.1.1.1")),
+        NOTHING
+    );
+}
+
+#[test]
+fn a_trusted_proxy_that_writes_another_field_is_told_once() {
+    for (layer, named, field) in [
+        (behind(ForwardingField::Forwarded), "forwarded", "x-forwarded-for"),
+        (behind(ForwardingField::XForwardedFor), "x-forwarded-for", "forwarded"),
+        (behind(real_ip()), "x-real-ip", "cf-connecting-ip"),
+    ] {
+        let lines = lines_of(&layer, || from("10.0.0.1").header(field, "203.0.113.9"));
+        let says = [&*format!("field={field}"), &format!("named={named}")];
+        assert_told(&lines, "other-forwarding-field", &says);
+        assert_eq!(
+            lines_of(&layer, || from("10.0.0.1").header(field, "203.0.113.9")),
+            NOTHING,
+            "once"
+        );
+    }
+}
+
+/// A named key, and the second part of a key, are looked at like the main one.
+#[test]
+fn a_proxy_that_only_a_part_of_the_keys_should_trust_is_told() {
+    let request = || {
+        from("10.0.0.1")
+            .header("x-user-id", "alice")
+            .header("x-forwarded-for", "203.0.113.9")
+    };
+    let named = builder(MemoryStore::new())
+        .key(key::header("x-user-id"))
+        .named_key("address", key::client_ip())
+        .policy(QuotaPolicy::per_hour("address", 1_000).counted_by("address"));
+    assert_told(&lines_of(&named.build().unwrap(), request), "proxy-not-named", &[]);
+    let both = builder(MemoryStore::new()).key(key::header("x-user-id").and(key::client_ip()));
+    assert_told(&lines_of(&both.build().unwrap(), request), "proxy-not-named", &[]);
+}
+
+#[test]
+fn a_service_without_connect_info_is_told_once_and_not_also_that_there_is_no_key() {
+    let layer = by_address(key::client_ip());
+    assert_told(
+        &lines_of(&layer, Request::builder),
+        "no-peer-address",
+        &["connect info"],
+    );
+    assert_eq!(
+        lines_through(&[&layer], (0..2_000).map(|_| Request::builder())),
+        NOTHING
+    );
+}
+
+#[test]
+fn a_request_without_a_key_is_told_once() {
+    for no_key in [NoKey::Share, NoKey::Reject, NoKey::Allow] {
+        let layer = builder(MemoryStore::new()).key(key::header("x-user-id")).no_key(no_key);
+        assert_told(
+            &lines_of(&layer.build().unwrap(), Request::builder),
+            "no-key",
+            &["scope=mistakes"],
+        );
+    }
+}
+
+#[test]
+fn a_part_of_the_key_that_none_of_a_thousand_requests_has_is_told_once() {
+    #[derive(Clone)]
+    struct UserId(u64);
+
+    impl ToPartitionKey for UserId {
+        fn to_partition_key(&self) -> PartitionKey {
+            self.0.to_partition_key()
+        }
+    }
+
+    let layer = || {
+        let key = key::extension::<UserId>()
+            .or_else(key::header("x-api-key"))
+            .or_else(key::client_ip());
+        builder(MemoryStore::new()).key(key).build().unwrap()
+    };
+    let anonymous = || from("192.0.2.1").header("x-api-key", "4711");
+    let missing = layer();
+    let lines = lines_through(&[&missing], (0..1_100).map(|_| anonymous()));
+    assert_told(&lines, "key-never-there", &["part=extension ", "UserId"]);
+    assert_eq!(
+        lines_through(&[&missing], (0..1_100).map(|_| anonymous())),
+        NOTHING,
+        "once"
+    );
+
+    // One user is enough, and fewer than a hundred requests without a user are not.
+    let mut requests: Vec<_> = (0..1_100).map(|_| anonymous()).collect();
+    requests[500] = anonymous().extension(UserId(7));
+    assert_eq!(lines_through(&[&layer()], requests), NOTHING);
+    let users = (0..1_100).map(|number| match number % 20 {
+        0 => from("192.0.2.1"),
+        _ => anonymous().extension(UserId(7)),
+    });
+    assert_eq!(
+        lines_through(&[&layer()], users),
+        NOTHING,
+        "an API key is seldom asked for"
+    );
+}
+
+/// What is looked for is looked for in the first thousand requests.
+#[test]
+fn later_requests_are_not_looked_at() {
+    let layer = by_address(key::client_ip());
+    assert_eq!(lines_through(&[&layer], (0..1_000).map(|_| from("10.0.0.1"))), NOTHING);
+    assert_eq!(
+        lines_of(&layer, || from("10.0.0.1").header("x-forwarded-for", "203.0.113.9")),
+        NOTHING
+    );
+    assert_eq!(lines_through(&[&layer, &layer], [from("10.0.0.1")]), NOTHING);
+}
+
+#[test]
+fn the_same_limits_twice_on_a_request_are_told_once() {
+    let store = MemoryStore::new();
+    let limits = || builder(store.clone()).key(key::header("x-user-id")).build().unwrap();
+    let alice = || (0..10).map(|_| Request::builder().header("x-user-id", "alice"));
+    let (one, other) = (limits(), limits());
+    for (outer, inner) in [(&one, &one.clone()), (&limits(), &other)] {
+        let lines = lines_through(&[outer, inner], alice());
+        assert_told(&lines, "layer-twice", &["scope=mistakes"]);
+    }
+    assert_eq!(lines_through(&[&one, &one], alice()), NOTHING, "once");
+}
+
+#[test]
+fn different_limits_on_a_request_are_no_mistake() {
+    let store = MemoryStore::new();
+    let limits = |store: &MemoryStore, scope: &str, name: &'static str| {
+        let builder = RateLimitLayer::builder(store.clone())
+            .scope(scope)
+            .key(key::header("x-user-id"));
+        builder.policy(QuotaPolicy::per_hour(name, 10)).build().unwrap()
+    };
+    let alice = || [Request::builder().header("x-user-id", "alice")];
+    let one = limits(&store, "one", "hour");
+    for other in [
+        limits(&store, "other", "hour"),
+        limits(&store, "one", "other"),
+        limits(&MemoryStore::new(), "one", "hour"),
+    ] {
+        assert_eq!(lines_through(&[&one, &other], alice()), NOTHING);
+    }
+    // A request that is sent again is another one.
+    assert_eq!(
+        lines_through(&[&one], [alice(), alice()].into_iter().flatten()),
+        NOTHING
+    );
+}
+
+#[test]
+fn one_scope_and_policy_name_with_two_quotas_on_one_store_is_told_when_the_second_layer_is_built() {
+    let layer = |store: MemoryStore, scope: &str, policy: QuotaPolicy| {
+        let builder = RateLimitLayer::builder(store)
+            .scope(scope)
+            .key(key::header("x-user-id"));
+        let mut layer = None;
+        let lines = lines_while(|| layer = Some(builder.policy(policy).build().unwrap()));
+        (layer.unwrap(), lines)
+    };
+    let store = MemoryStore::new();
+    let hour = |quota| QuotaPolicy::per_hour("hour", quota);
+    let (first, lines) = layer(store.clone(), "api", hour(10));
+    assert_eq!(lines, NOTHING);
+
+    for differing in [
+        hour(11),
+        QuotaPolicy::per_minute("hour", 10),
+        hour(10).with_burst_capacity(20),
+    ] {
+        let (_second, lines) = layer(store.clone(), "api", differing);
+        assert_told(&lines, "two-quotas", &["scope=api", "policy=hour"]);
+    }
+    for (store, scope, policy) in [
+        (store.clone(), "api", hour(10)),
+        (store.clone(), "api", QuotaPolicy::per_hour("other", 11)),
+        (store.clone(), "api", hour(11).with_algorithm(Algorithm::FixedWindow)),
+        (store.clone(), "mails", hour(11)),
+        (MemoryStore::new(), "api", hour(11)),
+    ] {
+        assert_eq!(layer(store, scope, policy).1, NOTHING);
+    }
+    // A layer that is gone has no quota.
+    drop(first);
+    assert_eq!(layer(store, "api", hour(12)).1, NOTHING);
+}
+
+#[test]
+fn tiers_of_one_layer_may_have_the_quotas_that_they_like() {
+    let store = MemoryStore::new();
+    let tiers = |premium| {
+        let tiers = Tiers::by(|_| None).tier("free", [QuotaPolicy::per_hour("hour", 10)]);
+        let tiers = tiers.tier("premium", [QuotaPolicy::per_hour("hour", premium)]);
+        RateLimitLayer::builder(store.clone())
+            .scope("tiers")
+            .key(key::header("x-user-id"))
+            .tiers(tiers)
+            .build()
+            .unwrap()
+    };
+    let mut layers = Vec::new();
+    assert_eq!(lines_while(|| layers.extend([tiers(100), tiers(100)])), NOTHING);
+    assert_told(&lines_while(|| layers.push(tiers(101))), "two-quotas", &["policy=hour"]);
+}
+
+/// Two handles on one server are known by its address, database and prefix.
+#[cfg(feature = "redis")]
+#[test]
+fn two_handles_on_one_redis_are_one_store() {
+    use tower_quota::RedisStore;
+
+    let identity = |url: &str| RedisStore::new(url).unwrap().identity();
+    let one = identity("redis://10.0.0.1/");
+    assert!(one.is_some());
+    assert_eq!(one, identity("redis://limiter:secret@10.0.0.1:6379/0"));
+    for other in ["redis://10.0.0.2/", "redis://10.0.0.1:6380/", "redis://10.0.0.1/1"] {
+        assert_ne!(one, identity(other), "{other}");
+    }
+    let prefixed = RedisStore::builder("redis://10.0.0.1/")
+        .key_prefix("staging:")
+        .build()
+        .unwrap();
+    assert_ne!(one, prefixed.identity());
+    let cluster = |urls: [&str; 2]| RedisStore::cluster(urls).unwrap().identity();
+    let urls = ["redis://10.0.0.1/", "redis://10.0.0.2/"];
+    assert_eq!(cluster(urls), cluster([urls[1], urls[0]]));
+    assert_ne!(cluster(urls), one);
+}
