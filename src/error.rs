@@ -20,10 +20,14 @@ use std::{borrow::Cow, error::Error, fmt, ops::RangeInclusive, sync::Arc};
 /// assert_eq!(error.kind(), ConfigErrorKind::Quota);
 /// assert_eq!(error.to_string(), "policy \"minute\": quota 0 is outside 1..=999999999999999");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Where another error is behind it, from reading a URL for example, that is its
+/// [`source`](std::error::Error::source). Two errors are equal if kind and message are.
+#[derive(Clone, Debug)]
 pub struct ConfigError {
     kind: ConfigErrorKind,
     message: String,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 /// The category of a [`ConfigError`].
@@ -106,7 +110,20 @@ impl ConfigError {
         Self {
             kind,
             message: message.into(),
+            source: None,
         }
+    }
+
+    /// The same error with its cause.
+    pub(crate) fn with_source(mut self, source: impl Error + Send + Sync + 'static) -> Self {
+        self.source = Some(Arc::new(source));
+        self
+    }
+
+    /// The same error about a part of something: `policy "a": …`.
+    pub(crate) fn within(mut self, whole: impl fmt::Display) -> Self {
+        self.message.insert_str(0, &format!("{whole}: "));
+        self
     }
 
     /// An error of this kind if `value` is outside `range`; `name` is that of the setting.
@@ -134,7 +151,19 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl Error for ConfigError {}
+impl PartialEq for ConfigError {
+    fn eq(&self, other: &Self) -> bool {
+        (self.kind, &self.message) == (other.kind, &other.message)
+    }
+}
+
+impl Eq for ConfigError {}
+
+impl Error for ConfigError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(self.source.as_deref()?)
+    }
+}
 
 /// The reason why a store gave no decision.
 ///

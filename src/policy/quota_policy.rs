@@ -23,7 +23,8 @@ use crate::fields::ExtensionValue;
 /// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds, unless it limits concurrent requests;
 /// - a **burst capacity** in the same range as the quota, for token buckets.
 ///
-/// Constructors are named after the window, and the number is how many units it has:
+/// Constructors are named after the window, and the number is how many units it has. They are `const`, so that limits can
+/// be constants of a module; a name that is made at run time is set by [`with_name`](Self::with_name):
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,6 +34,8 @@ use crate::fields::ExtensionValue;
 /// assert_eq!(DAILY.window(), Some(Duration::from_secs(86_400)));
 /// let weekly = QuotaPolicy::new("weekly", 20_000, Duration::from_secs(7 * 86_400));
 /// assert_eq!((weekly.name(), weekly.quota()), ("weekly", 20_000));
+/// let of_tenant = DAILY.with_name(format!("daily of tenant {}", 7));
+/// assert_eq!((of_tenant.name(), of_tenant.quota()), ("daily of tenant 7", 5_000));
 ///
 /// // 1 unit a second, 5 at once:
 /// let bursty = QuotaPolicy::per_second("bursty", 1).with_burst_capacity(5);
@@ -100,28 +103,30 @@ impl QuotaPolicy {
         Self::windowed("", quota, window).with_name(name)
     }
 
-    /// `quota` units per second.
+    /// `quota` units per second. A name that is made at run time is set by [`with_name`](Self::with_name).
     pub const fn per_second(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(1))
     }
 
-    /// `quota` units per minute.
+    /// `quota` units per minute. A name that is made at run time is set by [`with_name`](Self::with_name).
     pub const fn per_minute(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(60))
     }
 
-    /// `quota` units per hour.
+    /// `quota` units per hour. A name that is made at run time is set by [`with_name`](Self::with_name).
     pub const fn per_hour(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(3_600))
     }
 
     /// `quota` units per day of 24 hours. A token bucket's window slides with each caller; that of a
     /// [fixed window](Algorithm::FixedWindow) ends at midnight UTC.
+    ///
+    /// A name that is made at run time is set by [`with_name`](Self::with_name).
     pub const fn per_day(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(86_400))
     }
 
-    /// At most `quota` requests at a time.
+    /// At most `quota` requests at a time. A name that is made at run time is set by [`with_name`](Self::with_name).
     ///
     /// A request holds its slot from admission (waiting in a queue included) until its response body has ended or was
     /// dropped, it was cancelled, or the inner service failed. See [`SlotHandle`](crate::SlotHandle) for upgraded

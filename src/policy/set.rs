@@ -27,8 +27,7 @@ pub struct Policy {
 
 impl Policy {
     pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
-        let counter = check::check(&policy)
-            .map_err(|error| ConfigError::new(error.kind(), format!("policy {:?}: {error}", policy.name)))?;
+        let counter = check::check(&policy).map_err(|error| error.within(format_args!("policy {:?}", policy.name)))?;
         Ok(Self {
             counter,
             id: policy_id(&policy),

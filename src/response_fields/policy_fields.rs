@@ -178,9 +178,9 @@ fn unit(unit: QuotaUnit) -> Unit {
 
 fn unsayable(policy: &QuotaPolicy, error: &FieldError) -> ConfigError {
     let message = format!("policy {:?}: {error}", policy.name());
-    ConfigError::new(ConfigErrorKind::ResponseFields, message)
+    ConfigError::new(ConfigErrorKind::ResponseFields, message).with_source(error.clone())
 }
 
 fn too_much(error: &FieldError) -> ConfigError {
-    ConfigError::new(ConfigErrorKind::ResponseFields, format!("policies: {error}"))
+    ConfigError::new(ConfigErrorKind::ResponseFields, format!("policies: {error}")).with_source(error.clone())
 }

@@ -277,7 +277,8 @@ impl Frame {
     fn check_tiers(&self, tiers: &[(String, Option<Vec<QuotaPolicy>>)]) -> Result<Vec<CheckedTier>, ConfigError> {
         let mut names = HashSet::new();
         let checked = tiers.iter().map(|(name, policies)| {
-            let error = |kind, problem: &str| Err(ConfigError::new(kind, format!("tier {name:?}: {problem}")));
+            let within = |error: ConfigError| error.within(format_args!("tier {name:?}"));
+            let error = |kind, problem: &str| Err(within(ConfigError::new(kind, problem)));
             if name.is_empty() {
                 return error(ConfigErrorKind::Policies, "the name is empty");
             }
@@ -288,7 +289,7 @@ impl Frame {
             let set = policies.as_deref().map(|policies| self.check(policies));
             match set.transpose() {
                 Ok(set) => Ok((Some(Arc::from(&**name)), set.map(Arc::new))),
-                Err(cause) => error(cause.kind(), &cause.to_string()),
+                Err(error) => Err(within(error)),
             }
         });
         checked.collect()

@@ -171,17 +171,53 @@ pub(crate) fn config_error(message: impl AsRef<str>) -> ConfigError {
 
 /// Reads a URL and checks it as far as that is possible without a server.
 pub(crate) fn connection_info(url: &str) -> Result<ConnectionInfo, ConfigError> {
-    let info = url
-        .into_connection_info()
-        .map_err(|cause| config_error(format!("the URL is not understood: {cause}")))?;
+    let info = url.into_connection_info().map_err(|cause| misunderstood(url, cause))?;
     check_tls(&info)?;
     let tcp = TcpSettings::default().set_nodelay(true);
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
     let info = info.set_tcp_settings(tcp);
-    Client::open(info.clone()).map_err(|cause| config_error(cause.to_string()))?;
+    Client::open(info.clone()).map_err(|cause| config_error(cause.to_string()).with_source(cause))?;
     Ok(info)
 }
+
+/// Says what a URL has to be.
+fn misunderstood(url: &str, cause: RedisError) -> ConfigError {
+    let shown = without_secrets(url);
+    let message = match url.split_once("://").map(|(scheme, _)| scheme) {
+        Some("rediss" | "valkeys") if !HAS_TLS => {
+            format!("the URL {shown:?} asks for TLS; enable the feature `redis-rustls` of tower-quota for it")
+        }
+        Some("redis" | "rediss" | "redis+unix" | "unix" | "valkey" | "valkeys" | "valkey+unix") => {
+            format!("the URL {shown:?} is not understood: {cause}")
+        }
+        _ => format!(
+            "the URL {shown:?} has to begin with \"redis://\" (with TLS \"rediss://\", for a socket in the file system \
+             \"redis+unix://\")"
+        ),
+    };
+    config_error(message).with_source(cause)
+}
+
+/// A URL as an error may show it: without user, password and parameters. What stands where a port should, and is none, may
+/// be a password without a host.
+fn without_secrets(url: &str) -> String {
+    let (scheme, rest) = url.find("://").map_or(("", url), |end| url.split_at(end + 3));
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (user, place) = rest.rsplit_once('@').map_or(("", rest), |(_, place)| ("…@", place));
+    let (address, path) = place.find('/').map_or((place, ""), |end| place.split_at(end));
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, if is_port(port) { port } else { "…" }),
+        _ => return format!("{scheme}{user}{address}{path}"),
+    };
+    format!("{scheme}{user}{host}:{port}{path}")
+}
+
+#[cfg(not(feature = "redis-rustls"))]
+const HAS_TLS: bool = false;
+#[cfg(feature = "redis-rustls")]
+const HAS_TLS: bool = true;
 
 #[cfg(not(feature = "redis-rustls"))]
 fn check_tls(_: &ConnectionInfo) -> Result<(), ConfigError> {
@@ -223,21 +259,49 @@ mod tests {
     }
 
     #[test]
-    fn a_url_that_is_not_understood_is_an_error_that_does_not_show_its_password() {
-        for url in [
-            "",
-            "127.0.0.1",
-            "http://user:secret@127.0.0.1/",
-            "redis://user:secret@127.0.0.1:port/",
-            "redis://:secret@/x",
+    fn a_url_that_is_not_understood_is_an_error_that_names_it_without_its_password() {
+        for (url, shown, says) in [
+            ("", "", "has to begin with \"redis://\""),
+            ("127.0.0.1", "127.0.0.1", "has to begin"),
+            ("localhost:6379", "localhost:6379", "has to begin"),
+            ("localhost:6379/1", "localhost:6379/1", "has to begin"),
+            ("[::1]:6379", "[::1]:6379", "has to begin"),
+            ("[::1]", "[::1]", "has to begin"),
+            ("user:secret@localhost:6379", "…@localhost:6379", "has to begin"),
+            ("http://user:secret@127.0.0.1/", "http://…@127.0.0.1/", "has to begin"),
+            ("redis:/user:secret@127.0.0.1/", "…@127.0.0.1/", "has to begin"),
+            ("redis:secret", "redis:…", "has to begin"),
+            (
+                "redis://user:secret@127.0.0.1:port/",
+                "redis://…@127.0.0.1:…/",
+                "is not understood: ",
+            ),
+            ("redis://user:secret/", "redis://user:…/", "is not understood: "),
+            ("redis://user:sec@secret@/", "redis://…@/", "is not understood: "),
+            ("redis://:secret@/x", "redis://…@/x", "is not understood: "),
+            (
+                "redis://10.0.0.1/x?pass=secret",
+                "redis://10.0.0.1/x",
+                "is not understood: ",
+            ),
         ] {
             let error = error_of(url);
-            assert!(
-                error.starts_with("redis store: the URL is not understood: "),
-                "{url}: {error}"
-            );
+            let begins = format!("redis store: the URL {shown:?} {says}");
+            assert!(error.starts_with(&begins), "{url}: {error}");
             assert!(!error.contains("secret"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_error_has_its_cause_and_that_shows_no_password_either() {
+        use std::error::Error;
+
+        let error = connection_info("redis://user:secret@127.0.0.1:port/")
+            .map(drop)
+            .unwrap_err();
+        let source = error.source().unwrap();
+        assert!(error.to_string().ends_with(&source.to_string()), "{error}: {source}");
+        assert!(!format!("{error:?} {source} {source:?}").contains("secret"));
     }
 
     /// Found with 100 000 requests that waited for a Redis that was stopped: it went on in time, and most had failed.
@@ -254,5 +318,6 @@ mod tests {
     fn tls_that_is_not_set_up_is_an_error_and_not_a_panic() {
         let error = error_of("rediss://127.0.0.1/");
         assert!(error.contains("TLS"), "{error}");
+        assert!(HAS_TLS || error.contains("`redis-rustls`"), "{error}");
     }
 }
