@@ -16,6 +16,7 @@ use crate::{
     clock::Clock,
     exchange::{Costs, Decision, Outcome, Plan},
     guard::{Deciding, Guard},
+    mistake::Findings,
     rejection::{Rejection, Responder},
     rules::{FollowUp, Policies, QuotaSet, Selection},
     screening::{Caller, Screened, Screening},
@@ -93,11 +94,15 @@ impl Limits {
         (deciding, selection)
     }
 
-    /// Looks at one of the first requests for mistakes in how layers stand around each other.
+    /// Looks at one of the first requests for mistakes in how layers stand around each other, and in how the screening finds
+    /// addresses. Keys are looked at where they are needed.
     pub(super) fn watch(&self, request: &mut Parts) {
         if self.log.is_watching() {
             let passed = request.extensions.get_or_insert_default::<Passed>();
             self.log.watched(self.scope_name(), passed.note(&self.neighbour));
+            let mut findings = Findings::default();
+            self.screening.diagnose(request, &mut findings);
+            self.log.found(self.scope_name(), findings);
         }
     }
 

@@ -4,12 +4,14 @@ use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
+use http::request::Parts;
 use ipnet::IpNet;
 
 use super::{caller::Caller, networks::Networks};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
+    mistake::Findings,
     mutex::Mutex,
     partition::PartitionKey,
 };
@@ -193,6 +195,10 @@ impl AccessList {
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.0.client_ip.check()
+    }
+
+    pub(super) fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        self.0.client_ip.diagnose(request, findings);
     }
 
     pub(super) fn access(&self, caller: &Caller<'_>) -> Access {

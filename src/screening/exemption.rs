@@ -12,6 +12,7 @@ use super::{
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::{self, ClientIp, KeyExtractor},
+    mistake::Findings,
     partition::PartitionKey,
 };
 
@@ -272,6 +273,17 @@ impl Exemption {
         };
         let message = format!("exemption: {problem}");
         Err(ConfigError::new(ConfigErrorKind::Exemption, message))
+    }
+
+    pub(super) fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        match &self.0 {
+            Condition::And(both) => {
+                both.0.diagnose(request, findings);
+                both.1.diagnose(request, findings);
+            }
+            Condition::Network { client_ip, .. } => client_ip.diagnose(request, findings),
+            _ => {}
+        }
     }
 
     pub(super) fn matches(&self, caller: &Caller<'_>) -> bool {

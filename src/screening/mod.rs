@@ -21,6 +21,7 @@ pub use self::{
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     exchange::Outcome,
+    mistake::Findings,
 };
 
 /// The settings of the steps before any quota.
@@ -62,6 +63,16 @@ impl Screening {
                 Err(ConfigError::new(ConfigErrorKind::RejectionStatus, message))
             }
         }
+    }
+
+    /// Notes what a request shows of mistakes in how addresses are found.
+    pub(crate) fn diagnose(&self, request: &Parts, findings: &mut Findings) {
+        self.access_list
+            .iter()
+            .for_each(|list| list.diagnose(request, findings));
+        self.exemptions
+            .iter()
+            .for_each(|exemption| exemption.diagnose(request, findings));
     }
 
     /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the switch is off and the access list

@@ -150,7 +150,7 @@ impl LayerTelemetry {
             mistake!(
                 NoPeerAddress,
                 scope = %scope,
-                "a request does not show the address of its peer and has no key; \
+                "a request does not show the address of its peer, so no limit or rule by address knows whom it is from; \
                  is the service served without connect info?"
             );
         }

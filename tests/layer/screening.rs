@@ -13,7 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use proptest::prelude::*;
 use serde_json::json;
@@ -479,6 +479,7 @@ fn forwarding(field: &ForwardingField, lines: &[String]) -> Request<()> {
         _ => "x-forwarded-for",
     };
     for line in lines {
+        let name: HeaderName = name.parse().unwrap();
         request.headers_mut().append(name, line.parse().unwrap());
     }
     request

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::request;
 use tower::ServiceBuilder;
 use tower_quota::{
-    NoKey, PartitionKey, ToPartitionKey,
+    AccessList, Exemption, NoKey, PartitionKey, ToPartitionKey,
     key::{ForwardingField, PeerAddress},
 };
 
@@ -175,6 +175,28 @@ fn a_proxy_that_only_a_part_of_the_keys_should_trust_is_told() {
     assert_told(&lines_of(&named.build().unwrap(), request), "proxy-not-named", &[]);
     let both = builder(MemoryStore::new()).key(key::header("x-user-id").and(key::client_ip()));
     assert_told(&lines_of(&both.build().unwrap(), request), "proxy-not-named", &[]);
+}
+
+/// These have settings of their own for the same proxies.
+#[test]
+fn a_proxy_that_an_access_list_or_an_exemption_does_not_know_is_told() {
+    let request = || {
+        from("10.0.0.1")
+            .header("x-user-id", "alice")
+            .header("x-forwarded-for", "203.0.113.9")
+    };
+    let layer = || builder(MemoryStore::new()).key(key::header("x-user-id"));
+    let list = layer().access_list(AccessList::new(key::client_ip()));
+    let network = Exemption::network(key::client_ip(), ["192.0.2.0/24"]);
+    let exemption = layer().exempt(network.and(Exemption::path("/health")));
+    for layer in [list, exemption] {
+        assert_told(
+            &lines_of(&layer.build().unwrap(), request),
+            "proxy-not-named",
+            &["field=x-forwarded-for"],
+        );
+    }
+    assert_eq!(lines_of(&layer().build().unwrap(), request), NOTHING);
 }
 
 #[test]
