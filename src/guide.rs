@@ -1,10 +1,12 @@
-//! Recipes: where the layer stands, and whom it charges. There is no code in this module, only programs that run.
+//! Recipes: where the layer stands, and whom it charges. Documentation only; every example is compiled and run.
 //!
 //! - [Before authentication, by address](#before-authentication-by-address)
 //! - [After authentication, by user](#after-authentication-by-user)
 //! - [Both](#both)
+//! - [Plans that only a database knows](#plans-that-only-a-database-knows)
 //! - [Failed logins only](#failed-logins-only)
 //! - [Guesses that lock no user out](#guesses-that-lock-no-user-out)
+//! - [Logins with the account in a JSON body](#logins-with-the-account-in-a-json-body)
 //! - [What must not be a key](#what-must-not-be-a-key)
 //! - [In an app of axum](#in-an-app-of-axum)
 //!
@@ -163,6 +165,57 @@
 //!
 //! A request that the inner layer rejects is not charged by the outer one.
 //!
+//! # Plans that only a database knows
+//!
+//! Authentication tells who calls; what they pay for is in a database. A [`TierLayer`](crate::tier::TierLayer) between
+//! authentication and the limits looks it up once, and keeps the answer for a minute. Requests of a new user wait for the
+//! look-up, for 1 s at most: this user begins with ten requests at once, and none of them is counted as one of a free user.
+//! If the database does not answer, they are counted in the tier for [unknown](crate::tier::WhileUnknown) users, and never
+//! uncounted: else a client that invents users would pass every limit while the database is slow.
+//!
+//! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+//! # #[cfg(feature = "tier")]
+//! # run(async {
+//! use axum::{Router, extract::Request, middleware, routing::get};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Tiers, key, tier::{TierLayer, WhileUnknown}};
+//!
+//! async fn plan_of(user: String) -> Result<Option<&'static str>, std::io::Error> {
+//!     tokio::time::sleep(Duration::from_millis(200)).await; // a database that is busy
+//!     Ok((user == "bob").then_some("pro"))
+//! }
+//!
+//! # async fn authenticate(mut request: Request) -> Request {
+//! #     request.extensions_mut().insert("bob".to_owned());
+//! #     request
+//! # }
+//! # type User = String;
+//! let plans = TierLayer::by_extension(plan_of)
+//!     .while_unknown(WhileUnknown::wait(Duration::from_secs(1)).then_tier("free")) // the default, in words
+//!     .build()?;
+//! let limits = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("api")
+//!     .key(key::extension::<User>())
+//!     .tiers(
+//!         Tiers::resolved()
+//!             .tier("free", [QuotaPolicy::per_second("second", 2)])
+//!             .tier("pro", [QuotaPolicy::per_second("second", 20)]),
+//!     )
+//!     .build()?;
+//!
+//! let app: Router = Router::new()
+//!     .route("/", get(|| async { "hello" }))
+//!     .layer(limits) // innermost
+//!     .layer(plans)
+//!     .layer(middleware::map_request(authenticate)); // outermost
+//!
+//! let request = || app.clone().oneshot(http::Request::get("/").body(String::new()).unwrap());
+//! for response in futures_util::future::join_all((0..10).map(|_| request())).await {
+//!     assert_eq!(response?.status(), 200);
+//! }
+//! # Ok(()) });
+//! ```
+//!
 //! # Failed logins only
 //!
 //! A limit on logins should not punish those who log in often, only those who guess. Charge each attempt before the
@@ -219,7 +272,8 @@
 //!
 //! The price is that guesses from many addresses at one name are not counted together. Limit these by other means than
 //! rejecting the owner: a second factor, or an [`AccessList`](crate::AccessList) that blocks the addresses. Have a limit by
-//! address alone as well, for one password that is tried on many names.
+//! address alone as well, for one password that is tried on many names. The [next program](#logins-with-the-account-in-a-json-body)
+//! has all three limits.
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -257,6 +311,101 @@
 //! }
 //! # Ok(()) });
 //! ```
+//!
+//! # Logins with the account in a JSON body
+//!
+//! Keys are made of a request's head, so a small middleware reads the body first, **once**: limits and handler see the same
+//! account, whatever tricks the JSON plays, such as an account that is there twice. It reads within bounds of size and
+//! time, and behind a limit by address, because nobody is authenticated yet. One spelling of each account goes into the
+//! key, or every other one is a quota of its own.
+//!
+//! | limit | why |
+//! |---|---|
+//! | 5 failures in 15 minutes by account *and* address | strict, because it locks out the guesser only: the owner logs in from any other address |
+//! | 20 an hour by address | one password that is tried on many accounts |
+//! | 200 an hour by account | guesses from many addresses. It is so wide that one address has used up its own 20 long before: else a single attacker could lock the owner out. It is [hidden](crate::QuotaPolicy::hidden), or it would tell everyone that the account is under attack |
+//!
+//! All three are one decision: a login that one of them rejects charges none of them. A lock by account alone, however
+//! long, lets anyone lock anyone out. Where even the wide one is too much, make it a [`shadow`](crate::QuotaPolicy::shadow),
+//! let the handler take the [`Decision`](crate::Decision), and ask for a second factor while
+//! [`shadow_violated`](crate::Decision::shadow_violated) has the policy.
+//!
+//! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+//! use axum::{Extension, Router, body::{Body, to_bytes}, extract::Request, middleware, routing::post};
+//! use tower::ServiceBuilder;
+//! use tower_quota::{
+//!     FailureMode, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, ToPartitionKey, key::{self, KeyExtractor},
+//! };
+//!
+//! #[derive(Clone)]
+//! struct Login {
+//!     account: String,
+//!     password: String,
+//! }
+//!
+//! impl ToPartitionKey for Login {
+//!     fn to_partition_key(&self) -> PartitionKey {
+//!         PartitionKey::new("account", &self.account)
+//!     }
+//! }
+//!
+//! fn parse(content: &[u8]) -> Option<Login> {
+//!     let content: serde_json::Value = serde_json::from_slice(content).ok()?;
+//!     let account = content.get("account")?.as_str()?.trim().to_lowercase();
+//!     let password = content.get("password")?.as_str()?.to_owned();
+//!     Some(Login { account, password })
+//! }
+//!
+//! async fn read_login(request: Request) -> Result<Request, StatusCode> {
+//!     let (mut parts, body) = request.into_parts();
+//!     let content = tokio::time::timeout(Duration::from_secs(10), to_bytes(body, 4_096)).await;
+//!     let content = content.map_err(|_| StatusCode::REQUEST_TIMEOUT)?.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+//!     parts.extensions.insert(parse(&content).ok_or(StatusCode::BAD_REQUEST)?);
+//!     Ok(Request::from_parts(parts, Body::empty()))
+//! }
+//!
+//! async fn log_in(Extension(login): Extension<Login>) -> StatusCode {
+//!     match &*login.password {
+//!         "secret" => StatusCode::OK,
+//!         _ => StatusCode::UNAUTHORIZED,
+//!     }
+//! }
+//!
+//! # run(async {
+//! let quarter = Duration::from_secs(15 * 60);
+//! let failures = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("failed logins")
+//!     .key(key::extension::<Login>().and(key::client_ip()))
+//!     .named_key("address", key::client_ip())
+//!     .named_key("account", key::extension::<Login>())
+//!     .policy(QuotaPolicy::new("guesses", 5, quarter).with_algorithm(Algorithm::SlidingWindowLog))
+//!     .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
+//!     .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())
+//!     .no_key(NoKey::Reject)
+//!     .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
+//!     .failure_mode(FailureMode::Closed)
+//!     .build()?;
+//! // With a limit of all requests by address outside of it.
+//! let layers = ServiceBuilder::new().layer(middleware::map_request(read_login)).layer(failures);
+//! let app: Router = Router::new().route("/login", post(log_in).layer(layers));
+//!
+//! # let request = |peer: &str, account, password| {
+//! #     let login = serde_json::json!({"account": account, "password": password});
+//! #     let mut request = http::Request::post("/login").body(login.to_string()).unwrap();
+//! #     request.extensions_mut().insert(PeerAddress(format!("{peer}:50000").parse().unwrap()));
+//! #     request
+//! # };
+//! for _ in 0..5 {
+//!     assert_eq!(app.clone().oneshot(request("203.0.113.9", "bob", "wrong")).await?.status(), 401);
+//! }
+//! let rejected = app.clone().oneshot(request("203.0.113.9", "Bob", "secret")).await?;
+//! assert_eq!((rejected.status(), &rejected.headers()["retry-after"]), (StatusCode::TOO_MANY_REQUESTS, &"900".parse()?));
+//! assert_eq!(app.oneshot(request("192.0.2.1", "bob", "secret")).await?.status(), 200); // bob, at home
+//! # Ok(()) });
+//! ```
+//!
+//! The example `login` is the whole service, with a real server and that limit in front.
 //!
 //! # What must not be a key
 //!

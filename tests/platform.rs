@@ -101,6 +101,7 @@ impl Platform {
             admin_token: token.map(str::to_owned),
             // A busy machine is no reason to go on without.
             deadline: Duration::from_secs(10),
+            tier_wait: Duration::from_secs(10),
         };
         let guard = set_default_local_recorder(recorder);
         Self {

@@ -36,7 +36,7 @@ use tower::ServiceBuilder;
 use tower_quota::{
     AccessList, Exemption, RateLimitLayer, RedisStore, Tiers,
     key::{self, KeyExtractor},
-    tier::TierLayer,
+    tier::{TierLayer, WhileUnknown},
 };
 
 use self::{
@@ -49,8 +49,10 @@ pub(crate) struct Settings {
     pub(crate) redis_url: String,
     pub(crate) rules: PathBuf,
     pub(crate) admin_token: Option<String>,
-    /// How long a request waits for Redis, and for the tier of its user, before it goes on without.
+    /// The time that a request waits for Redis before it goes on without.
     pub(crate) deadline: Duration,
+    /// The time that the first requests of a user wait for its tier before they are counted in the first one.
+    pub(crate) tier_wait: Duration,
 }
 
 impl Settings {
@@ -61,6 +63,7 @@ impl Settings {
             rules: env::var_os("RULES").unwrap_or_else(|| rules.into()).into(),
             admin_token: env::var("ADMIN_TOKEN").ok(),
             deadline: Duration::from_millis(50),
+            tier_wait: Duration::from_secs(1),
         }
     }
 }
@@ -98,7 +101,7 @@ pub(crate) async fn app(settings: Settings, page: PrometheusHandle) -> Result<Ro
         .deadline(settings.deadline)
         .build()?;
     let tiers = TierLayer::by_extension(users::tier_of)
-        .deadline(settings.deadline)
+        .while_unknown(WhileUnknown::wait(settings.tier_wait))
         .build()?;
 
     let rules = RuleBook::new(limits.rules_handle(), json);

@@ -78,6 +78,11 @@ impl Limits {
         let percent = match screened {
             Screened::Counted(percent) => percent,
             Screened::Decided(outcome, wait) => return (at_once(outcome, wait), selection),
+            Screened::Abnormal(usage) => {
+                let (violated, wait) = usage.into_parts();
+                selection.violated = violated;
+                return (at_once(Outcome::Abnormal, wait), selection);
+            }
         };
         let Some(set) = &selection.set else {
             return (at_once(Outcome::Unlimited, None), selection);
@@ -114,7 +119,7 @@ impl Limits {
             _ => decision,
         };
         if !decision.outcome().is_pass() {
-            return Judgement::Reject(self.reject(decision, selection.set.as_deref(), request));
+            return Judgement::Reject(self.reject(decision, &selection, request));
         }
         self.log_shadows(&decision, &selection);
         let admitted = self.admit(decision, selection.set, request);
@@ -216,7 +221,7 @@ impl Limits {
     }
 
     /// The response to a request that is rejected.
-    fn reject(&self, decision: Decision, policies: Option<&QuotaSet>, request: &Parts) -> Response<Bytes> {
+    fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
         let never = decision.violated().find(|allowance| allowance.retry_after().is_none());
         if let Some(never) = never {
             self.log
@@ -225,9 +230,10 @@ impl Limits {
         let delay = self.policies.fields().delay();
         let wait = self.policies.fields().rejection_wait(&decision, delay);
         let status = self.screening.rejection_status(decision.outcome(), self.status);
-        let rejection = Rejection::new(&decision, request, status, wait);
+        let violated = selection.violated_by(decision.outcome());
+        let rejection = Rejection::new(&decision, request, status, wait).naming(&violated);
         let mut response = self.responder.respond(&rejection);
-        self.tell(decision, policies, delay, &mut response);
+        self.tell(decision, selection.set.as_deref(), delay, &mut response);
         response
     }
 }

@@ -53,6 +53,8 @@ pub struct Rejection<'a> {
     status: StatusCode,
     /// The message to the client.
     wait: Option<Duration>,
+    /// The names of policies that are violated although the decision has none: what the application says.
+    named: &'a [&'a str],
 }
 
 impl<'a> Rejection<'a> {
@@ -62,7 +64,12 @@ impl<'a> Rejection<'a> {
             request,
             status,
             wait,
+            named: &[],
         }
+    }
+
+    pub(crate) fn naming(self, named: &'a [&'a str]) -> Self {
+        Self { named, ..self }
     }
 
     /// The decision: the reason of the rejection, and the remaining units of each policy.
@@ -166,6 +173,35 @@ impl<'a> Rejection<'a> {
         self.wait
     }
 
+    /// The names of the policies that the client is told of, as `violated-policies` has them: those that reject the request,
+    /// those that the application [names](crate::AbnormalUsage::with_violated_policy), or all of the caller's if the
+    /// capacity is [exhausted](crate::Capacity::exhausted). Hidden policies are not among them.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .policy(QuotaPolicy::per_hour("secret", 50).hidden())
+    ///     .capacity(|_| Capacity::exhausted(Duration::from_secs(5)))
+    ///     .respond_with(|rejection| {
+    ///         let names: Vec<_> = rejection.violated_policies().collect();
+    ///         Response::new(names.join(" and ").into())
+    ///     })
+    ///     .build()?;
+    ///
+    /// let rejected = send(&layer, Request::get("/")).await;
+    /// assert_eq!(rejected.into_body().collect().await?.to_bytes(), "hour");
+    /// # Ok(()) });
+    /// ```
+    pub fn violated_policies(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let violated = self.decision.violated().map(|allowance| allowance.policy());
+        let violated = violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name);
+        violated.chain(self.named.iter().copied())
+    }
+
     /// The response that the layer gives by default: a problem as in RFC 9457, or a gRPC status.
     ///
     /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
@@ -208,14 +244,10 @@ impl<'a> Rejection<'a> {
     /// # Ok(()) });
     /// ```
     pub fn to_response(&self) -> Response<Bytes> {
-        let violated = self.decision.violated().map(|allowance| allowance.policy());
         let notice = Notice {
             problem: self.problem_type(),
             status: self.status(),
-            violated: violated
-                .filter(|policy| !policy.is_hidden())
-                .map(QuotaPolicy::name)
-                .collect(),
+            violated: self.violated_policies().collect(),
             wait: self.wait,
         };
         notice.response(&self.request.headers)

@@ -10,10 +10,11 @@ mod set;
 mod settings;
 mod tiers;
 
-use std::{collections::HashSet, fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, collections::HashSet, fmt, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use http::request::Parts;
+use smallvec::SmallVec;
 
 pub use self::{data::Rules, handle::RulesHandle, resolved::ResolvedTier, tiers::Tiers};
 pub(crate) use self::{
@@ -26,6 +27,7 @@ use self::{grants::Grants, tiers::TierSource};
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
+    exchange::Outcome,
     partition::PartitionId,
     policy::{Policy, QuotaPolicy, QuotaUnit},
     response_fields::ResponseFields,
@@ -83,12 +85,32 @@ pub(crate) struct Selection {
     pub(crate) is_unknown: bool,
     /// True if a [`TierLayer`](crate::tier::TierLayer) has to find the tier, and the request has passed none.
     pub(crate) is_unresolved: bool,
+    /// The names of the policies that the application holds against the request.
+    pub(crate) violated: Vec<Cow<'static, str>>,
 }
 
 impl Selection {
     /// The name of the tier, empty where there are none.
     pub(crate) fn tier(&self) -> &str {
         self.tier.as_deref().unwrap_or_default()
+    }
+
+    /// The names of the policies that a rejection by the application is about, of those that clients may know: the ones
+    /// that it has named, or all that reject requests where it has no capacity.
+    pub(crate) fn violated_by(&self, outcome: Outcome) -> SmallVec<[&str; 4]> {
+        let policies = || self.set.iter().flat_map(|set| set.policies());
+        match outcome {
+            Outcome::Abnormal => {
+                let is_hidden = |name: &str| policies().any(|policy| policy.is_hidden() && policy.name() == name);
+                let names = self.violated.iter().map(|name| &**name);
+                names.filter(|name| !is_hidden(name)).collect()
+            }
+            Outcome::Overloaded => {
+                let told = policies().filter(|policy| !policy.is_hidden() && !policy.is_shadow());
+                told.map(QuotaPolicy::name).collect()
+            }
+            _ => SmallVec::new(),
+        }
     }
 }
 
@@ -147,6 +169,9 @@ impl Policies {
         let tiers = &active.sets(partition).tiers;
         let has_tiers = tiers[0].0.is_some();
         let name = has_tiers.then(|| self.frame.tiers.tier_of(request)).flatten();
+        if has_tiers && name.is_none() && self.frame.tiers.is_uncounted(request) {
+            return Selection::default();
+        }
         let known = name.map(|name| tiers.iter().find(|(tier, _)| tier.as_deref() == Some(name)));
         let (tier, set) = known.flatten().unwrap_or(&tiers[0]);
         Selection {
@@ -154,6 +179,7 @@ impl Policies {
             set: set.clone(),
             is_unknown: known.is_some_and(|known| known.is_none()),
             is_unresolved: has_tiers && name.is_none() && self.frame.tiers.has_not_asked(request),
+            violated: Vec::new(),
         }
     }
 

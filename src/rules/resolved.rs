@@ -6,8 +6,8 @@ use std::sync::Arc;
 /// reads it.
 ///
 /// A [`TierLayer`](crate::tier::TierLayer) puts it there when its source has named a tier. You want to make one yourself if
-/// authentication learns the tier by the way, from the claims of a token, say. It is only a name: whether there is a
-/// tier of that name is seen by the layer that limits. Clones are cheap.
+/// authentication learns the tier by the way, from the claims of a token, say. It is only a name: the layer that limits
+/// sees if there is a tier of that name. Clones are cheap.
 ///
 /// ```
 /// use tower_quota::ResolvedTier;
@@ -19,13 +19,18 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResolvedTier(Arc<str>);
 
-/// A [`TierLayer`](crate::tier::TierLayer) has found no tier for the request.
+/// A [`TierLayer`](crate::tier::TierLayer) has named no tier for the request.
 #[cfg_attr(
     not(feature = "tier"),
     allow(dead_code, reason = "only a layer that looks up tiers finds none")
 )]
-#[derive(Clone, Copy)]
-pub(crate) struct NoTier;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoTier {
+    /// The request is of the first tier.
+    First,
+    /// The tier is not known yet, and the application lets such requests pass uncounted.
+    Uncounted,
+}
 
 impl ResolvedTier {
     /// The tier of this name.

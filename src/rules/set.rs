@@ -115,6 +115,10 @@ impl QuotaSet {
         }
     }
 
+    pub(super) fn policies(&self) -> impl Iterator<Item = &QuotaPolicy> {
+        self.policies.iter().map(Policy::policy)
+    }
+
     /// The same policies with so many percent of their quotas.
     pub(super) fn at_capacity(self: &Arc<Self>, percent: u8, frame: &Frame) -> Arc<Self> {
         let index = match percent {
@@ -128,8 +132,7 @@ impl QuotaSet {
 
     /// The same policies with so many units more for the caller of the main key, of those that count requests over time.
     pub(super) fn raised_by(&self, units: u64, frame: &Frame) -> Result<Self, ConfigError> {
-        let policies = self.policies.iter().map(|policy| {
-            let policy = policy.policy();
+        let policies = self.policies().map(|policy| {
             let raised = policy.clone().raised_by(units);
             let is_meant = policy.key().is_none() && policy.unit() == QuotaUnit::Requests;
             // What cannot be raised so far stays as it is.
@@ -143,8 +146,8 @@ impl QuotaSet {
 
     fn reduced_to(&self, percent: u8, frame: &Frame) -> Self {
         let reduced = |percent| {
-            let policies = self.policies.iter().map(|policy| policy.policy().clone());
-            Self::new(policies.map(|policy| policy.reduced_to(percent)).collect(), frame)
+            let reduced = self.policies().map(|policy| policy.clone().reduced_to(percent));
+            Self::new(reduced.collect(), frame)
         };
         // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
         // next lower ones are as good.
@@ -162,12 +165,14 @@ impl QuotaSet {
     pub(super) fn lone_large_window(&self) -> Option<Duration> {
         use Algorithm::{LeakyBucketMeter, LeakyBucketQueue};
 
-        let policies = || self.policies.iter().map(Policy::policy);
-        if policies().any(|policy| matches!(policy.algorithm(), LeakyBucketMeter | LeakyBucketQueue { .. })) {
+        if self
+            .policies()
+            .any(|policy| matches!(policy.algorithm(), LeakyBucketMeter | LeakyBucketQueue { .. }))
+        {
             return None;
         }
         // A limit of concurrent requests has no window, and is less than all others.
-        let shortest = policies().map(QuotaPolicy::window).min()?;
+        let shortest = self.policies().map(QuotaPolicy::window).min()?;
         shortest.filter(|window| *window > Duration::from_secs(3_600))
     }
 }

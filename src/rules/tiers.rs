@@ -71,6 +71,11 @@ impl TierSource {
     pub(super) fn has_not_asked(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get::<NoTier>().is_none()
     }
+
+    /// Returns `true` if a request without a tier passes uncounted until its tier is known.
+    pub(super) fn is_uncounted(&self, request: &Parts) -> bool {
+        self.is_resolved && request.extensions.get() == Some(&NoTier::Uncounted)
+    }
 }
 
 pub(super) type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
@@ -93,8 +98,9 @@ impl Tiers {
     /// Tiers that are told apart by the [`ResolvedTier`] in the request's extensions, which a
     /// [`TierLayer`](crate::tier::TierLayer) outside of this one has looked up, in a database say.
     ///
-    /// A request without one is of the first tier: its user has none, or the source did not answer in time. If the request
-    /// has passed no `TierLayer` at all, because that is missing or inside of this layer, a `tracing` event says so once.
+    /// A request without one is of the first tier: its user has none, or is unknown and
+    /// [`while_unknown`](crate::tier::TierLayerBuilder::while_unknown) names no other tier. If the request has passed no
+    /// `TierLayer` at all, because that is missing or inside of this layer, a `tracing` event says so once.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

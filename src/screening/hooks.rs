@@ -1,6 +1,6 @@
 //! Hooks of the application: the capacity for a request, and requests that it does not want.
 
-use std::time::Duration;
+use std::{borrow::Cow, time::Duration};
 
 use http::request::Parts;
 
@@ -88,7 +88,8 @@ impl Capacity {
     }
 
     /// None: the request is rejected with status 503 and the problem type `temporary-reduced-capacity`, and no store is
-    /// asked. The client is told to wait for so long, at least a second.
+    /// asked. The client is told to wait for so long, at least a second. `violated-policies` names all policies that hold
+    /// for the caller, since none of them has anything left, but neither hidden ones nor shadows.
     pub const fn exhausted(retry_after: Duration) -> Self {
         Self(Level::Exhausted(retry_after))
     }
@@ -97,7 +98,9 @@ impl Capacity {
 /// A request is a part of a pattern that the application does not want: what a
 /// [detection hook](crate::RateLimitLayerBuilder::abnormal_usage) says.
 ///
-/// It is rejected with status 429 and the problem type `abnormal-usage-detected`, and takes no quota.
+/// It is rejected with status 429 and the problem type `abnormal-usage-detected`, and takes no quota. The content has the
+/// names of the [policies](Self::with_violated_policy) that it is about, as the example of draft-11, section Abnormal Usage
+/// Detected, has them.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -123,15 +126,51 @@ impl Capacity {
 /// assert!(!rejected.headers().contains_key("retry-after"));
 /// # Ok(()) });
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AbnormalUsage {
-    pub(super) retry_after: Option<Duration>,
+    retry_after: Option<Duration>,
+    violated: Vec<Cow<'static, str>>,
 }
 
 impl AbnormalUsage {
-    /// Abnormal usage that says nothing about when it will end.
+    /// Abnormal usage that says nothing about when it will end, and names no policy.
     pub const fn new() -> Self {
-        Self { retry_after: None }
+        Self {
+            retry_after: None,
+            violated: Vec::new(),
+        }
+    }
+
+    /// Tells the client the name of a policy that the usage has violated, beside those of other calls: in
+    /// `violated-policies` of the problem, or in the details of a gRPC status.
+    ///
+    /// You want it where the client can do something about it: the name should be one that `RateLimit-Policy` has, or that
+    /// your documentation explains. The layer does not look for it in its rules, but a policy of this name that is
+    /// [hidden](crate::QuotaPolicy::hidden) is not named.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hourly", 100))
+    ///     .abnormal_usage(|request| {
+    ///         let pages_in_order = request.headers.get("x-crawls").is_some(); // found out before
+    ///         pages_in_order.then(|| AbnormalUsage::new().with_violated_policy("hourly"))
+    ///     })
+    ///     .build()?;
+    ///
+    /// let rejected = send(&layer, Request::get("/items").header("x-crawls", "yes")).await;
+    /// let problem: serde_json::Value = serde_json::from_slice(&rejected.into_body().collect().await?.to_bytes())?;
+    /// assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#abnormal-usage-detected");
+    /// assert_eq!(problem["violated-policies"], serde_json::json!(["hourly"]));
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn with_violated_policy(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.violated.push(name.into());
+        self
     }
 
     /// Tells the client how long to wait, at least a second.
@@ -139,6 +178,11 @@ impl AbnormalUsage {
     pub const fn with_retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
         self
+    }
+
+    /// The names of the policies, and the wait.
+    pub(crate) fn into_parts(self) -> (Vec<Cow<'static, str>>, Option<Duration>) {
+        (self.violated, self.retry_after)
     }
 }
 

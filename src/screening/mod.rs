@@ -42,6 +42,8 @@ pub(crate) enum Screened {
     Counted(u8),
     /// It passes or is rejected without any policy, and may be told how long to wait.
     Decided(Outcome, Option<Duration>),
+    /// The application has found it to be abnormal usage.
+    Abnormal(AbnormalUsage),
 }
 
 impl Screening {
@@ -91,7 +93,7 @@ impl Screening {
         }
         let request = caller.request;
         if let Some(usage) = self.abnormal_usage.as_ref().and_then(|detect| detect(request)) {
-            return Screened::Decided(Outcome::Abnormal, usage.retry_after);
+            return Screened::Abnormal(usage);
         }
         match self.capacity.as_ref().map(|capacity| capacity(request).0) {
             None | Some(Level::Full) => Screened::Counted(100),

@@ -25,6 +25,8 @@ catalog! {
             "Requests that no store decided although the circuit was closed, by the failure mode";
         NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
         SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a policy in shadow mode would have rejected";
+        TIER_UNRESOLVED "tower_quota_tier_unresolved_total" "Requests that went on while the tier of their user was unknown";
+        TIER_WAITS "tower_quota_tier_waits_total" "Requests that waited for the tier of their user";
         UNATTRIBUTED "tower_quota_unattributed_total" "Requests without a key";
         UNCOUNTED_CONTENT "tower_quota_uncounted_content_total"
             "Requests whose content has no known length and is not counted";
@@ -47,7 +49,7 @@ catalog! {
 /// looks as if it had never risen.
 pub(super) fn register() {
     describe();
-    for name in [CONNECTION_FAILURES, EVICTIONS, UNSETTLED] {
+    for name in [CONNECTION_FAILURES, EVICTIONS, TIER_WAITS, UNSETTLED] {
         counter!(name).increment(0);
     }
     gauge!(LOST_NODES).increment(0.0);

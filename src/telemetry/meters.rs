@@ -12,6 +12,8 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
+#[cfg(feature = "tier")]
+use super::tier::Unresolved;
 use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, NEVER_FITS, QUEUE_WAIT,
@@ -153,6 +155,46 @@ impl LayerMeters {
         rejections.increment(names, |[tier, policy, _]| {
             counter!(SHADOW_REJECTIONS, labels(scope, [("tier", tier), ("policy", policy)]))
         });
+    }
+}
+
+/// The counters of one layer that looks up tiers.
+#[cfg(feature = "tier")]
+#[derive(Debug, Default)]
+pub(super) struct TierMeters(OnceLock<TierHandles>);
+
+#[cfg(feature = "tier")]
+#[derive(Debug)]
+struct TierHandles {
+    unresolved: Each<Unresolved, 3>,
+    waits: Counter,
+}
+
+#[cfg(feature = "tier")]
+impl TierMeters {
+    pub(super) fn waits(&self) {
+        self.handles().waits.increment(1);
+    }
+
+    pub(super) fn unresolved(&self, reason: Unresolved) {
+        self.handles().unresolved.count(reason);
+    }
+
+    fn handles(&self) -> &TierHandles {
+        use super::catalog::{TIER_UNRESOLVED, TIER_WAITS};
+
+        self.0.get_or_init(|| {
+            register();
+            let reasons = [
+                (Unresolved::Failed, "failed"),
+                (Unresolved::Full, "full"),
+                (Unresolved::Unanswered, "unanswered"),
+            ];
+            TierHandles {
+                unresolved: Each::new(reasons, |reason| counter!(TIER_UNRESOLVED, "reason" => reason)),
+                waits: counter!(TIER_WAITS),
+            }
+        })
     }
 }
 

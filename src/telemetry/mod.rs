@@ -31,6 +31,8 @@
 //! | `tower_quota_never_fits_total` | counter | `scope` | requests that cost more than a policy ever lets pass |
 //! | `tower_quota_tokens_total` | counter | `policy`, `outcome` | requests that an origin of anonymous tokens has judged: `accepted`, `invalid`, `no_token` (and one is needed), `spent`, `too_many_failures`, `unavailable` |
 //! | `tower_quota_credentials_total` | counter | `outcome` | requests that an issuer of anonymous credentials has answered: `issued`, `rejected` (by its policy), `invalid`, `unavailable` (overloaded, or its policy could not decide) |
+//! | `tower_quota_tier_waits_total` | counter | | requests that have waited for a [`TierLayer`](crate::tier::TierLayer) to look up the tier of their user |
+//! | `tower_quota_tier_unresolved_total` | counter | `reason` | requests that went on while the tier of their user was [unknown](crate::tier::WhileUnknown): `unanswered` (after the wait, or at once where there is none), `failed` (the look-up, or one a moment ago), `full` (too many look-ups or waiting requests) |
 //! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store has dropped |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
@@ -68,6 +70,7 @@
 //! | the store fails | `sum by (scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) > 0` | a script error, a missing permission: the circuit stays closed, so no other alert need fire | the event has the server's words; compare the ACL with the commands that `RedisStoreBuilder::key_prefix` names |
 //! | callers are not told apart | `sum by (scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota | is authentication outside of the layer, and `ConnectInfo` there? |
 //! | tiers are not known | `sum by (scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted by the first tier | add the tier, or correct its name |
+//! | tiers are not looked up | `sum by (reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited as [unknown](crate::tier::WhileUnknown) ones, or pass uncounted | the event says why. `unanswered`, `failed`: see to the source of tiers. `full`: it is too slow for so many new users, or someone invents users |
 //! | many rejections | `sum by (scope, policy) (rate(tower_quota_decisions_total{outcome="rejected"}[15m])) / on (scope) group_left sum by (scope) (rate(tower_quota_decisions_total[15m])) > 0.1` | an attack, a client gone wild, or a limit that is too low | the policy is named; if the load was expected, raise it |
 //! | requests that never pass | `sum by (scope) (rate(tower_quota_never_fits_total[5m])) > 0` | a cost above a capacity: waiting does not help | raise the burst capacity, or lower the cost |
 //! | uploads are not counted | `sum by (scope) (rate(tower_quota_uncounted_content_total[5m])) > 0` | content of unknown length passes uncounted | put a [`RequestContentLayer`](crate::RequestContentLayer) outside of the layer |
@@ -145,6 +148,8 @@ mod meters;
 mod series;
 mod store;
 mod throttle;
+#[cfg(feature = "tier")]
+mod tier;
 #[cfg(feature = "privacy-pass")]
 mod tokens;
 mod watch;
@@ -154,6 +159,8 @@ use std::time::Duration;
 use self::macros::EVENTS;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;
+#[cfg(feature = "tier")]
+pub(crate) use self::tier::{TierTelemetry, Unresolved};
 #[cfg(feature = "privacy-pass")]
 pub(crate) use self::tokens::{IssuerTelemetry, TokenTelemetry};
 pub(crate) use self::{
@@ -229,20 +236,6 @@ impl UnsettledTelemetry {
         meters::unsettled();
         self.0.record(now, |suppressed| {
             event!(WARN, error = %error, suppressed = %suppressed, "a charge could not be settled");
-        });
-    }
-}
-
-/// Users whose tier could not be looked up: they keep the one they had, or have none.
-#[cfg(feature = "tier")]
-#[derive(Debug, Default)]
-pub(crate) struct TierTelemetry(throttle::Sparse);
-
-#[cfg(feature = "tier")]
-impl TierTelemetry {
-    pub(crate) fn record(&self, now: crate::clock::Timestamp, error: &dyn std::fmt::Display) {
-        self.0.record(now, |suppressed| {
-            event!(WARN, error = %error, suppressed = %suppressed, "the tier of a user could not be looked up");
         });
     }
 }

@@ -35,6 +35,17 @@ impl LayerMeters {
     pub(super) fn would_reject(&self, _: &str, _: &str, _: &str) {}
 }
 
+#[cfg(feature = "tier")]
+#[derive(Debug, Default)]
+pub(super) struct TierMeters;
+
+#[cfg(feature = "tier")]
+impl TierMeters {
+    pub(super) fn waits(&self) {}
+
+    pub(super) fn unresolved(&self, _: super::tier::Unresolved) {}
+}
+
 #[cfg(feature = "privacy-pass")]
 #[derive(Debug, Default)]
 pub(super) struct TokenMeters;

@@ -9,6 +9,7 @@ use super::{
     cache::{Found, Settings, TierCache},
     shard::Times,
     source::Source,
+    while_unknown::WhileUnknown,
 };
 use crate::{
     clock::Clock,
@@ -48,10 +49,12 @@ impl TierLayerBuilder {
                     stale_for: Duration::from_secs(600),
                     failure_pause: Duration::from_secs(1),
                 },
-                deadline: Duration::from_millis(50),
+                renewal_deadline: Duration::from_millis(50),
+                while_unknown: WhileUnknown::default(),
                 look_up_timeout: Duration::from_secs(10),
                 max_look_ups: 256,
                 max_users: 100_000,
+                max_waiting: 4_096,
             },
             clock: Clock::system(),
         }
@@ -89,8 +92,8 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the time in which an expired answer is used if no newer one comes before the deadline, up to 7 days; zero means
-    /// not at all. Default: 10 minutes.
+    /// Sets the time in which an expired answer is used if no newer one comes before the
+    /// [`renewal_deadline`](Self::renewal_deadline), up to 7 days; zero means not at all. Default: 10 minutes.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -118,37 +121,106 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Sets the time that a request waits for a look-up, from 1 ms to 60 s. Default: 50 ms.
+    /// Sets the treatment of requests while the tier of their user is unknown: the wait for the look-up, and the tier after
+    /// it. Default: [`WhileUnknown::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers).
     ///
-    /// After it the request goes on with what is known, and the look-up goes on by itself.
+    /// Without a wait, paying users who begin with a burst are rejected as unknown ones, each time that an instance has
+    /// started. The look-up goes on after the wait, and later requests have its answer.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::tier::WhileUnknown;
+    ///
+    /// # run(async {
+    /// let builder = || TierLayer::by_extension(|_user: u64| async {
+    ///     tokio::time::sleep(Duration::from_secs(1)).await; // a slow database
+    ///     Ok::<_, Infallible>(Some("premium"))
+    /// });
+    /// let while_unknown = WhileUnknown::wait(Duration::from_millis(300)).then_tier("trial");
+    /// let layer = builder().while_unknown(while_unknown).build()?;
+    ///
+    /// let start = tokio::time::Instant::now();
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("trial"));
+    /// assert!((300..=305).contains(&start.elapsed().as_millis()));
+    /// // The look-up has gone on.
+    /// tokio::time::sleep(Duration::from_secs(1)).await;
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+    ///
+    /// let error = builder().while_unknown(WhileUnknown::wait(Duration::ZERO)).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "tier layer: while_unknown: wait 0ns is outside 1ms..=60s");
+    /// # Ok(()) });
+    /// ```
+    pub fn while_unknown(mut self, while_unknown: WhileUnknown) -> Self {
+        self.settings.while_unknown = while_unknown;
+        self
+    }
+
+    /// Sets the number of requests that may wait for look-ups at the same time, of all users together, from 1 to 65 536.
+    /// Default: 4 096.
+    ///
+    /// Each holds its request and a place of the inner service. One more goes on at once with what is known, or as
+    /// [`while_unknown`](Self::while_unknown) says after the wait. As many look-ups, at most, wait for a place among
+    /// [`max_look_ups`](Self::max_look_ups).
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// let layer = TierLayer::by_extension(|_user: u64| async {
-    ///     tokio::time::sleep(Duration::from_secs(1)).await; // a slow database
+    /// let builder = || TierLayer::by_extension(|_user: u64| async {
+    ///     tokio::time::sleep(Duration::from_millis(200)).await; // a slow database
     ///     Ok::<_, Infallible>(Some("premium"))
-    /// })
-    /// .deadline(Duration::from_millis(20))
-    /// .build()?;
+    /// });
+    /// let layer = builder().max_waiting(1).build()?;
+    /// let (first, second) = tokio::join!(tier_of(&layer, 7), tier_of(&layer, 7));
+    /// assert_eq!((first.as_deref(), second), (Some("premium"), None));
     ///
-    /// let start = tokio::time::Instant::now();
-    /// assert_eq!(tier_of(&layer, 7).await, None);
-    /// assert!((20..=25).contains(&start.elapsed().as_millis()));
-    /// // The look-up has gone on.
-    /// tokio::time::sleep(Duration::from_secs(1)).await;
-    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+    /// let error = builder().max_waiting(0).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "tier layer: max_waiting 0 is outside 1..=65536");
     /// # Ok(()) });
     /// ```
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.settings.deadline = deadline;
+    pub fn max_waiting(mut self, requests: usize) -> Self {
+        self.settings.max_waiting = requests;
         self
     }
 
-    /// Sets the time after which a look-up is cancelled, from the [`deadline`](Self::deadline) to 5 minutes. Default:
-    /// 10 s.
+    /// Sets the time that a request waits for a newer answer than the [stale](Self::stale_for) one that it has, from 1 ms to
+    /// 60 s. Default: 50 ms.
     ///
-    /// No request waits that long. A resolver that never answers keeps its place for so long.
+    /// After it the request goes on with the stale answer, and so do those that come until the look-up has ended.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// static CALLS: AtomicUsize = AtomicUsize::new(0);
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let layer = TierLayer::by_extension(|_user: u64| async {
+    ///     let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    ///     tokio::time::sleep(Duration::from_millis(500)).await; // a slow database
+    ///     Ok::<_, Infallible>(Some(["free", "premium"][call]))
+    /// })
+    /// .renewal_deadline(Duration::from_millis(20))
+    /// .clock(clock.clone())
+    /// .build()?;
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
+    ///
+    /// clock.advance(Duration::from_secs(60)); // it is stale now
+    /// let start = tokio::time::Instant::now();
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("free"));
+    /// assert!((20..=25).contains(&start.elapsed().as_millis()));
+    /// // The look-up has gone on.
+    /// tokio::time::sleep(Duration::from_millis(500)).await;
+    /// assert_eq!(tier_of(&layer, 7).await.as_deref(), Some("premium"));
+    /// # Ok(()) });
+    /// ```
+    pub fn renewal_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.renewal_deadline = deadline;
+        self
+    }
+
+    /// Sets the time after which a look-up is cancelled, from the [`renewal_deadline`](Self::renewal_deadline) to 5 minutes.
+    /// Default: 10 s.
+    ///
+    /// A resolver that never answers keeps its place for so long. Requests that wait for a look-up go on when it is
+    /// cancelled.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -161,7 +233,7 @@ impl TierLayerBuilder {
     /// let layer = builder().look_up_timeout(Duration::from_secs(5)).clock(Clock::tokio()).build()?;
     ///
     /// // After 5 s the look-up is cancelled, and after the pause of a second there may be another one.
-    /// for (seconds, calls) in [(0, 1), (4, 1), (3, 2)] {
+    /// for (seconds, calls) in [(0, 1), (3, 1), (3, 2)] {
     ///     tokio::time::sleep(Duration::from_secs(seconds)).await;
     ///     assert_eq!(tier_of(&layer, 7).await, None);
     ///     assert_eq!(CALLS.load(Ordering::Relaxed), calls);
@@ -205,9 +277,10 @@ impl TierLayerBuilder {
         self
     }
 
-    /// The most look-ups that run at the same time, of all users together, from 1 to 65 536. Default: 256.
+    /// Sets the number of look-ups that may run at the same time, of all users together, from 1 to 65 536. Default: 256.
     ///
-    /// A request that would need one more does not wait for its turn: it goes on with what is known.
+    /// One more look-up, of a user whose tier is [unknown](Self::while_unknown), waits for a place as long as its requests
+    /// wait; if it finds none, that is a failed look-up. A request with a stale answer goes on with that.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -215,15 +288,14 @@ impl TierLayerBuilder {
     /// static CALLS: AtomicUsize = AtomicUsize::new(0);
     /// let layer = TierLayer::by_extension(|_user: u64| async {
     ///     CALLS.fetch_add(1, Ordering::Relaxed);
-    ///     tokio::time::sleep(Duration::from_secs(1)).await; // a slow database
+    ///     tokio::time::sleep(Duration::from_secs(2)).await; // a slow database
     ///     Ok::<_, Infallible>(Some("premium"))
     /// })
     /// .max_look_ups(2)
     /// .build()?;
     ///
-    /// for user in [7, 8, 9] {
-    ///     assert_eq!(tier_of(&layer, user).await, None);
-    /// }
+    /// let tiers = tokio::join!(tier_of(&layer, 7), tier_of(&layer, 8), tier_of(&layer, 9));
+    /// assert_eq!(tiers, (None, None, None));
     /// assert_eq!(CALLS.load(Ordering::Relaxed), 2);
     /// # Ok(()) });
     /// ```
@@ -232,7 +304,7 @@ impl TierLayerBuilder {
         self
     }
 
-    /// The most users that are remembered, at least 1. Default: 100 000.
+    /// Sets the number of users that are cached, at least 1. Default: 100 000.
     ///
     /// Above it, a new user evicts another one of a random sample: one who has called only once, if possible,
     /// then the one who has not called for the longest time. The cap is divided among shards, so the cache may begin to
@@ -258,8 +330,8 @@ impl TierLayerBuilder {
     /// The clock by which answers age. Default: [`Clock::system`].
     ///
     /// You want another one in tests only: the examples of [`time_to_live`](Self::time_to_live) and
-    /// [`failure_pause`](Self::failure_pause) move one by hand. The deadline and the timeout of look-ups are timers of
-    /// Tokio, which this does not change.
+    /// [`failure_pause`](Self::failure_pause) move one by hand. Waits and the timeout of look-ups are timers of Tokio, which
+    /// this does not change.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -277,14 +349,27 @@ impl TierLayerBuilder {
 
         let check =
             |name: &str, time, range| ConfigError::check_range(Tier, format_args!("tier layer: {name}"), time, range);
-        let Settings { times, deadline, .. } = self.settings;
+        let Settings {
+            times,
+            renewal_deadline,
+            look_up_timeout,
+            max_look_ups,
+            max_users,
+            max_waiting,
+            ..
+        } = self.settings;
+        let check_number = |name: &str, number, most| {
+            ConfigError::check_range(Tier, format_args!("tier layer: {name}"), number, 1..=most)
+        };
         check("time_to_live", times.time_to_live, MILLISECOND..=WEEK)?;
         check("stale_for", times.stale_for, Duration::ZERO..=WEEK)?;
-        check("deadline", deadline, MILLISECOND..=MINUTE)?;
-        check("look_up_timeout", self.settings.look_up_timeout, deadline..=MINUTE * 5)?;
+        check("renewal_deadline", renewal_deadline, MILLISECOND..=MINUTE)?;
+        self.settings.while_unknown.check()?;
+        check("look_up_timeout", look_up_timeout, renewal_deadline..=MINUTE * 5)?;
         check("failure_pause", times.failure_pause, MILLISECOND..=MINUTE * 60)?;
-        ConfigError::check_range(Tier, "tier layer: max_look_ups", self.settings.max_look_ups, 1..=65_536)?;
-        ConfigError::check_range(Tier, "tier layer: max_users", self.settings.max_users, 1..=usize::MAX)?;
+        check_number("max_look_ups", max_look_ups, 65_536)?;
+        check_number("max_users", max_users, usize::MAX)?;
+        check_number("max_waiting", max_waiting, 65_536)?;
         Ok(TierLayer(Arc::new(Resolving {
             source: self.source,
             cache: TierCache::new(self.settings, self.clock),

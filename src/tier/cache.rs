@@ -1,28 +1,21 @@
-//! The cached tiers of users, and the look-ups in progress.
+//! The cached tiers of users, and the way of a request to the tier of its user.
 
-use std::{
-    fmt,
-    future::Future,
-    pin::Pin,
-    sync::{Arc, MutexGuard},
-    time::Duration,
-};
+use std::{fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use tokio::{
-    runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::{runtime::Handle, sync::Semaphore};
 
 use super::{
-    look_up::LookUp,
+    look_up::{LookUp, Waited},
+    ongoing::{Ongoing, Place},
     shard::{Age, Shard, Times},
+    while_unknown::WhileUnknown,
 };
 use crate::{
-    clock::{Clock, Timestamp},
-    partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
-    rules::ResolvedTier,
+    clock::Clock,
+    partition::{PartitionKey, Scope, ToPartitionKey},
+    rules::{NoTier, ResolvedTier},
     sharded::Sharded,
-    telemetry::TierTelemetry,
+    telemetry::{TierTelemetry, Unresolved},
 };
 
 /// The cached tiers of a [`TierLayer`](crate::tier::TierLayer)'s users. Clones share one cache.
@@ -62,46 +55,61 @@ use crate::{
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);
 
-/// The answer of a resolver: the tier, or the reason why it is not known.
-pub(super) type SourceAnswer = Result<Option<ResolvedTier>, String>;
+/// The answer of a source about a user: the tier, or `None` if the user has none.
+pub(super) type Answer = Option<ResolvedTier>;
+/// The same, or the reason why there is no answer.
+pub(super) type SourceAnswer = Result<Answer, String>;
 /// Asks the resolver about one user, at each call.
 pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
 
-/// The tier of a user who is being looked up.
-pub(super) type FoundLater = Pin<Box<dyn Future<Output = Option<ResolvedTier>> + Send>>;
+/// The tier with which a request goes on.
+pub(super) type TierOfRequest = Result<ResolvedTier, NoTier>;
+/// The same, of a user who is being looked up.
+pub(super) type FoundLater = Pin<Box<dyn Future<Output = TierOfRequest> + Send>>;
 
 /// The way to the tier of a request's user.
 pub(super) enum Found {
     Later(FoundLater),
-    Now(Option<ResolvedTier>),
+    Now(TierOfRequest),
 }
 
 /// The sizes and times of a cache.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) times: Times,
-    pub(super) deadline: Duration,
+    pub(super) renewal_deadline: Duration,
+    pub(super) while_unknown: WhileUnknown,
     pub(super) look_up_timeout: Duration,
     pub(super) max_look_ups: usize,
     pub(super) max_users: usize,
+    pub(super) max_waiting: usize,
 }
 
-struct Shared {
-    shards: Sharded<Shard>,
+/// The state that clones of a cache share with the look-ups in progress.
+pub(super) struct Shared {
+    pub(super) shards: Sharded<Shard>,
     scope: Scope,
-    settings: Settings,
-    places: Arc<Semaphore>,
-    clock: Clock,
-    log: TierTelemetry,
+    pub(super) settings: Settings,
+    /// For the look-ups that may ask the source at the same time.
+    pub(super) places: Arc<Semaphore>,
+    /// For the look-ups that wait for a place.
+    queue: Arc<Semaphore>,
+    /// For the requests that wait for a look-up.
+    waiting: Arc<Semaphore>,
+    pub(super) clock: Clock,
+    pub(super) log: TierTelemetry,
 }
 
 impl TierCache {
     pub(super) fn new(settings: Settings, clock: Clock) -> Self {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
         Self(Arc::new(Shared {
             shards: Sharded::new(settings.max_users, Shard::new),
             scope: Scope::new("tiers"),
+            places: semaphore(settings.max_look_ups),
+            queue: semaphore(settings.max_waiting),
+            waiting: semaphore(settings.max_waiting),
             settings,
-            places: Arc::new(Semaphore::new(settings.max_look_ups)),
             clock,
             log: TierTelemetry::default(),
         }))
@@ -110,8 +118,8 @@ impl TierCache {
     /// Forgets what is known of a user, whose next request looks it up again.
     ///
     /// A look-up in progress is repeated, by the same task, before it is answered: what was read before this call
-    /// is not used after it, but by requests that came before. If the source does not answer then, the user has no
-    /// tier: a tier that was forgotten does not come back.
+    /// is not used after it, but by requests that came before. If the source does not answer then, the tier of the user is
+    /// [unknown](crate::tier::WhileUnknown): a tier that was forgotten does not come back.
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
         let user = self.0.scope.partition(&user.to_partition_key());
         self.0.shards.lock(user).forget(user);
@@ -138,128 +146,102 @@ impl TierCache {
         let mut shard = shared.shards.lock(user);
         // Read under the lock, so that the requests of a user see time in order.
         let seen = shard.see(user, shared.clock.now(), &shared.settings.times);
+        let go_on = |reason| Found::Now(shared.go_on(seen.known.clone(), reason));
         if seen.age == Age::Fresh {
-            return Found::Now(seen.tier);
+            return go_on(Unresolved::Unanswered);
         }
         let running = shard.running(user).cloned();
         let look_up = match running {
             Some(look_up) => look_up,
-            None if !seen.may_ask => return Found::Now(seen.tier),
+            None if !seen.may_ask => return go_on(Unresolved::Failed),
             None => {
-                let Some((runtime, place)) = shared.place() else {
-                    return Found::Now(seen.tier);
+                let (runtime, place) = match shared.place(seen.age) {
+                    Ok(place) => place,
+                    Err(reason) => return go_on(reason),
                 };
                 let look_up = LookUp::new();
                 shard.begin(user, look_up.clone());
                 drop(shard);
-                let ongoing = OngoingLookUp {
-                    shared: Arc::clone(shared),
-                    user,
-                    look_up: look_up.clone(),
-                    place: Some(place),
-                };
-                runtime.spawn(ongoing.run(ask()));
+                runtime.spawn(Ongoing::new(shared, user, look_up.clone(), place).run(ask()));
                 look_up
             }
         };
-        if seen.age == Age::Ageing {
-            return Found::Now(seen.tier);
+        match seen.age {
+            Age::Fresh | Age::Ageing => go_on(Unresolved::Unanswered),
+            Age::Stale | Age::Unknown => shared.wait(look_up, seen.known),
         }
-        // It may be over already, also if it has begun just now: another thread can be faster than this one.
-        if let Some(tier) = look_up.outcome(&seen.tier) {
-            return Found::Now(tier);
-        }
-        let shared = Arc::clone(shared);
-        let missed = move || {
-            let (now, deadline) = (shared.clock.now(), shared.settings.deadline);
-            let message = format!("no answer within {deadline:?}, requests do not wait for it");
-            shared.log.record(now, &message);
-        };
-        Found::Later(Box::pin(look_up.wait(self.0.settings.deadline, seen.tier, missed)))
     }
 }
 
 impl Shared {
-    /// A place for one more look-up, and what runs it.
-    fn place(&self) -> Option<(Handle, OwnedSemaphorePermit)> {
-        let runtime = Handle::try_current().ok()?;
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        if place.is_err() {
-            let (now, most) = (self.clock.now(), self.settings.max_look_ups);
-            self.log
-                .record(now, &format_args!("{most} look-ups are in progress, no more may begin"));
-        }
-        Some((runtime, place.ok()?))
-    }
-}
-
-/// The right to look up one user, until it is dropped.
-struct OngoingLookUp {
-    shared: Arc<Shared>,
-    user: PartitionId,
-    look_up: LookUp,
-    /// The look-up's place among those that may run at the same time; `None` when it is over.
-    place: Option<OwnedSemaphorePermit>,
-}
-
-impl OngoingLookUp {
-    /// Asks until there is an answer that was not declared outdated while it was on its way.
-    async fn run(mut self, ask: Ask) {
-        let limit = self.shared.settings.look_up_timeout;
-        loop {
-            let began = self.shared.clock.now();
-            // The resolver's future is gone before the look-up ends, and so before anything else asks about the user.
-            let answer = tokio::time::timeout(limit, ask()).await;
-            let answer =
-                answer.unwrap_or_else(|_| Err(format!("no answer within {limit:?}, the look-up was cancelled")));
-            if self.end(began, answer) {
-                return;
-            }
-        }
-    }
-
-    /// Ends the look-up, unless it has to be repeated: then this is `false`.
-    fn end(&mut self, began: Timestamp, answer: SourceAnswer) -> bool {
-        let shared = Arc::clone(&self.shared);
-        let times = &shared.settings.times;
-        let mut shard = shared.shards.lock(self.user);
-        if shard.take_outdated(self.user) {
-            return false;
-        }
-        let now = shared.clock.now();
-        let answer = match answer {
-            Ok(tier) => {
-                shard.learn(self.user, tier.clone(), began, now, times);
-                Some(tier)
-            }
-            Err(error) => {
-                shard.fail(self.user, now, times);
-                shared.log.record(now, &error);
-                None
-            }
+    /// A place for one more look-up, and what runs it. Where a request would wait for the look-up, the look-up may wait for
+    /// a place.
+    fn place(&self, age: Age) -> Result<(Handle, Place), Unresolved> {
+        let runtime = Handle::try_current().map_err(|_| Unresolved::Failed)?;
+        let take = |semaphore: &Arc<Semaphore>, is_queued| {
+            let _permit = Arc::clone(semaphore).try_acquire_owned().ok()?;
+            Some(Place { is_queued, _permit })
         };
-        self.leave(shard, answer);
-        true
+        let may_queue = age == Age::Unknown && self.settings.while_unknown.wait.is_some();
+        let place = take(&self.places, false).or_else(|| take(&self.queue, true).filter(|_| may_queue));
+        if let Some(place) = place {
+            return Ok((runtime, place));
+        }
+        let most = self.settings.max_look_ups;
+        self.log.failed(
+            self.clock.now(),
+            &format_args!("{most} look-ups are in progress, no more may begin"),
+        );
+        Err(Unresolved::Full)
     }
 
-    fn leave(&mut self, mut shard: MutexGuard<'_, Shard>, answer: Option<Option<ResolvedTier>>) {
-        // Before the next request of the user can begin a look-up, which needs it.
-        self.place = None;
-        shard.end(self.user);
-        drop(shard);
-        self.look_up.publish(answer);
+    /// Lets a request wait for a look-up, if that is worth it.
+    fn wait(self: &Arc<Self>, look_up: LookUp, known: Option<Answer>) -> Found {
+        let limit = match known {
+            Some(_) => self.settings.renewal_deadline,
+            None => self.settings.while_unknown.wait.unwrap_or_default(),
+        };
+        // It may be over already, also if it has begun just now: another thread can be faster than this one.
+        if let Some(result) = look_up.result(limit) {
+            return Found::Now(self.go_on_after(result, known));
+        }
+        let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else {
+            let most = self.settings.max_waiting;
+            self.log.failed(
+                self.clock.now(),
+                &format_args!("{most} requests wait for look-ups, no more may wait"),
+            );
+            return Found::Now(self.go_on(known, Unresolved::Full));
+        };
+        self.log.waits();
+        let shared = Arc::clone(self);
+        Found::Later(Box::pin(async move {
+            let missed = || {
+                let message = format_args!("no answer within {limit:?}, requests do not wait for it");
+                shared.log.failed(shared.clock.now(), &message);
+            };
+            let result = look_up.wait(limit, missed).await;
+            drop(place);
+            shared.go_on_after(result, known)
+        }))
     }
-}
 
-impl Drop for OngoingLookUp {
-    /// Reached with a place only if the resolver has panicked or the runtime is shut down.
-    fn drop(&mut self) {
-        if self.place.is_some() {
-            let shared = Arc::clone(&self.shared);
-            let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());
-            shard.fail(self.user, now, &shared.settings.times);
-            shared.log.record(now, &"the look-up has panicked or was shut down");
-            self.leave(shard, None);
+    fn go_on_after(&self, result: Waited, known: Option<Answer>) -> TierOfRequest {
+        match result {
+            Waited::Answered(answer) => answer.ok_or(NoTier::First),
+            Waited::Failed => self.go_on(known, Unresolved::Failed),
+            Waited::TimedOut => self.go_on(known, Unresolved::Unanswered),
+        }
+    }
+
+    /// The tier of a request that goes on with what is known. If that is nothing, `reason` says why.
+    fn go_on(&self, known: Option<Answer>, reason: Unresolved) -> TierOfRequest {
+        match known {
+            Some(answer) => answer.ok_or(NoTier::First),
+            None => {
+                self.log.unresolved(reason);
+                self.settings.while_unknown.go_on()
+            }
         }
     }
 }

@@ -11,11 +11,10 @@ use http::Request;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::cache::FoundLater;
-use crate::rules::{NoTier, ResolvedTier};
+use super::cache::{FoundLater, TierOfRequest};
 
 pin_project! {
-    /// The future of [`ResolveTier`](crate::ResolveTier).
+    /// The future of [`ResolveTier`](crate::tier::ResolveTier).
     ///
     /// If it is dropped before the tier is known, the inner service has not been called; the look-up goes on, and
     /// its answer is cached.
@@ -65,11 +64,11 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    /// Calls the service with the request, which carries the tier if there is one.
-    pub(super) fn calling(service: &mut S, mut request: Request<B>, tier: Option<ResolvedTier>) -> Self {
+    /// Calls the service with the request, which carries the tier or says that there is none.
+    pub(super) fn calling(service: &mut S, mut request: Request<B>, tier: TierOfRequest) -> Self {
         match tier {
-            Some(tier) => drop(request.extensions_mut().insert(tier)),
-            None => drop(request.extensions_mut().insert(NoTier)),
+            Ok(tier) => drop(request.extensions_mut().insert(tier)),
+            Err(no_tier) => drop(request.extensions_mut().insert(no_tier)),
         }
         let future = service.call(request);
         Self::Calling { future }

@@ -4,25 +4,46 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
-use crate::rules::ResolvedTier;
+use super::cache::Answer;
 
 /// The progress of a look-up, for the requests that wait.
 #[derive(Clone, Debug)]
 enum Progress {
-    Answered(Option<ResolvedTier>),
-    Pending,
-    /// It has failed or takes too long: no request waits for it any more.
-    Unanswered,
+    Answered(Answer),
+    Failed,
+    /// With the longest time for which a request has waited in vain: none waits for as long again.
+    Pending {
+        missed: Duration,
+    },
+}
+
+/// The result of waiting for a look-up.
+#[derive(Clone, Debug)]
+pub(super) enum Waited {
+    Answered(Answer),
+    Failed,
+    TimedOut,
 }
 
 impl Progress {
-    /// Returns `true` if the look-up was pending.
-    fn give_up(&mut self) -> bool {
-        let is_pending = matches!(self, Self::Pending);
-        if is_pending {
-            *self = Self::Unanswered;
+    /// The result for a request that would wait for so long; `None` while it is worth waiting.
+    fn result(&self, limit: Duration) -> Option<Waited> {
+        match self {
+            Self::Answered(answer) => Some(Waited::Answered(answer.clone())),
+            Self::Failed => Some(Waited::Failed),
+            Self::Pending { missed } => (*missed >= limit).then_some(Waited::TimedOut),
         }
-        is_pending
+    }
+
+    /// A request has waited for so long. Returns `true` if none has waited in vain before.
+    fn miss(&mut self, limit: Duration) -> bool {
+        match self {
+            Self::Pending { missed } if *missed < limit => {
+                *missed = limit;
+                true
+            }
+            _ => false,
+        }
     }
 }
 
@@ -32,44 +53,33 @@ pub(super) struct LookUp(Arc<watch::Sender<Progress>>);
 
 impl LookUp {
     pub(super) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(Progress::Pending)))
+        let missed = Duration::ZERO;
+        Self(Arc::new(watch::Sender::new(Progress::Pending { missed })))
     }
 
-    /// Its result, or else what is `known` so far; `None` while it is worth waiting for.
-    pub(super) fn outcome(&self, known: &Option<ResolvedTier>) -> Option<Option<ResolvedTier>> {
-        match &*self.0.borrow() {
-            Progress::Answered(tier) => Some(tier.clone()),
-            Progress::Pending => None,
-            Progress::Unanswered => Some(known.clone()),
-        }
+    /// Its result, if a request need not, or should not, wait for so long.
+    pub(super) fn result(&self, limit: Duration) -> Option<Waited> {
+        self.0.borrow().result(limit)
     }
 
-    pub(super) fn publish(&self, answer: Option<Option<ResolvedTier>>) {
-        self.0
-            .send_replace(answer.map_or(Progress::Unanswered, Progress::Answered));
+    /// Its end: the answer, or `None` if it has failed.
+    pub(super) fn publish(&self, answer: Option<Answer>) {
+        self.0.send_replace(answer.map_or(Progress::Failed, Progress::Answered));
     }
 
-    /// The answer if it comes in time, else what is known so far. The first request that misses its deadline calls
-    /// `missed`, and lets the others go on that wait for this look-up, and those that come.
-    pub(super) async fn wait(
-        self,
-        deadline: Duration,
-        known: Option<ResolvedTier>,
-        missed: impl FnOnce(),
-    ) -> Option<ResolvedTier> {
+    /// Waits for its end. The first request that has waited in vain for so long calls `missed`, and lets the others go on
+    /// that wait as long, and those that come.
+    pub(super) async fn wait(self, limit: Duration, missed: impl FnOnce()) -> Waited {
         let mut progress = self.0.subscribe();
-        let answered = progress.wait_for(|progress| !matches!(progress, Progress::Pending));
-        match tokio::time::timeout(deadline, answered).await {
-            Ok(Ok(progress)) => match &*progress {
-                Progress::Answered(tier) => tier.clone(),
-                Progress::Pending | Progress::Unanswered => known,
-            },
-            Ok(Err(_)) => known,
+        let ended = progress.wait_for(|progress| progress.result(limit).is_some());
+        match tokio::time::timeout(limit, ended).await {
+            Ok(Ok(progress)) => progress.result(limit).unwrap_or(Waited::Failed),
+            Ok(Err(_)) => Waited::Failed,
             Err(_) => {
-                if self.0.send_if_modified(Progress::give_up) {
+                if self.0.send_if_modified(|progress| progress.miss(limit)) {
                     missed();
                 }
-                known
+                Waited::TimedOut
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The tier of each user from a slow source, such as a database: looked up once, cached, and never waited for longer than
-//! a deadline. Needs the feature `tier`.
+//! The tier of each user from a slow source, such as a database: looked up once, cached, and waited for only so long. Needs
+//! the feature `tier`.
 //!
 //! [`TierLayer`] stands inside of authentication and outside of the limits, and leaves a
 //! [`ResolvedTier`](crate::ResolvedTier) in the request, which [`Tiers::resolved`](crate::Tiers::resolved) reads. You do not
@@ -9,28 +9,33 @@ mod builder;
 mod cache;
 mod future;
 mod look_up;
+mod ongoing;
 mod service;
 mod shard;
 mod source;
+mod while_unknown;
 
 use std::{fmt, future::Future, sync::Arc};
 
 use http::request::Parts;
 use tower_layer::Layer;
 
-pub use self::{builder::TierLayerBuilder, cache::TierCache, future::ResponseFuture, service::ResolveTier};
+pub use self::{
+    builder::TierLayerBuilder, cache::TierCache, future::ResponseFuture, service::ResolveTier,
+    while_unknown::WhileUnknown,
+};
 use self::{
     cache::Found,
     source::{Source, ask},
 };
-use crate::partition::ToPartitionKey;
+use crate::{partition::ToPartitionKey, rules::NoTier};
 
 /// Looks up the tier of each request's user in a slow source, a database most often, and leaves it in the request as a
 /// [`ResolvedTier`](crate::ResolvedTier) for [`Tiers::resolved`](crate::Tiers::resolved).
 ///
 /// You want it if authentication tells who calls, but not which plan they pay for. Put it *inside* of authentication and
-/// *outside* of each [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier; one is enough for all of them. Who
-/// knows the tier without waiting needs no such layer: see [`Tiers::by`](crate::Tiers::by).
+/// *outside* of each [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier; one is enough for all of them. A service
+/// that knows the tier without waiting needs no such layer: see [`Tiers::by`](crate::Tiers::by).
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -83,32 +88,43 @@ use crate::partition::ToPartitionKey;
 /// # }).unwrap();
 /// ```
 ///
-/// # What is asked, and when
+/// # The look-ups
 ///
-/// An answer is remembered for a [time to live](TierLayerBuilder::time_to_live) of 60 seconds, also the answer that a
+/// An answer is cached for a [time to live](TierLayerBuilder::time_to_live) of 60 seconds, also the answer that a
 /// user has no tier. In the last quarter of that time the next request looks it up again without waiting, so that
 /// those who call often never wait again.
 ///
 /// There is never more than one look-up of a user at a time: requests that come meanwhile share it. It is a task of its
-/// own and goes on when the request that began it is cancelled, or has missed its deadline. In all there are at most
+/// own and goes on when the request that began it is cancelled, or waits no longer. In all there are at most
 /// [256](TierLayerBuilder::max_look_ups) at a time, and none takes longer than
 /// [10 seconds](TierLayerBuilder::look_up_timeout).
 ///
+/// # While a tier is unknown
+///
+/// A new user's requests [wait](TierLayerBuilder::while_unknown) for the look-up, for 1 s at most: else a paying user who
+/// begins with ten requests at once would be rejected by the limits of the first tier. Up to
+/// [4 096](TierLayerBuilder::max_waiting) requests wait at a time. A request that waits no longer is counted in the first
+/// tier of [`Tiers`](crate::Tiers), or in one that [`WhileUnknown`] names. It is always counted, unless you let such
+/// requests pass: a client that invents users gets no more than the quota of that tier for each of them, so limit
+/// addresses, too, where users are not authenticated.
+///
 /// # What happens on failure
 ///
-/// A request waits at most for the [deadline](TierLayerBuilder::deadline) of 50 ms; once a look-up has missed it, no
-/// other request waits for that look-up. A resolver that fails, panics or hangs rejects no request: it goes on with the
-/// last answer, as long as that is [not too old](TierLayerBuilder::stale_for), and else without a tier, which is the
-/// first one of [`Tiers`](crate::Tiers). The user is then left alone for a [pause](TierLayerBuilder::failure_pause)
-/// before the next look-up. A `tracing` event tells of failures, at most every ten seconds.
+/// A request with an expired answer waits for a newer one for 50 ms at most
+/// ([`renewal_deadline`](TierLayerBuilder::renewal_deadline)). A resolver that fails, panics or hangs rejects no request: the
+/// request goes on with the last answer, as long as that is [not too old](TierLayerBuilder::stale_for), and else the tier
+/// is unknown. Once a look-up has been waited for in vain, no other request waits for it. After a failure the source is
+/// not asked about the user for a [pause](TierLayerBuilder::failure_pause), and no request waits. A `tracing` event tells of
+/// failures, at most every ten seconds; [`telemetry`](crate::telemetry) counts requests that wait and those that go on
+/// with an unknown tier.
 ///
 /// # What it does not do
 ///
 /// - It shares nothing between instances: each asks for itself, and [forgets](TierCache::forget) for itself.
-/// - It does not authenticate. A user name that any client can send is a way to have the source asked, and to push others
-///   out of the cache.
-/// - A resolver that blocks its thread instead of awaiting blocks others too: no deadline can help against that.
-/// - Outside of a Tokio runtime nothing is looked up; requests go on without a tier.
+/// - It does not authenticate. A user name that any client can send is a way to have the source asked, and to evict others
+///   from the cache.
+/// - A resolver that blocks its thread instead of awaiting blocks others too: no timeout can help against that.
+/// - Outside of a Tokio runtime nothing is looked up: all tiers are unknown, and no request waits.
 #[derive(Clone)]
 pub struct TierLayer(Arc<Resolving>);
 
@@ -138,7 +154,7 @@ impl TierLayer {
         let resolver = Arc::new(resolver);
         TierLayerBuilder::new(move |request, cache| match request.extensions.get::<U>() {
             Some(user) => cache.find(&user.to_partition_key(), || ask(&resolver, user.clone())),
-            None => Found::Now(None),
+            None => Found::Now(Err(NoTier::First)),
         })
     }
 
@@ -179,7 +195,7 @@ impl TierLayer {
         let resolver = Arc::new(resolver);
         TierLayerBuilder::new(move |request, cache| match user(request) {
             Some(user) => cache.find(&user.to_partition_key(), || ask(&resolver, user)),
-            None => Found::Now(None),
+            None => Found::Now(Err(NoTier::First)),
         })
     }
 

@@ -4,8 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
 
-use super::look_up::LookUp;
-use crate::{bounded_map::BoundedMap, clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
+use super::{cache::Answer, look_up::LookUp};
+use crate::{bounded_map::BoundedMap, clock::Timestamp, partition::PartitionId};
 
 /// The times to live of answers and of failures.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ impl Times {
 
 /// An answer of the source.
 struct Known {
-    tier: Option<ResolvedTier>,
+    answer: Answer,
     /// The moment at which the source was asked: its answer may have changed since.
     since: Timestamp,
 }
@@ -80,7 +80,8 @@ struct Running {
 
 /// The cached state of a request's user.
 pub(super) struct Seen {
-    pub(super) tier: Option<ResolvedTier>,
+    /// `None` where it is of no use any more, or there is none.
+    pub(super) known: Option<Answer>,
     pub(super) age: Age,
     /// True unless a recent failure forbids to ask the source.
     pub(super) may_ask: bool,
@@ -107,7 +108,7 @@ impl Shard {
     pub(super) fn see(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> Seen {
         let Some(user) = self.users.visit(user) else {
             return Seen {
-                tier: None,
+                known: None,
                 age: Age::Unknown,
                 may_ask: true,
             };
@@ -116,7 +117,7 @@ impl Shard {
         let age = user.age(now, times);
         let known = user.known.as_ref().filter(|_| age != Age::Unknown);
         Seen {
-            tier: known.and_then(|known| known.tier.clone()),
+            known: known.map(|known| known.answer.clone()),
             age,
             may_ask: user.retry_at <= now,
         }
@@ -144,16 +145,9 @@ impl Shard {
         self.running.remove(&user);
     }
 
-    pub(super) fn learn(
-        &mut self,
-        user: PartitionId,
-        tier: Option<ResolvedTier>,
-        since: Timestamp,
-        now: Timestamp,
-        times: &Times,
-    ) {
+    pub(super) fn learn(&mut self, user: PartitionId, answer: Answer, since: Timestamp, now: Timestamp, times: &Times) {
         let user = self.user(user, now, times);
-        user.known = Some(Known { tier, since });
+        user.known = Some(Known { answer, since });
         user.failures = 0;
         user.retry_at = Timestamp::default();
     }

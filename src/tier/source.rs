@@ -11,7 +11,7 @@ use crate::rules::ResolvedTier;
 pub(super) type Source = dyn Fn(&Parts, &TierCache) -> Found + Send + Sync;
 
 /// The longest name of a tier, so that an answer that is none does not fill the memory.
-const LONGEST_NAME: usize = 256;
+pub(super) const LONGEST_NAME: usize = 256;
 
 /// The question for the tier of a user, which may be asked again.
 pub(super) fn ask<U, R, A, N, E>(resolver: &Arc<R>, user: U) -> Ask

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 const GROUPS: [(char, usize); 13] = [
     ('A', 25),
     ('B', 16),
-    ('C', 13),
+    ('C', 15),
     ('D', 19),
     ('E', 11),
     ('F', 19),

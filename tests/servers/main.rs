@@ -17,6 +17,7 @@ mod hyper_server;
 mod later_store;
 #[path = "../support/load.rs"]
 mod load;
+mod login;
 mod metrics;
 mod order;
 mod proxy;

@@ -15,7 +15,7 @@ use http::{Request, Response};
 use http_body_util::{BodyExt, Empty};
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
-use tower::{ServiceExt, service_fn};
+use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     AcquireFuture, Algorithm, Direction, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, PolicySet, QuotaPolicy,
@@ -23,6 +23,7 @@ use tower_quota::{
     StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key,
+    tier::TierLayer,
 };
 
 use crate::load::until;
@@ -209,6 +210,7 @@ async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
         "connection_failures_total",
         "evictions_total",
         "lost_nodes",
+        "tier_waits_total",
         "unsettled_total",
     ] {
         assert_eq!(value(&page, &format!("tower_quota_{name}")), 0.0, "{name}");
@@ -260,6 +262,53 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
     for user in ["alice", "bob", "root", "carol", "gold"] {
         assert!(!page.contains(user), "{user} is in\n{page}");
     }
+}
+
+/// Sends a request through a layer that looks up the tier of its user, which takes 10 ms.
+async fn look_up_a_tier(limits: &RateLimitLayer, answer: Result<Option<&'static str>, &'static str>) {
+    let tiers = TierLayer::by(
+        |_| Some(7_u64),
+        move |_| async move {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            answer
+        },
+    );
+    let layers = ServiceBuilder::new()
+        .layer(tiers.build().unwrap())
+        .layer(limits.clone());
+    let service = layers.service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::default())));
+    service.oneshot(request("alice")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_for_a_tier_and_those_that_go_on_without_it_are_counted() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    look_up_a_tier(&layer, Ok(Some("pro"))).await;
+    let unresolved = |reason| {
+        let series = format!(r#"tower_quota_tier_unresolved_total{{reason="{reason}"}}"#);
+        value(&page.render(), &series)
+    };
+    let all = || ["failed", "full", "unanswered"].map(unresolved);
+    assert_eq!(value(&page.render(), "tower_quota_tier_waits_total"), 1.0);
+    assert_eq!(all(), [0.0; 3]);
+
+    look_up_a_tier(&layer, Err("the database is down")).await;
+    assert_eq!(value(&page.render(), "tower_quota_tier_waits_total"), 2.0);
+    assert_eq!(all(), [1.0, 0.0, 0.0]);
+
+    let resolver = |_| pending::<Result<Option<String>, Infallible>>();
+    let tiers = TierLayer::by(|_| Some(7_u64), resolver).max_waiting(1).build().unwrap();
+    let service = tiers.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(())));
+    let send = || service.clone().oneshot(request("alice"));
+    let (first, second) = tokio::join!(send(), send());
+    first.and(second).unwrap();
+    assert_eq!(value(&page.render(), "tower_quota_tier_waits_total"), 3.0);
+    assert_eq!(all(), [1.0, 1.0, 1.0]);
 }
 
 /// L10
@@ -720,17 +769,19 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
         rows.join("\n")
     };
     crate::tokens::of_every_outcome().await;
+    look_up_a_tier(&layer, Ok(Some("pro"))).await;
     let counted = names(&page.render());
     assert_eq!(names(&rows(true)), counted);
     let alerts = names(&rows(false));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
     // Whoever hears an alert has to have a line for it. What a shadow would reject alarms nobody, nor where a rejection
-    // comes from.
+    // comes from, nor that new users wait for a look-up.
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",
         "tower_quota_denial_cache_hits_total",
         "tower_quota_shadow_rejections_total",
+        "tower_quota_tier_waits_total",
     ];
     assert_eq!(silent, expected);
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use tower_quota::{AbnormalUsage, Capacity, ConfigErrorKind, Outcome};
+use tower_quota::{AbnormalUsage, Capacity, ConfigErrorKind, Outcome, Tiers};
 
 use super::*;
 
@@ -102,10 +102,49 @@ async fn exhausted_capacity_rejects_although_quota_is_left_and_takes_none() {
     let rejected = take(&layer, 1).await;
     assert_eq!(rejected.status, 503);
     assert_eq!(rejected.field("retry-after"), "3");
-    assert_eq!(rejected.problem()["violated-policies"], json!([]));
+    assert_eq!(rejected.problem()["violated-policies"], json!(["hourly"]));
     assert_eq!(rejected.decision.unwrap().outcome(), Outcome::Overloaded);
     load.set(Capacity::full());
     assert_eq!(take(&layer, 1).await.field("ratelimit"), r#""hourly";r=49;t=3600"#);
+}
+
+/// C14
+#[tokio::test]
+async fn exhausted_capacity_names_the_policies_of_the_caller_but_neither_hidden_ones_nor_shadows() {
+    let scene = Scene::new();
+    let policies = || {
+        [
+            hourly(),
+            fixed(QuotaPolicy::per_hour("secret", 90)).hidden(),
+            fixed(QuotaPolicy::per_hour("planned", 80)).shadow(),
+            QuotaPolicy::concurrent("slots", 9),
+        ]
+    };
+    let tiers = Tiers::by(|request| request.headers.get("x-tier")?.to_str().ok())
+        .tier("free", policies())
+        .tier("premium", [hourly()])
+        .unlimited("admin");
+    let builder = RateLimitLayer::builder(scene.store.clone())
+        .scope("test")
+        .key(key::header("x-user-id"));
+    let layer = builder
+        .tiers(tiers)
+        .capacity(|_| Capacity::exhausted(Duration::from_secs(5)))
+        .build()
+        .unwrap();
+    for (tier, names) in [
+        ("free", json!(["hourly", "slots"])),
+        ("premium", json!(["hourly"])),
+        ("admin", json!([])),
+    ] {
+        let request = Request::get("/").header("x-user-id", "alice").header("x-tier", tier);
+        let rejected = send(&layer, request.body(()).unwrap(), ok()).await;
+        assert_eq!(
+            (rejected.status.as_u16(), &rejected.problem()["violated-policies"]),
+            (503, &names),
+            "{tier}"
+        );
+    }
 }
 
 /// D13
@@ -165,5 +204,31 @@ async fn abnormal_usage_is_rejected_with_a_type_of_its_own_and_takes_no_quota() 
     assert_eq!(
         send(&layer, to("/"), ok()).await.field("ratelimit"),
         r#""hourly";r=99;t=3600"#
+    );
+}
+
+/// C15
+#[tokio::test]
+async fn abnormal_usage_names_the_policies_that_the_application_names_unless_they_are_hidden() {
+    let scene = Scene::new();
+    let layer = scene
+        .builder([hourly(), fixed(QuotaPolicy::per_hour("secret", 90)).hidden()])
+        .abnormal_usage(|request| {
+            let name = request.uri.query().unwrap_or_default().to_owned();
+            let usage = AbnormalUsage::new().with_violated_policy("hourly");
+            Some(usage.with_violated_policy("secret").with_violated_policy(name))
+        })
+        .build()
+        .unwrap();
+    let to = |path: &str| Request::get(path).header("x-user-id", "alice").body(()).unwrap();
+    let rejected = send(&layer, to("/?fair%22use"), ok()).await;
+    assert_eq!(
+        rejected.problem(),
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+            "title": "Request not satisfied due to detection of abnormal request pattern",
+            "status": 429,
+            "violated-policies": ["hourly", "fair%22use"],
+        })
     );
 }

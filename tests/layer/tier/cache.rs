@@ -4,7 +4,10 @@ use std::{convert::Infallible, future::pending, time::Duration};
 
 use futures_util::future::join_all;
 use http::Request;
-use tower_quota::{ResolvedTier, tier::TierLayer};
+use tower_quota::{
+    ResolvedTier,
+    tier::{TierLayer, WhileUnknown},
+};
 
 use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, request, settle, tier_of_request};
 
@@ -133,7 +136,10 @@ async fn in_the_last_quarter_of_its_time_an_answer_is_renewed_while_nobody_waits
 /// The source is asked when the look-up begins; what it says may have changed ever since.
 #[tokio::test(start_paused = true)]
 async fn the_age_of_an_answer_counts_from_the_question() {
-    let scene = Scene::with(|builder| builder.deadline(5 * SECOND));
+    let scene = Scene::with(|builder| {
+        let wait = WhileUnknown::wait(5 * SECOND);
+        builder.while_unknown(wait).renewal_deadline(5 * SECOND)
+    });
     scene.source.set(1, "free");
     scene.source.mood(Mood::AnswersAfter(3 * SECOND));
     scene.request(1).await;
@@ -203,6 +209,22 @@ async fn a_look_up_that_was_under_way_when_its_user_was_forgotten_is_repeated_an
         assert_eq!(scene.request(1).await.as_deref(), Some("premium"));
         assert_eq!(scene.source.asked(), 2);
     }
+}
+
+/// What it reads is newer than the forgetting, although it was begun before.
+#[tokio::test(start_paused = true)]
+async fn a_look_up_that_waits_for_its_place_when_its_user_is_forgotten_is_not_repeated() {
+    let scene = Scene::with(|builder| builder.max_look_ups(1));
+    scene.source.mood(Mood::AnswersAfter(20 * MILLISECOND));
+    let mut first = tokio_test::task::spawn(scene.request(1));
+    let mut second = tokio_test::task::spawn(scene.request(2));
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    settle().await;
+    assert_eq!((scene.source.asked(), scene.source.running()), (1, 1));
+    scene.layer.cache().forget(&UserId(2));
+    scene.source.set(2, "premium");
+    assert_eq!(second.await.as_deref(), Some("premium"));
+    assert_eq!((first.await, scene.source.asked()), (None, 2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -339,7 +361,7 @@ fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
 
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let layer = TierLayer::by_extension(|_: UserId| async { Ok::<_, Infallible>(Some("premium")) })
-        .deadline(60 * SECOND)
+        .while_unknown(WhileUnknown::wait(60 * SECOND))
         .look_up_timeout(60 * SECOND)
         .build()
         .unwrap();
@@ -362,7 +384,7 @@ fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
 fn a_look_up_that_has_answered_is_in_nobodys_way() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let layer = TierLayer::by_extension(|_: UserId| async { Ok::<_, Infallible>(Some("premium")) })
-        .deadline(60 * SECOND)
+        .while_unknown(WhileUnknown::wait(60 * SECOND))
         .look_up_timeout(60 * SECOND)
         .max_look_ups(1)
         .build()

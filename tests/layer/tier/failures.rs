@@ -1,4 +1,4 @@
-//! What happens while the source is slow, broken or away.
+//! Behaviour while the source is slow, broken or unavailable.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -11,17 +11,17 @@ use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, request, settle};
 const FAILURES: [Mood; 3] = [Mood::Fails, Mood::Hangs, Mood::Panics];
 
 #[tokio::test(start_paused = true)]
-async fn a_slow_source_holds_up_requests_until_the_deadline_and_its_answer_is_cached() {
+async fn a_source_that_is_slower_than_the_wait_holds_up_requests_once_and_its_answer_is_cached() {
     let scene = Scene::new();
     scene.source.set(1, "premium");
-    scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));
-    assert_eq!(scene.timed_request(1).await, (None, 50 * MILLISECOND));
+    scene.source.mood(Mood::AnswersAfter(1_200 * MILLISECOND));
+    assert_eq!(scene.timed_request(1).await, (None, SECOND));
     assert_eq!(
         scene.timed_request(1).await,
         (None, Duration::ZERO),
-        "who comes later does not wait for what has kept others waiting in vain"
+        "a later request does not wait for what has kept others waiting in vain"
     );
-    scene.time.pass(150 * MILLISECOND).await;
+    scene.time.pass(200 * MILLISECOND).await;
     assert_eq!(
         scene.timed_request(1).await,
         (Some("premium".to_owned()), Duration::ZERO)
@@ -35,10 +35,38 @@ async fn when_one_request_has_waited_in_vain_those_that_wait_with_it_go_on_too()
     scene.source.mood(Mood::Hangs);
     let mut first = tokio_test::task::spawn(scene.timed_request(1));
     assert!(first.poll().is_pending());
-    scene.time.pass(30 * MILLISECOND).await;
+    scene.time.pass(600 * MILLISECOND).await;
     let second = scene.timed_request(1);
     let (first, second) = tokio::join!(first, second);
-    assert_eq!((first.1, second.1), (50 * MILLISECOND, 20 * MILLISECOND));
+    assert_eq!((first.1, second.1), (SECOND, 400 * MILLISECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_a_stale_answer_a_request_waits_for_the_renewal_deadline_only() {
+    let scene = Scene::new();
+    scene.source.set(1, "premium");
+    scene.request(1).await;
+    scene.source.mood(Mood::Hangs);
+    scene.time.pass(60 * SECOND).await;
+    let premium = || Some("premium".to_owned());
+    assert_eq!(scene.timed_request(1).await, (premium(), 50 * MILLISECOND));
+    assert_eq!(scene.timed_request(1).await, (premium(), Duration::ZERO));
+}
+
+/// Its look-up has been waited for, but by a request that had something to go on with.
+#[tokio::test(start_paused = true)]
+async fn after_a_forgotten_answer_a_request_waits_for_as_long_as_that_of_a_new_user() {
+    let scene = Scene::new();
+    scene.source.set(1, "free");
+    scene.request(1).await;
+    scene.time.pass(60 * SECOND).await;
+    scene.source.mood(Mood::AnswersAfter(300 * MILLISECOND));
+    assert_eq!(scene.timed_request(1).await.1, 50 * MILLISECOND);
+    scene.source.set(1, "premium");
+    scene.layer.cache().forget(&UserId(1));
+    let (tier, waited) = scene.timed_request(1).await;
+    // The rest of the look-up that had begun, and then all of its repetition.
+    assert_eq!((tier.as_deref(), waited), (Some("premium"), 550 * MILLISECOND));
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,18 +195,17 @@ async fn a_user_whose_look_ups_panic_gets_a_tier_when_they_do_not_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn look_ups_that_never_end_are_given_up_and_are_never_more_than_their_places() {
+async fn look_ups_that_never_end_are_cancelled_and_are_never_more_than_their_places() {
     let scene = Scene::with(|builder| builder.max_look_ups(3));
     scene.source.mood(Mood::Hangs);
     let requests = join_all((0..100).map(|user| scene.timed_request(user))).await;
-    let waited = requests.iter().filter(|(_, waited)| *waited > Duration::ZERO);
-    assert_eq!(
-        (waited.count(), scene.source.running()),
-        (3, 3),
-        "the others do not wait"
+    assert!(
+        requests.iter().all(|request| *request == (None, SECOND)),
+        "{requests:?}"
     );
+    assert_eq!((scene.source.asked(), scene.source.running()), (3, 3));
 
-    scene.time.pass(10 * SECOND - 51 * MILLISECOND).await;
+    scene.time.pass(9 * SECOND - MILLISECOND).await;
     assert_eq!(scene.source.running(), 3);
     scene.time.pass(MILLISECOND).await;
     assert_eq!(scene.source.running(), 0);

@@ -12,3 +12,4 @@ mod limits;
 mod properties;
 mod settings;
 mod support;
+mod while_unknown;

@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use tokio::task::JoinHandle;
 use tower_quota::{
     clock::{Clock, Timestamp},
-    tier::TierLayer,
+    tier::{TierLayer, WhileUnknown},
 };
 
 use super::support::{MILLISECOND, Time, UserId, request, settle};
@@ -180,7 +180,8 @@ impl Schedule {
         let layer = TierLayer::by_extension(move |user: UserId| resolver.clone().look_up(user))
             .time_to_live(TIME_TO_LIVE)
             .stale_for(STALE_FOR)
-            .deadline(DEADLINE)
+            .while_unknown(WhileUnknown::wait(DEADLINE))
+            .renewal_deadline(DEADLINE)
             .look_up_timeout(TIMEOUT)
             .failure_pause(PAUSE)
             .max_look_ups(max_look_ups)
@@ -263,8 +264,8 @@ impl History {
         })
     }
 
-    /// Whether anything kept a newer answer from the request: a look-up of the user that has not ended, or not well, or
-    /// too many of others.
+    /// Returns `true` if anything kept a newer answer from the request: a look-up of the user that has not ended, or has
+    /// failed, or too many of others.
     fn has_excuse(&self, answer: &Answer, max_look_ups: usize) -> bool {
         let begun = || {
             self.look_ups

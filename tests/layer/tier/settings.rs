@@ -4,7 +4,7 @@ use std::{convert::Infallible, time::Duration};
 
 use tower_quota::{
     ConfigErrorKind,
-    tier::{TierLayer, TierLayerBuilder},
+    tier::{TierLayer, TierLayerBuilder, WhileUnknown},
 };
 
 use super::support::{MILLISECOND, SECOND};
@@ -21,8 +21,7 @@ fn mistake(builder: TierLayerBuilder) -> String {
 
 #[test]
 fn a_time_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() {
-    let (zero, micro) = (Duration::ZERO, Duration::from_micros(1));
-    let week = 7 * 24 * 3_600 * SECOND;
+    let (zero, micro, week) = (Duration::ZERO, Duration::from_micros(1), 7 * 24 * 3_600 * SECOND);
     for (builder, message) in [
         (
             builder().time_to_live(zero),
@@ -36,14 +35,20 @@ fn a_time_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() 
             builder().stale_for(week + micro),
             "stale_for 604800.000001s is outside 0ns..=604800s",
         ),
-        (builder().deadline(zero), "deadline 0ns is outside 1ms..=60s"),
-        (builder().deadline(61 * SECOND), "deadline 61s is outside 1ms..=60s"),
+        (
+            builder().renewal_deadline(zero),
+            "renewal_deadline 0ns is outside 1ms..=60s",
+        ),
+        (
+            builder().renewal_deadline(61 * SECOND),
+            "renewal_deadline 61s is outside 1ms..=60s",
+        ),
         (
             builder().look_up_timeout(49 * MILLISECOND),
             "look_up_timeout 49ms is outside 50ms..=300s",
         ),
         (
-            builder().deadline(20 * SECOND),
+            builder().renewal_deadline(20 * SECOND),
             "look_up_timeout 10s is outside 20s..=300s",
         ),
         (
@@ -64,6 +69,31 @@ fn a_time_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() 
 }
 
 #[test]
+fn a_treatment_of_unknown_users_out_of_its_range_is_rejected_with_the_value_and_the_bounds() {
+    let micro = Duration::from_micros(1);
+    for (builder, message) in [
+        (
+            builder().while_unknown(WhileUnknown::wait(micro)),
+            "while_unknown: wait 1µs is outside 1ms..=60s",
+        ),
+        (
+            builder().while_unknown(WhileUnknown::wait(61 * SECOND).then_pass_uncounted()),
+            "while_unknown: wait 61s is outside 1ms..=60s",
+        ),
+        (
+            builder().while_unknown(WhileUnknown::tier("")),
+            "while_unknown: bytes of the tier's name 0 is outside 1..=256",
+        ),
+        (
+            builder().while_unknown(WhileUnknown::wait(SECOND).then_tier("x".repeat(257))),
+            "while_unknown: bytes of the tier's name 257 is outside 1..=256",
+        ),
+    ] {
+        assert_eq!(mistake(builder), format!("tier layer: {message}"));
+    }
+}
+
+#[test]
 fn a_number_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() {
     for (builder, message) in [
         (builder().max_look_ups(0), "max_look_ups 0 is outside 1..=65536"),
@@ -75,6 +105,8 @@ fn a_number_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds(
             builder().max_users(0),
             "max_users 0 is outside 1..=18446744073709551615",
         ),
+        (builder().max_waiting(0), "max_waiting 0 is outside 1..=65536"),
+        (builder().max_waiting(65_537), "max_waiting 65537 is outside 1..=65536"),
     ] {
         assert_eq!(mistake(builder), format!("tier layer: {message}"));
     }
@@ -87,19 +119,23 @@ fn settings_at_their_bounds_are_taken() {
         builder()
             .time_to_live(MILLISECOND)
             .stale_for(Duration::ZERO)
-            .deadline(MILLISECOND)
+            .renewal_deadline(MILLISECOND)
+            .while_unknown(WhileUnknown::wait(MILLISECOND).then_tier("x"))
             .look_up_timeout(MILLISECOND)
             .failure_pause(MILLISECOND)
             .max_look_ups(1)
-            .max_users(1),
+            .max_users(1)
+            .max_waiting(1),
         builder()
             .time_to_live(week)
             .stale_for(week)
-            .deadline(60 * SECOND)
+            .renewal_deadline(60 * SECOND)
+            .while_unknown(WhileUnknown::wait(60 * SECOND).then_tier("x".repeat(256)))
             .look_up_timeout(300 * SECOND)
             .failure_pause(3_600 * SECOND)
             .max_look_ups(65_536)
-            .max_users(usize::MAX),
+            .max_users(usize::MAX)
+            .max_waiting(65_536),
     ] {
         builder.build().unwrap();
     }

@@ -1,0 +1,162 @@
+//! Logins with the account in a JSON body. Failed ones are limited by account and address together, by address, and by
+//! account.
+//!
+//! ```sh
+//! cargo run --example login --features axum
+//! ```
+//!
+//! The right password of `alice`, then six wrong ones: the sixth is rejected, and so is the right one for 15 minutes. Other
+//! accounts can still log in from the same address, and alice from any other address:
+//!
+//! ```sh
+//! curl -i --json '{"account": "alice", "password": "correct horse"}' http://127.0.0.1:3000/login
+//! for i in 1 2 3 4 5 6; do curl -i --json '{"account": "alice", "password": "guess"}' http://127.0.0.1:3000/login; done
+//! curl -i --json '{"account": "alice", "password": "correct horse"}' http://127.0.0.1:3000/login
+//! curl -i --json '{"account": "bob", "password": "battery staple"}' http://127.0.0.1:3000/login
+//! curl -i --interface 127.0.0.2 --json '{"account": "alice", "password": "correct horse"}' http://127.0.0.1:3000/login
+//! ```
+//!
+//! `PORT` sets the port; 0 takes a free one.
+
+use std::{env, error::Error, net::SocketAddr, time::Duration};
+
+use axum::{
+    Extension, Router,
+    body::{Body, to_bytes},
+    extract::Request,
+    http::StatusCode,
+    middleware,
+    routing::post,
+};
+use serde_json::Value;
+use tokio::{net::TcpListener, time::timeout};
+use tower::ServiceBuilder;
+use tower_quota::{
+    Algorithm, ConfigError, FailureMode, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, Store,
+    ToPartitionKey,
+    key::{self, KeyExtractor},
+};
+
+/// The most bytes of a login, and the longest time in which a client may send them.
+const LONGEST_LOGIN: usize = 4 * 1_024;
+const LONGEST_UPLOAD: Duration = Duration::from_secs(10);
+
+/// The account that a login claims. Nothing has verified it yet.
+#[derive(Clone, PartialEq, Eq)]
+struct Account(String);
+
+impl ToPartitionKey for Account {
+    fn to_partition_key(&self) -> PartitionKey {
+        PartitionKey::new("account", &self.0)
+    }
+}
+
+#[derive(Clone)]
+struct Login {
+    account: Account,
+    password: String,
+}
+
+impl Login {
+    fn parse(content: &[u8]) -> Option<Self> {
+        let content: Value = serde_json::from_slice(content).ok()?;
+        let text = |name| content.get(name)?.as_str();
+        // One spelling for each account, the one that the database has: else every other one is a quota of its own.
+        let account = text("account")?.trim().to_lowercase();
+        (!account.is_empty()).then_some(Self {
+            account: Account(account),
+            password: text("password")?.to_owned(),
+        })
+    }
+
+    /// A stand-in for a table of slow hashes. Yours also hashes the password of an account that does not exist, so that the
+    /// time of the answer does not tell which ones do.
+    fn is_right(&self) -> bool {
+        matches!(
+            (&*self.account.0, &*self.password),
+            ("alice", "correct horse") | ("bob", "battery staple")
+        )
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let app = app(MemoryStore::new())?; // `RedisStore` for several instances
+
+    let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener = listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?;
+    let url = format!("http://{}/login", listener.local_addr()?);
+    println!("Listening on {url}");
+    println!();
+    println!("Five wrong passwords, and one more:");
+    println!(
+        "  for i in 1 2 3 4 5 6; do curl -i --json '{{\"account\": \"alice\", \"password\": \"guess\"}}' {url}; done"
+    );
+    // With connect info, because the limits are by the client's address.
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}
+
+pub(crate) fn app<S: Store + Clone>(store: S) -> Result<Router, ConfigError> {
+    // The first one of these sees a request first.
+    let layers = ServiceBuilder::new()
+        .layer(attempts(store.clone())?)
+        .layer(middleware::map_request(read_login))
+        .layer(failures(store)?);
+    Ok(Router::new().route("/login", post(log_in).layer(layers)))
+}
+
+/// All requests, before anything is read of their bodies: also those that are no logins at all.
+fn attempts(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
+    RateLimitLayer::builder(store)
+        .scope("login attempts")
+        .key(key::client_ip())
+        .policy(QuotaPolicy::per_minute("attempts", 60))
+        .build()
+}
+
+/// Failed logins. Each attempt is charged before its password is looked at, so that no guesses at the same moment slip
+/// through, and what has not failed is refunded.
+fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
+    const QUARTER: Duration = Duration::from_secs(15 * 60);
+
+    RateLimitLayer::builder(store)
+        .scope("failed logins")
+        .key(key::extension::<Account>().and(key::client_ip()))
+        .named_key("address", key::client_ip())
+        .named_key("account", key::extension::<Account>())
+        // Strictly by account and address together: who guesses locks out nobody else.
+        .policy(QuotaPolicy::new("guesses", 5, QUARTER).with_algorithm(Algorithm::SlidingWindowLog))
+        // For one password that is tried on many accounts.
+        .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
+        // Widely by account, for guesses from many addresses. One address has used up its own quota long before this one.
+        // Hidden, because it would tell any client that the account is under attack.
+        .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())
+        .no_key(NoKey::Reject)
+        .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
+        // An uncounted guess is worse than a failed login.
+        .failure_mode(FailureMode::Closed)
+        .build()
+}
+
+/// Reads the login from the body, once and within bounds: the limits and the handler see the same account, whatever tricks
+/// the JSON plays.
+async fn read_login(request: Request) -> Result<Request, StatusCode> {
+    let (mut parts, body) = request.into_parts();
+    let content = timeout(LONGEST_UPLOAD, to_bytes(body, LONGEST_LOGIN)).await;
+    let content = content.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
+    let content = content.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+    let login = Login::parse(&content).ok_or(StatusCode::BAD_REQUEST)?;
+    parts.extensions.insert(login.account.clone());
+    parts.extensions.insert(login);
+    Ok(Request::from_parts(parts, Body::empty()))
+}
+
+async fn log_in(Extension(login): Extension<Login>) -> (StatusCode, &'static str) {
+    match login.is_right() {
+        true => (StatusCode::OK, "Welcome!\n"),
+        // The same for an account that does not exist.
+        false => (StatusCode::UNAUTHORIZED, "The account or the password is wrong.\n"),
+    }
+}

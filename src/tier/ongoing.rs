@@ -1,0 +1,127 @@
+//! A look-up in progress: it waits for its place, asks the source, and tells the cache.
+
+use std::{
+    fmt::Display,
+    sync::{Arc, MutexGuard},
+};
+
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+
+use super::{
+    cache::{Answer, Ask, Shared, SourceAnswer},
+    look_up::LookUp,
+    shard::Shard,
+};
+use crate::{clock::Timestamp, partition::PartitionId};
+
+/// The place of a look-up, until it is dropped: among those that may ask at the same time, or among those that wait for such a
+/// place.
+pub(super) struct Place {
+    pub(super) is_queued: bool,
+    pub(super) _permit: OwnedSemaphorePermit,
+}
+
+/// The right to look up one user, until it is dropped.
+pub(super) struct Ongoing {
+    shared: Arc<Shared>,
+    user: PartitionId,
+    look_up: LookUp,
+    /// `None` when it is over.
+    place: Option<Place>,
+}
+
+impl Ongoing {
+    pub(super) fn new(shared: &Arc<Shared>, user: PartitionId, look_up: LookUp, place: Place) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            user,
+            look_up,
+            place: Some(place),
+        }
+    }
+
+    /// Asks until there is an answer that was not declared outdated while it was on its way.
+    pub(super) async fn run(mut self, ask: Ask) {
+        if let Err(error) = self.take_place().await {
+            return self.fail(&error);
+        }
+        let limit = self.shared.settings.look_up_timeout;
+        loop {
+            // The source has not been asked yet: what it says is newer than all forgetting so far.
+            self.shared.shards.lock(self.user).take_outdated(self.user);
+            let began = self.shared.clock.now();
+            // The resolver's future is gone before the look-up ends, and so before anything else asks about the user.
+            let answer = timeout(limit, ask()).await;
+            let answer =
+                answer.unwrap_or_else(|_| Err(format!("no answer within {limit:?}, the look-up was cancelled")));
+            if self.end(began, answer) {
+                return;
+            }
+        }
+    }
+
+    /// Waits for a place, for as long as requests wait for the look-up.
+    async fn take_place(&mut self) -> Result<(), String> {
+        if !self.place.as_ref().is_some_and(|place| place.is_queued) {
+            return Ok(());
+        }
+        let settings = &self.shared.settings;
+        let (most, limit) = (settings.max_look_ups, settings.while_unknown.wait.unwrap_or_default());
+        let permit = timeout(limit, Arc::clone(&self.shared.places).acquire_owned()).await;
+        let permit = permit.ok().and_then(Result::ok);
+        self.place = Some(Place {
+            is_queued: false,
+            _permit: permit.ok_or_else(|| format!("{most} look-ups are in progress, too few end within {limit:?}"))?,
+        });
+        Ok(())
+    }
+
+    /// Ends the look-up, unless it has to be repeated: then this is `false`.
+    fn end(&mut self, began: Timestamp, answer: SourceAnswer) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let mut shard = shared.shards.lock(self.user);
+        if shard.take_outdated(self.user) {
+            return false;
+        }
+        let now = shared.clock.now();
+        let answer = match answer {
+            Ok(tier) => {
+                shard.learn(self.user, tier.clone(), began, now, &shared.settings.times);
+                Some(tier)
+            }
+            Err(error) => {
+                shard.fail(self.user, now, &shared.settings.times);
+                shared.log.failed(now, &error);
+                None
+            }
+        };
+        self.leave(shard, answer);
+        true
+    }
+
+    /// Ends the look-up without an answer.
+    fn fail(&mut self, error: &dyn Display) {
+        let shared = Arc::clone(&self.shared);
+        let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());
+        shard.fail(self.user, now, &shared.settings.times);
+        shared.log.failed(now, error);
+        self.leave(shard, None);
+    }
+
+    fn leave(&mut self, mut shard: MutexGuard<'_, Shard>, answer: Option<Answer>) {
+        // Before the next request of the user can begin a look-up, which needs it.
+        self.place = None;
+        shard.end(self.user);
+        drop(shard);
+        self.look_up.publish(answer);
+    }
+}
+
+impl Drop for Ongoing {
+    /// Reached with a place only if the resolver has panicked or the runtime is shut down.
+    fn drop(&mut self) {
+        if self.place.is_some() {
+            self.fail(&"the look-up has panicked or was shut down");
+        }
+    }
+}

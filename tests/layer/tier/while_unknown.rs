@@ -1,0 +1,301 @@
+//! While the tier of a user is unknown: who waits, for how long, and how requests are counted afterwards.
+
+use std::{collections::HashMap, convert::Infallible, time::Duration};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Request, Response};
+use http_body_util::Full;
+use tower::{ServiceBuilder, ServiceExt};
+use tower_quota::{
+    Decision, MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, Tiers, key,
+    tier::{TierLayerBuilder, WhileUnknown},
+};
+
+use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, settle};
+
+type TextBody = Full<Bytes>;
+
+/// A service that limits users by their plan, of which a database knows: 2 a minute for nothing, 20 for those who pay.
+struct Limited {
+    scene: Scene,
+    limits: RateLimitLayer,
+}
+
+/// The parts of a response that a test looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    status: u16,
+    policy: String,
+    waited: Duration,
+}
+
+impl Limited {
+    fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    fn with(settings: impl FnOnce(TierLayerBuilder) -> TierLayerBuilder) -> Self {
+        let scene = Scene::with(settings);
+        let store = MemoryStore::builder().clock(scene.time.clock.clone()).build().unwrap();
+        let tiers = Tiers::resolved()
+            .tier("free", [QuotaPolicy::per_minute("minute", 2)])
+            .tier("pro", [QuotaPolicy::per_minute("minute", 20)])
+            .tier("trial", [QuotaPolicy::per_minute("minute", 5)]);
+        let limits = RateLimitLayer::builder(store)
+            .scope("api")
+            .key(key::extension::<UserId>())
+            .tiers(tiers)
+            .clock(scene.time.clock.clone())
+            .build()
+            .unwrap();
+        Self { scene, limits }
+    }
+
+    async fn send(&self, request: Request<TextBody>) -> (Seen, Outcome) {
+        let start = self.scene.time.now();
+        self.scene.time.sync();
+        let service = ServiceBuilder::new()
+            .layer(self.scene.layer.clone())
+            .layer(self.limits.clone())
+            .service_fn(async |_: Request<TextBody>| Ok::<_, Infallible>(Response::new(TextBody::default())));
+        let response = service.oneshot(request).await.unwrap();
+        let policy = response.headers().get("ratelimit-policy");
+        let seen = Seen {
+            status: response.status().as_u16(),
+            policy: policy.map_or("", |value| value.to_str().unwrap()).to_owned(),
+            waited: self.scene.time.now() - start,
+        };
+        (seen, response.extensions().get::<Decision>().unwrap().outcome())
+    }
+
+    async fn request(&self, user: u64) -> Seen {
+        let request = Request::builder().extension(UserId(user)).body(TextBody::default());
+        self.send(request.unwrap()).await.0
+    }
+
+    /// The responses to so many requests at the same moment.
+    async fn burst(&self, user: u64, requests: usize) -> Vec<Seen> {
+        join_all((0..requests).map(|_| self.request(user))).await
+    }
+}
+
+fn seen(status: u16, quota: u64, waited: Duration) -> Seen {
+    let policy = format!(r#""minute";q={quota};w=60"#);
+    Seen { status, policy, waited }
+}
+
+fn statuses(responses: &[Seen]) -> Vec<u16> {
+    responses.iter().map(|response| response.status).collect()
+}
+
+/// The number of requests that reach the inner service for each status.
+fn by_status(responses: &[Seen]) -> HashMap<u16, usize> {
+    let mut count = HashMap::new();
+    for response in responses {
+        *count.entry(response.status).or_default() += 1;
+    }
+    count
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_burst_of_a_paying_user_passes_while_the_database_takes_its_time() {
+    let service = Limited::new();
+    service.scene.source.set(1, "pro");
+    service.scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));
+    let responses = service.burst(1, 10).await;
+    assert_eq!(responses, vec![seen(200, 20, 200 * MILLISECOND); 10]);
+    assert_eq!(service.scene.source.asked(), 1, "one look-up for all of them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_wait_in_vain_requests_are_counted_in_the_first_tier_and_later_ones_in_their_own() {
+    let service = Limited::new();
+    service.scene.source.set(1, "pro");
+    service.scene.source.mood(Mood::AnswersAfter(1_500 * MILLISECOND));
+    let responses = service.burst(1, 10).await;
+    assert!(
+        responses.iter().all(|response| response.waited == SECOND),
+        "{responses:?}"
+    );
+    assert_eq!(by_status(&responses), HashMap::from([(200, 2), (429, 8)]));
+    assert_eq!(
+        service.request(1).await,
+        seen(429, 2, Duration::ZERO),
+        "no other request waits"
+    );
+    service.scene.time.pass(500 * MILLISECOND).await;
+    // The rejection of the first tier is not remembered against the tier that the user has paid for.
+    assert_eq!(service.request(1).await, seen(200, 20, Duration::ZERO));
+    assert_eq!(service.scene.source.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn invented_users_are_all_counted_while_the_database_is_stopped() {
+    const USERS: u64 = 10_000;
+
+    let service = Limited::with(|builder| builder.max_look_ups(100).max_waiting(1_000));
+    service.scene.source.mood(Mood::Hangs);
+    let responses = join_all((0..USERS).map(|user| service.request(user))).await;
+    let waited = responses.iter().filter(|response| !response.waited.is_zero()).count();
+    assert_eq!(waited, 1_000, "the number of requests that wait is bounded");
+    assert!(responses.iter().all(|response| response.waited <= SECOND));
+    assert_eq!(service.scene.source.asked(), 100, "and so is that of look-ups");
+    assert!(
+        responses
+            .iter()
+            .all(|response| response.policy == r#""minute";q=2;w=60"#)
+    );
+    assert_eq!(statuses(&responses), [200; USERS as usize]);
+
+    // And none of them has more than the quota of the first tier.
+    service.scene.time.pass(10 * SECOND).await;
+    for user in [0, 50, 500, 5_000] {
+        let responses = service.burst(user, 10).await;
+        assert_eq!(by_status(&responses), HashMap::from([(200, 1), (429, 9)]), "{user}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn users_who_find_no_place_for_their_look_up_wait_for_one() {
+    let service = Limited::with(|builder| builder.max_look_ups(2));
+    service.scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));
+    for user in 0..20 {
+        service.scene.source.set(user, "pro");
+    }
+    let responses = join_all((0..20).map(|user| service.request(user))).await;
+    let expected = |user| match user {
+        // Two look-ups at a time, for 200 ms each.
+        0..8 => seen(200, 20, (u32::try_from(user).unwrap() / 2 + 1) * 200 * MILLISECOND),
+        _ => seen(200, 2, SECOND),
+    };
+    // Of users 8 and 9 the answer comes at the moment when the wait is over.
+    for (user, response) in responses.iter().enumerate().filter(|(user, _)| !(8..10).contains(user)) {
+        assert_eq!(*response, expected(user), "{user}");
+    }
+    assert!((10..=12).contains(&service.scene.source.asked()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_cancelled_gives_its_place_among_the_waiting_to_another_one() {
+    let service = Limited::with(|builder| builder.max_waiting(1));
+    service.scene.source.set(1, "pro");
+    service.scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));
+    let mut cancelled = tokio_test::task::spawn(service.request(1));
+    assert!(cancelled.poll().is_pending());
+    assert_eq!(
+        service.request(1).await,
+        seen(200, 2, Duration::ZERO),
+        "there is no place left"
+    );
+    drop(cancelled);
+    assert_eq!(service.request(1).await, seen(200, 20, 200 * MILLISECOND));
+    assert_eq!(service.scene.source.asked(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_up_whose_requests_are_all_cancelled_leaves_the_queue_when_their_wait_would_be_over() {
+    let service = Limited::with(|builder| builder.max_look_ups(1).max_waiting(2));
+    service.scene.source.mood(Mood::Hangs);
+    let mut requests: Vec<_> = (1..=2)
+        .map(|user| tokio_test::task::spawn(service.request(user)))
+        .collect();
+    for request in &mut requests {
+        assert!(request.poll().is_pending());
+    }
+    drop(requests);
+    settle().await;
+    service.scene.time.pass(SECOND).await;
+    assert_eq!((service.scene.source.asked(), service.scene.source.running()), (1, 1));
+    service.scene.time.pass(9 * SECOND).await;
+    assert_eq!(service.scene.source.running(), 0);
+    service.scene.source.mood(Mood::Answers);
+    service.scene.source.set(2, "pro");
+    assert_eq!(service.request(2).await, seen(200, 20, Duration::ZERO));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tier_for_unknown_users_is_theirs_at_once_or_after_the_wait() {
+    for (while_unknown, wait) in [
+        (WhileUnknown::tier("trial"), Duration::ZERO),
+        (
+            WhileUnknown::wait(300 * MILLISECOND).then_tier("trial"),
+            300 * MILLISECOND,
+        ),
+    ] {
+        let service = Limited::with(|builder| builder.while_unknown(while_unknown));
+        service.scene.source.set(1, "pro");
+        service.scene.source.mood(Mood::AnswersAfter(400 * MILLISECOND));
+        let responses = service.burst(1, 10).await;
+        assert!(
+            responses.iter().all(|response| response.waited == wait),
+            "{responses:?}"
+        );
+        assert_eq!(by_status(&responses), HashMap::from([(200, 5), (429, 5)]));
+        service.scene.time.pass(400 * MILLISECOND - wait).await;
+        assert_eq!(service.request(1).await, seen(200, 20, Duration::ZERO));
+        // A user of whom it is known that there is no tier is of the first one.
+        assert_eq!(service.request(2).await.waited, wait);
+        service.scene.time.pass(400 * MILLISECOND).await;
+        assert_eq!(service.request(2).await, seen(200, 2, Duration::ZERO));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn unknown_users_pass_uncounted_only_where_the_application_says_so() {
+    for (while_unknown, wait) in [
+        (WhileUnknown::pass_uncounted(), Duration::ZERO),
+        (WhileUnknown::wait(SECOND).then_pass_uncounted(), SECOND),
+    ] {
+        let service = Limited::with(|builder| builder.while_unknown(while_unknown));
+        service.scene.source.mood(Mood::Hangs);
+        let responses = service.burst(1, 10).await;
+        let uncounted = Seen {
+            status: 200,
+            policy: String::new(),
+            waited: wait,
+        };
+        assert_eq!(responses, vec![uncounted; 10]);
+        // Requests without a user are counted, and so are users without a tier.
+        let (nobody, outcome) = service.send(Request::new(TextBody::default())).await;
+        assert_eq!((nobody, outcome), (seen(200, 2, Duration::ZERO), Outcome::Allowed));
+        service.scene.source.mood(Mood::Answers);
+        service.request(2).await;
+        settle().await;
+        assert_eq!(service.request(2).await.policy, r#""minute";q=2;w=60"#);
+    }
+}
+
+/// A layer with tiers by another source has no use for what a `TierLayer` says.
+#[tokio::test(start_paused = true)]
+async fn requests_that_pass_uncounted_are_still_counted_by_layers_that_know_the_tier_otherwise() {
+    let service = Limited::with(|builder| builder.while_unknown(WhileUnknown::pass_uncounted()));
+    service.scene.source.mood(Mood::Hangs);
+    let by_closure = Tiers::by(|_| None).tier("all", [QuotaPolicy::per_minute("minute", 7)]);
+    for limits in [
+        RateLimitLayer::builder(MemoryStore::new()).tiers(by_closure),
+        RateLimitLayer::builder(MemoryStore::new()).policy(QuotaPolicy::per_minute("minute", 7)),
+    ] {
+        let limits = limits.scope("other").key(key::extension::<UserId>()).build().unwrap();
+        let service = Limited {
+            scene: Scene {
+                layer: service.scene.layer.clone(),
+                source: service.scene.source.clone(),
+                time: service.scene.time.clone(),
+            },
+            limits,
+        };
+        assert_eq!(service.request(1).await, seen(200, 7, Duration::ZERO));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_fails_at_once_holds_up_no_request_and_all_are_counted() {
+    for mood in [Mood::Fails, Mood::Panics] {
+        let service = Limited::new();
+        service.scene.source.mood(mood);
+        let responses = service.burst(1, 10).await;
+        assert!(responses.iter().all(|response| response.waited.is_zero()), "{mood:?}");
+        assert_eq!(by_status(&responses), HashMap::from([(200, 2), (429, 8)]), "{mood:?}");
+    }
+}
