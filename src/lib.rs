@@ -91,6 +91,7 @@
 //! | `test-util` | | what tests of your limits need, and a guide: the module `test_util` |
 //! | `axum` | | the peer address from axum's `ConnectInfo`, its routes as keys (`key::matched_path`), a [`Decision`] in its handlers, rejections from its responses (`respond_with_axum`) |
 //! | `serde` | | policies and rules from any serde format |
+//! | `calendar` | | time-zone data for [quotas per calendar day, week and month](QuotaPolicy::per_calendar) |
 //! | `tier` | | [`tier`](mod@tier): the tier of each user from a slow source, such as a database |
 //! | `tonic` | | the peer address from tonic's connection information |
 //! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
@@ -159,7 +160,9 @@ pub use self::{
         RateLimitLayerBuilder, RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
-    policy::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
+    policy::{
+        Algorithm, CalendarPeriod, CalendarWindow, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit, Weekday,
+    },
     rejection::Rejection,
     response_fields::{LegacyReset, RatioCap, ResponseFields, ShownWhen},
     rules::{ResolvedTier, Rules, RulesHandle, Tiers},

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Arithmetic, Bucket, Concurrency, Denial, FixedWindow, Form, Reader, Receipt, SlidingCounter, SlidingLog, Times,
-    Writer,
+    Arithmetic, Bucket, Calendar, Concurrency, Denial, FixedWindow, Form, Reader, Receipt, SlidingCounter, SlidingLog,
+    Times, Writer,
 };
 use crate::lease::Lease;
 
@@ -111,7 +111,7 @@ macro_rules! algorithms {
     };
 }
 
-algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency);
+algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Calendar);
 
 /// States and readings are made for the policy that they stay with; only what another plan has left behind is
 /// [converted](Counter::convert).
@@ -138,6 +138,10 @@ impl Counter {
 
     pub(crate) fn fill_micros(&self) -> u64 {
         step!(self, |own| own.fill_micros())
+    }
+
+    pub(crate) fn window_micros(&self, now: u64) -> Option<u64> {
+        step!(self, |own| own.window_micros(now))
     }
 
     pub(crate) fn lapse_micros(&self, now: u64) -> Option<u64> {

@@ -12,6 +12,7 @@
 mod ahead;
 mod bucket;
 mod bytes;
+mod calendar;
 mod concurrency;
 mod dispatch;
 mod fixed_window;
@@ -22,10 +23,12 @@ mod worth;
 
 use smallvec::SmallVec;
 
+pub use self::calendar::{CalendarPeriod, Weekday};
 pub(crate) use self::{
     ahead::Denial,
     bucket::Bucket,
     bytes::{Reader, Writer},
+    calendar::{Borders, Calendar, TIME_ZONE_DATA},
     concurrency::Concurrency,
     dispatch::{Counter, Reading, State},
     fixed_window::FixedWindow,
@@ -121,6 +124,11 @@ pub(crate) trait Arithmetic: Copy {
 
     /// The time in which all of a quota comes back.
     fn fill_micros(&self) -> u64;
+
+    /// The length of the window of a moment, if windows differ in length.
+    fn window_micros(&self, _now: u64) -> Option<u64> {
+        None
+    }
 
     /// The time until units that are charged now lapse, if all of a quota comes back at one moment.
     fn lapse_micros(&self, _now: u64) -> Option<u64> {

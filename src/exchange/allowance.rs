@@ -91,7 +91,7 @@ impl<'a> Allowance<'a> {
     /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
     pub fn effective_window(&self) -> Option<Duration> {
         let micros = match (self.wait(), self.known) {
-            (Some(wait), _) if self.policy().window().is_some() => Some(wait),
+            (Some(wait), _) if self.policy().is_timed() => Some(wait),
             (_, Known::Measured { measured, charged }) => {
                 let reading = self.counter().charged(measured.reading, charged);
                 let reset = self.counter().reset(reading, measured.moment.now.as_micros());
@@ -131,11 +131,20 @@ impl<'a> Allowance<'a> {
                     .counter()
                     .wait(measured.reading, moment.now.as_micros(), self.charge.weight());
                 // A slot becomes free at any time.
-                let is_timed = self.policy().window().is_some();
+                let is_timed = self.policy().is_timed();
                 wait.map(|micros| if is_timed { moment.until(micros) } else { micros })
             }
             Known::Measured { .. } => None,
         }
+    }
+
+    /// The window, or the current one of a calendar.
+    pub(crate) fn window(&self) -> Option<Duration> {
+        let Known::Measured { measured, .. } = self.known else {
+            return self.policy().usual_window();
+        };
+        let own = self.counter().window_micros(measured.moment.now.as_micros());
+        own.map(Duration::from_micros).or(self.policy().window())
     }
 
     fn counter(&self) -> &'a Counter {

@@ -223,7 +223,7 @@ impl<'a> PartSettlement<'a> {
                 at: self.charged_at.now.as_micros(),
                 birth: self.charged_at.birth,
                 mark: delta.mark,
-                refundable_micros: policy.policy().window_micros(),
+                refundable_micros: policy.policy().refundable_micros(),
                 lease: self.lease,
             },
         })

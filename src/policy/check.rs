@@ -2,7 +2,7 @@
 
 use super::{Algorithm, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
-    algorithm::{Bucket, Concurrency, Counter, FixedWindow, SlidingCounter, SlidingLog},
+    algorithm::{Bucket, Calendar, Concurrency, Counter, FixedWindow, SlidingCounter, SlidingLog},
     error::{ConfigError, ConfigErrorKind},
 };
 
@@ -19,6 +19,10 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     use ConfigErrorKind::{self as Kind, BurstCapacity};
 
     let quota = policy.quota;
+    if let Some(window) = &policy.calendar {
+        check_calendar(policy)?;
+        return Ok(Counter::Calendar(Calendar::new(quota, window.borders()?)));
+    }
     let Some(window) = policy.window else {
         if policy.algorithm != Algorithm::default() || policy.burst_capacity.is_some() {
             let message = "concurrent requests are not counted over time: neither algorithm nor burst capacity applies";
@@ -58,6 +62,14 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     }
 }
 
+fn check_calendar(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let message = "calendar windows are fixed windows: neither another algorithm nor a burst capacity applies";
+    match (policy.algorithm, policy.burst_capacity) {
+        (Algorithm::FixedWindow, None) => Ok(()),
+        _ => Err(ConfigError::new(ConfigErrorKind::Algorithm, message)),
+    }
+}
+
 fn check_name(name: &str) -> Result<(), ConfigError> {
     let message = match name.chars().find(|character| !(' '..='~').contains(character)) {
         Some(character) => format!("the name holds {character:?}; only printable ASCII can be sent"),
@@ -72,6 +84,9 @@ fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {
         return Ok(());
     };
     let takers = match (policy.unit, policy.algorithm) {
+        _ if policy.calendar.is_some() => {
+            "calendar windows, only to token buckets and fixed windows of one length".to_owned()
+        }
         (QuotaUnit::Requests, Algorithm::TokenBucket | Algorithm::FixedWindow) => {
             let range = 1..=policy.burst_capacity();
             return ConfigError::check_range(ConfigErrorKind::Prefetch, "prefetch", units, range);

@@ -1,5 +1,6 @@
 //! Policies: what a user writes, and what `build()` makes of it.
 
+mod calendar;
 mod check;
 mod quota_policy;
 mod set;
@@ -8,9 +9,11 @@ mod tests;
 
 pub(crate) use self::set::{BlockTerms, MAX_POLICIES};
 pub use self::{
+    calendar::CalendarWindow,
     quota_policy::QuotaPolicy,
     set::{Policy, PolicySet},
 };
+pub use crate::algorithm::{CalendarPeriod, Weekday};
 
 /// The largest quota and burst capacity: fifteen digits, the most that a structured field can carry.
 pub(crate) const MAX_QUOTA: u64 = 999_999_999_999_999;
@@ -78,7 +81,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 #[non_exhaustive]
 pub enum Algorithm {
     /// Counts in windows that begin at whole multiples of their length since 1970: minutes at the full minute, days at
-    /// midnight UTC.
+    /// midnight UTC. For months, and days of a time zone, see [`QuotaPolicy::per_calendar`].
     ///
     /// Twice the quota can pass around a border: a full quota at the end of one window, another at the beginning of the
     /// next.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use super::{Algorithm, Direction, MAX_QUOTA, QuotaUnit};
+use super::{Algorithm, CalendarWindow, Direction, MAX_QUOTA, QuotaUnit};
 use crate::fields::ExtensionValue;
 
 /// A named limit: so many units per time window, or so many at a time, for each partition.
@@ -20,7 +20,8 @@ use crate::fields::ExtensionValue;
 /// policy has
 /// - a **name** of printable ASCII, shown to clients in the `RateLimit` field;
 /// - a **quota** from 1 to 999 999 999 999 999;
-/// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds, unless it limits concurrent requests;
+/// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds, or one of a [calendar](Self::per_calendar), unless
+///   it limits concurrent requests;
 /// - a **burst capacity** in the same range as the quota, for token buckets.
 ///
 /// Constructors are named after the window, and the number is how many units it has. They are `const`, so that limits can
@@ -60,7 +61,7 @@ use crate::fields::ExtensionValue;
 /// ```
 ///
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
-/// of `window_seconds`, `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
+/// of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
 /// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `key`,
 /// `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
@@ -84,6 +85,7 @@ pub struct QuotaPolicy {
     pub(super) name: Cow<'static, str>,
     pub(super) quota: u64,
     pub(super) window: Option<Duration>,
+    pub(super) calendar: Option<CalendarWindow>,
     pub(super) burst_capacity: Option<u64>,
     pub(super) algorithm: Algorithm,
     pub(super) unit: QuotaUnit,
@@ -149,19 +151,31 @@ impl QuotaPolicy {
     /// # Ok(()) });
     /// ```
     pub const fn concurrent(name: &'static str, quota: u64) -> Self {
-        let mut policy = Self::windowed(name, quota, Duration::ZERO);
-        policy.window = None;
+        let mut policy = Self::of_window(name, quota, None, None);
         policy.unit = QuotaUnit::ConcurrentRequests;
         policy
     }
 
     const fn windowed(name: &'static str, quota: u64, window: Duration) -> Self {
+        Self::of_window(name, quota, Some(window), None)
+    }
+
+    pub(super) const fn of_window(
+        name: &'static str,
+        quota: u64,
+        window: Option<Duration>,
+        calendar: Option<CalendarWindow>,
+    ) -> Self {
         Self {
             name: Cow::Borrowed(name),
             quota,
-            window: Some(window),
+            window,
+            algorithm: match calendar {
+                Some(_) => Algorithm::FixedWindow,
+                None => Algorithm::TokenBucket,
+            },
+            calendar,
             burst_capacity: None,
-            algorithm: Algorithm::TokenBucket,
             unit: QuotaUnit::Requests,
             prefetch: None,
             is_hidden: false,
@@ -480,7 +494,8 @@ impl QuotaPolicy {
         self.quota
     }
 
-    /// The window; concurrent requests have none.
+    /// The window; concurrent requests have none, and neither have [calendar quotas](Self::calendar_window), whose windows
+    /// differ in length.
     pub const fn window(&self) -> Option<Duration> {
         self.window
     }
@@ -550,7 +565,27 @@ impl QuotaPolicy {
         self
     }
 
+    /// Returns `true` if units come back with time.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.unit != QuotaUnit::ConcurrentRequests
+    }
+
+    /// The window, or the usual length of a calendar's.
+    pub(crate) fn usual_window(&self) -> Option<Duration> {
+        let calendar = self.calendar.as_ref();
+        self.window.or(calendar.map(|window| window.period().usual_length()))
+    }
+
     pub(crate) fn window_micros(&self) -> u64 {
         self.window.map_or(0, |window| window.as_secs() * 1_000_000)
+    }
+
+    /// After this many microseconds no unit of a charge comes back. Of a calendar it is the time after which the window is
+    /// over for certain.
+    pub(crate) fn refundable_micros(&self) -> u64 {
+        match &self.calendar {
+            Some(window) => 2 * window.period().usual_length().as_micros() as u64,
+            None => self.window_micros(),
+        }
     }
 }

@@ -219,10 +219,23 @@ fn indistinguishable(name: &str, other: &str) -> ConfigError {
 /// The maximum number of policies in one decision: enough for any sensible set, and a bound on the size of a value in Redis.
 pub(crate) const MAX_POLICIES: usize = 16;
 
+/// The name of a time zone has the separator, and no space.
+fn calendar(policy: &QuotaPolicy) -> String {
+    let window = policy.calendar.as_ref();
+    window.map_or_else(String::new, |window| {
+        format!(
+            "calendar {:?} {}",
+            window.period(),
+            window.time_zone().replace('/', " ")
+        )
+    })
+}
+
 /// Policies share used units if all of this is equal. The window is a part where the state is counted in windows.
 pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
     let window = policy.window_micros();
     let algorithm = match (policy.window, policy.algorithm) {
+        (None, _) if policy.is_timed() => calendar(policy),
         (None, _) => "concurrency".to_owned(),
         (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "token bucket".to_owned(),
         (_, Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }) => "leaky bucket".to_owned(),

@@ -94,3 +94,12 @@ fn names_that_a_store_cannot_tell_apart_are_rejected() {
     let expected = format!("policy {second:?}: stores cannot tell it from policy {first:?}; rename one of them");
     assert_eq!(error.to_string(), expected);
 }
+
+#[cfg(not(feature = "calendar"))]
+#[test]
+fn calendar_windows_name_the_feature_that_they_need() {
+    let (kind, message) = build_error(QuotaPolicy::per_calendar_month("month", 10, "Europe/Berlin"));
+    assert_eq!(kind, ConfigErrorKind::Window);
+    let needed = "calendar windows need the feature `calendar`, which has the time-zone data";
+    assert_eq!(message, format!(r#"policy "month": {needed}"#));
+}

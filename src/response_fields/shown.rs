@@ -67,7 +67,7 @@ impl ResponseFields {
         let mut reset = allowance.effective_window().map(whole_seconds);
         // A shadow rejects nothing, so no client waits for it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
-        if let (RatioCap::Once, Some(seconds), Some(window)) = (self.ratio_cap, &mut reset, policy.window()) {
+        if let (RatioCap::Once, Some(seconds), Some(window)) = (self.ratio_cap, &mut reset, allowance.window()) {
             let (quota, window) = (u128::from(policy.quota()), u128::from(window.as_secs()));
             if is_violated {
                 // Its time is the wait, which `Retry-After` says, too.

@@ -1,5 +1,7 @@
 //! Rules as any serde format has them. What is out of its range is found where rules take effect.
 
+mod calendar;
+
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{
@@ -7,6 +9,7 @@ use serde::{
     de::{Error, Unexpected, Visitor},
 };
 
+use self::calendar::CalendarForm;
 use super::Rules;
 use crate::{
     fields::{ExtensionValue, FieldError},
@@ -69,10 +72,12 @@ struct PolicyForm {
     quota: u64,
     #[serde(default, deserialize_with = "field::window_seconds")]
     window_seconds: Option<Whole<MAX_WINDOW>>,
+    #[serde(default, deserialize_with = "field::calendar")]
+    calendar: Option<CalendarForm>,
     #[serde(default, deserialize_with = "field::burst_capacity")]
     burst_capacity: Option<Whole<MAX_QUOTA>>,
     #[serde(default, deserialize_with = "field::algorithm")]
-    algorithm: Algorithm,
+    algorithm: Option<Algorithm>,
     #[serde(default, deserialize_with = "field::unit")]
     unit: UnitForm,
     #[serde(default, deserialize_with = "field::key")]
@@ -103,12 +108,12 @@ mod field {
     }
 
     fields! {
-        AlgorithmForm::deserialize => algorithm: Algorithm;
+        algorithm_form => algorithm: Option<Algorithm>;
         whole => max_waiting: u64, quota: u64;
         Deserialize::deserialize =>
             burst_capacity: Option<Whole<MAX_QUOTA>>, prefetch: Option<Whole<MAX_QUOTA>>,
             window_seconds: Option<Whole<MAX_WINDOW>>,
-            hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
+            calendar: Option<CalendarForm>, hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
             key: Option<String>, name: String,
             extensions: BTreeMap<String, ExtensionForm>, unit: UnitForm;
     }
@@ -127,6 +132,10 @@ enum AlgorithmForm {
     SlidingWindowLog,
     StrictTokenBucket,
     TokenBucket,
+}
+
+fn algorithm_form<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Algorithm>, D::Error> {
+    AlgorithmForm::deserialize(deserializer).map(Some)
 }
 
 #[derive(Default, Deserialize)]
@@ -210,13 +219,18 @@ impl Visitor<'_> for ExtensionVisitor {
 
 impl PolicyForm {
     fn into_policy(self) -> Result<QuotaPolicy, String> {
-        let mut policy = match (&self.unit, self.window_seconds) {
-            (UnitForm::ConcurrentRequests, None) => QuotaPolicy::concurrent("", self.quota).with_name(self.name),
-            (UnitForm::ConcurrentRequests, Some(_)) => {
+        let mut policy = match (&self.unit, self.window_seconds, self.calendar) {
+            (_, Some(_), Some(_)) => return Err("it has both `window_seconds` and `calendar`".to_owned()),
+            (UnitForm::ConcurrentRequests, None, None) => QuotaPolicy::concurrent("", self.quota).with_name(self.name),
+            (UnitForm::ConcurrentRequests, Some(_), None) => {
                 return Err("concurrent requests have no `window_seconds`".to_owned());
             }
-            (_, None) => return Err("`window_seconds` is missing".to_owned()),
-            (_, Some(Whole(seconds))) => QuotaPolicy::new(self.name, self.quota, Duration::from_secs(seconds)),
+            (UnitForm::ConcurrentRequests, None, Some(_)) => {
+                return Err("concurrent requests have no `calendar`".to_owned());
+            }
+            (_, None, None) => return Err("it needs `window_seconds` or `calendar`".to_owned()),
+            (_, Some(Whole(seconds)), None) => QuotaPolicy::new(self.name, self.quota, Duration::from_secs(seconds)),
+            (_, None, Some(window)) => QuotaPolicy::per_calendar(self.name, self.quota, window.into_window()?),
         };
         policy = match self.unit {
             UnitForm::ConcurrentRequests | UnitForm::Requests => policy,
@@ -224,7 +238,9 @@ impl PolicyForm {
             UnitForm::RequestContentBytes => policy.with_content_bytes(Direction::Request),
             UnitForm::ResponseContentBytes => policy.with_content_bytes(Direction::Response),
         };
-        policy = policy.with_algorithm(self.algorithm);
+        if let Some(algorithm) = self.algorithm {
+            policy = policy.with_algorithm(algorithm);
+        }
         if let Some(Whole(capacity)) = self.burst_capacity {
             policy = policy.with_burst_capacity(capacity);
         }

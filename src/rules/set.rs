@@ -172,7 +172,7 @@ impl QuotaSet {
             return None;
         }
         // A limit of concurrent requests has no window, and is less than all others.
-        let shortest = self.policies().map(QuotaPolicy::window).min()?;
+        let shortest = self.policies().map(QuotaPolicy::usual_window).min()?;
         shortest.filter(|window| *window > Duration::from_secs(3_600))
     }
 }

@@ -91,7 +91,17 @@ fn sets() -> Vec<PolicySet> {
             QuotaPolicy::per_day("day", 90),
         ],
     ];
-    let checked = sets.into_iter().map(PolicySet::new);
+    let day = || QuotaPolicy::per_calendar_day("day", 5, "Asia/Kathmandu");
+    let dated = [
+        vec![day()],
+        vec![
+            of(Algorithm::FixedWindow),
+            day().with_content_bytes(Direction::Both),
+            day().with_name("shadow").shadow(),
+        ],
+    ];
+    let dated = dated.into_iter().filter(|_| cfg!(feature = "calendar"));
+    let checked = sets.into_iter().chain(dated).map(PolicySet::new);
     checked.collect::<Result<_, _>>().expect("the policies are valid")
 }
 
@@ -114,10 +124,11 @@ struct Check<S> {
 
 impl<S: Store> Check<S> {
     async fn step(&mut self) {
-        let advances = [0, 0, 1, 100_000, 999_999, 2_000_000, 30_000_000];
+        let advances = [0, 0, 1, 100_000, 999_999, 2_000_000, 30_000_000, 40_000_000_000];
         let advances = match self.policies.has_slots {
             true => &advances[..6],
-            false => &advances[..],
+            false if self.has_calendar() => &advances[..],
+            false => &advances[..7],
         };
         self.clock
             .advance(Duration::from_micros(advances[self.random.below(advances.len())]));
@@ -135,6 +146,12 @@ impl<S: Store> Check<S> {
             }
             _ => self.acquire(plan).await,
         }
+    }
+
+    /// Its days are longer than all other windows.
+    fn has_calendar(&self) -> bool {
+        let mut policies = self.policies.iter();
+        policies.any(|policy| policy.policy().calendar_window().is_some())
     }
 
     /// About one partition, most often, or about two.

@@ -40,7 +40,11 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
         "18446744073709551616",
         "expected a whole number in 1..=999999999999999",
     ),
-    ("window_seconds", "", r#"policy "a": `window_seconds` is missing"#),
+    (
+        "window_seconds",
+        "",
+        r#"policy "a": it needs `window_seconds` or `calendar`"#,
+    ),
     (
         "window_seconds",
         "0",

@@ -254,6 +254,7 @@ fn numbers() -> Vec<QuotaPolicy> {
         of("queue", Algorithm::LeakyBucketQueue { max_waiting: 50 }),
         of("window", Algorithm::FixedWindow),
         of("counter", Algorithm::SlidingWindowCounter),
+        QuotaPolicy::per_calendar_day("day", 100, "Asia/Kolkata"),
     ]
 }
 
@@ -312,7 +313,7 @@ fn garbage_under_the_keys_of_logs_and_slots_is_an_error_of_the_store_at_worst_an
 #[test]
 fn other_types_and_unknown_layouts_count_as_never_seen() {
     let bench = Bench::new(everything());
-    let full = [100, 51, 100, 100, 100, 5];
+    let full = [100, 51, 100, 100, 100, 100, 5];
     for layout in (0..=255_u8).filter(|layout| !(1..=8).contains(layout)) {
         bench.start();
         for end in [":log:*", ":slots:*"] {

@@ -141,6 +141,7 @@ fn configurations(chance: &mut Chance) -> [PolicySet; 4] {
     let buckets: Vec<_> = names[..count].iter().map(|name| narrow(name, chance)).collect();
     let mut other: Vec<_> = buckets.iter().skip(1).cloned().collect();
     other.push(QuotaPolicy::per_minute("w", 20).with_algorithm(Algorithm::FixedWindow));
+    other.push(QuotaPolicy::per_calendar_day("day", 40, "UTC"));
     other.push(QuotaPolicy::per_hour("s", 30).with_algorithm(Algorithm::SlidingWindowCounter));
     let wide = [QuotaPolicy::per_second("odd", 7), narrow("a", chance)];
     let keys = [

@@ -22,6 +22,7 @@ use super::{
         connection_info,
     },
     order::Order,
+    script::ServerTime,
     shared_calls::SharedCalls,
 };
 use crate::{
@@ -331,6 +332,7 @@ impl RedisStoreBuilder {
                 topology,
                 identity,
                 keyspace: Keyspace(self.key_prefix),
+                time: ServerTime::new(self.clock.clone()),
                 clock: self.clock,
                 lease_time: self.lease_time,
                 leases: Leases::default(),

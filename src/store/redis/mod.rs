@@ -20,7 +20,10 @@ use std::{
 use tokio::sync::watch;
 
 pub use self::builder::RedisStoreBuilder;
-use self::{acquire::Engine, builder::Servers, keyspace::Keyspace, leases::Leases, net::Topology, order::Order};
+use self::{
+    acquire::Engine, builder::Servers, keyspace::Keyspace, leases::Leases, net::Topology, order::Order,
+    script::ServerTime,
+};
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
     clock::{Clock, Timestamp},
@@ -142,6 +145,7 @@ struct Server {
     identity: u64,
     keyspace: Keyspace,
     clock: Option<Clock>,
+    time: ServerTime,
     lease_time: Duration,
     leases: Leases,
     /// Settlements that are not acknowledged.

@@ -2,24 +2,26 @@
 
 use std::collections::BTreeMap;
 
+use super::windows::Windows;
+
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
-    window: i128,
+    windows: Windows,
     counts: BTreeMap<i128, i128>,
     at: i128,
 }
 
 impl Counts {
-    pub(super) fn new(window: i128, now: i128) -> Self {
+    pub(super) fn new(windows: Windows, now: i128) -> Self {
         Self {
-            window,
+            windows,
             counts: BTreeMap::new(),
             at: now,
         }
     }
 
     pub(super) fn number(&self, moment: i128) -> i128 {
-        moment.div_euclid(self.window)
+        self.windows.number(moment)
     }
 
     /// Of the window that holds a moment, or one so many windows before it.
@@ -57,6 +59,6 @@ impl Counts {
     }
 
     pub(super) fn until_end(&self, now: i128) -> i128 {
-        (self.number(now) + 1) * self.window - now
+        self.windows.end(now) - now
     }
 }

@@ -1,16 +1,12 @@
 //! Fixed windows: one count.
 
-use super::{
-    Counter,
-    counts::Counts,
-    numbers::{DivCeil, window},
-};
+use super::{Counter, counts::Counts, numbers::DivCeil, windows::Windows};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
 pub(super) struct FixedWindow {
     quota: i128,
-    window: i128,
+    windows: Windows,
     counts: Counts,
 }
 
@@ -18,8 +14,8 @@ impl FixedWindow {
     pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
         Self {
             quota: policy.quota().into(),
-            window: window(policy),
-            counts: Counts::new(window(policy), now),
+            windows: Windows::of(policy),
+            counts: Counts::new(Windows::of(policy), now),
         }
     }
 
@@ -41,7 +37,7 @@ impl Counter for FixedWindow {
     }
 
     fn time_for(&self, now: i128, left: i128) -> i128 {
-        let at_twice_the_rate = (left * self.window).div_ceil_to(2 * self.quota);
+        let at_twice_the_rate = (left * self.windows.length(now)).div_ceil_to(2 * self.quota);
         self.counts.until_end(now).max(at_twice_the_rate)
     }
 

@@ -16,6 +16,7 @@ mod sliding_counter;
 mod sliding_log;
 mod token_bucket;
 mod verdict;
+mod windows;
 
 pub use self::{
     numbers::{Actual, Request, is_converted_exactly, is_counted_exactly},
@@ -23,6 +24,7 @@ pub use self::{
     verdict::Verdict,
 };
 
+use self::numbers::is_slots;
 use self::{
     concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket, sliding_counter::SlidingCounter,
     sliding_log::SlidingLog, token_bucket::TokenBucket,
@@ -89,7 +91,7 @@ enum State {
 
 impl State {
     fn new(policy: &QuotaPolicy, now: i128, lease_time: Option<i128>) -> Self {
-        if policy.window().is_none() {
+        if is_slots(policy) {
             return Self::Concurrency(Concurrency::new(policy, lease_time));
         }
         match policy.algorithm() {

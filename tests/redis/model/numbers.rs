@@ -83,6 +83,11 @@ impl DivCeil for i128 {
     }
 }
 
+/// Whether it limits what is in progress, and has no time.
+pub fn is_slots(policy: &QuotaPolicy) -> bool {
+    policy.unit() == QuotaUnit::ConcurrentRequests
+}
+
 fn is_bucket(policy: &QuotaPolicy) -> bool {
     let algorithm = policy.algorithm();
     let is_window = matches!(

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{
     Charge, State, Verdict,
-    numbers::{Actual, Request, window},
+    numbers::{Actual, Request, is_slots, window},
 };
 use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit};
 
@@ -49,7 +49,8 @@ const PATIENCE: i128 = 5_000_000;
 /// Policies share used units if this is equal.
 fn identity(policy: &QuotaPolicy) -> String {
     let kind = match (policy.window(), policy.algorithm()) {
-        (None, _) => "slots".to_owned(),
+        (None, _) if is_slots(policy) => "slots".to_owned(),
+        (None, _) => format!("{:?}", policy.calendar_window()),
         (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "bucket".to_owned(),
         (_, Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }) => "leaky".to_owned(),
         (Some(window), algorithm) => format!("{algorithm:?} {window:?}"),
@@ -79,7 +80,7 @@ impl Partition {
         let now = self.look(clock, policies);
         // Leases end by the clock.
         let moment = |policy: &QuotaPolicy| {
-            if policy.window().is_some() { now } else { clock }
+            if is_slots(policy) { clock } else { now }
         };
         let life = self.life_at(now);
         let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
@@ -143,6 +144,7 @@ impl Partition {
         let states: Vec<State> = settled
             .map(|((policy, charge), delta)| {
                 let mut state = self.state(now, receipt.set, policy);
+                // Slots are given back at any time, and a calendar looks at the window.
                 let is_due = policy.window().is_none() || now - charge.at < window(policy);
                 let is_alive = !state.is_number() || receipt.life == life;
                 if delta > 0 {

@@ -4,6 +4,7 @@ use super::{
     Counter,
     counts::Counts,
     numbers::{DivCeil, window},
+    windows::Windows,
 };
 use tower_quota::QuotaPolicy;
 
@@ -19,7 +20,7 @@ impl SlidingCounter {
         Self {
             quota: policy.quota().into(),
             window: window(policy),
-            counts: Counts::new(window(policy), now),
+            counts: Counts::new(Windows::of(policy), now),
         }
     }
 

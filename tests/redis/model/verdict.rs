@@ -1,6 +1,6 @@
 //! What a decision says, in numbers that can be compared.
 
-use super::State;
+use super::{State, numbers::is_slots};
 use std::time::Duration;
 use tower_quota::{Decision, Outcome, QuotaPolicy};
 
@@ -104,7 +104,7 @@ impl Told {
             cost,
             is_violated,
             remaining,
-            reset: policy.window().is_some().then(reset),
+            reset: (!is_slots(policy)).then(reset),
             retry_after,
         }
     }

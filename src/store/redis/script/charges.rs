@@ -2,6 +2,7 @@
 
 use super::{
     Script,
+    calendars::Calendars,
     reply::{ExpectedReply, HALF},
 };
 use crate::{
@@ -17,6 +18,7 @@ const FIXED_WINDOW: f64 = -1.0;
 const SLIDING_LOG: f64 = -2.0;
 const CONCURRENCY: f64 = -3.0;
 const SLIDING_COUNTER: f64 = -4.0;
+const CALENDAR: f64 = -5.0;
 
 /// A layer has at most 16 policies, and no other plan needs more than 255.
 pub(super) fn size(policies: usize) -> u8 {
@@ -26,6 +28,7 @@ pub(super) fn size(policies: usize) -> u8 {
 /// The charges of a call.
 pub(super) struct Charges {
     bytes: Vec<u8>,
+    calendars: Calendars,
     /// True if all are about buckets whose levels are narrow.
     are_narrow_buckets: bool,
 }
@@ -34,13 +37,17 @@ impl Charges {
     pub(super) fn with_capacity(charges: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(CHARGE * charges + 2 * HALF),
+            calendars: Calendars::default(),
             are_narrow_buckets: true,
         }
     }
 
-    fn push(&mut self, numbers: &Numbers, id: u32, charge: f64) {
+    fn push(&mut self, mut numbers: Numbers, policy: &Policy, charge: f64) {
+        if let Some(place) = self.calendars.place(policy) {
+            numbers.weight = place as f64;
+        }
         self.are_narrow_buckets &= numbers.is_narrow_bucket();
-        numbers.write(&mut self.bytes, id, charge);
+        numbers.write(&mut self.bytes, policy.id(), charge);
     }
 
     /// The limit is the age from which the charge is not taken back.
@@ -49,7 +56,7 @@ impl Charges {
             limit: adjustment.receipt.refundable_micros as f64,
             ..Numbers::of(adjustment.policy, 0)
         };
-        self.push(&numbers, adjustment.policy.id(), adjustment.delta as f64);
+        self.push(numbers, adjustment.policy, adjustment.delta as f64);
     }
 
     /// Returns the number of the plan's charges.
@@ -60,7 +67,7 @@ impl Charges {
             if charge.is_shadow() {
                 numbers.limit = -numbers.limit;
             }
-            self.push(&numbers, charge.policy().id(), charge.weight() as f64);
+            self.push(numbers, charge.policy(), charge.weight() as f64);
         }
         size((self.bytes.len() - before) / CHARGE)
     }
@@ -72,7 +79,8 @@ impl Charges {
         } else {
             Script::EveryAlgorithm
         };
-        let expected = ExpectedReply::new(&mut self.bytes, width);
+        let mut expected = ExpectedReply::new(&mut self.bytes, width);
+        expected.calendars = self.calendars;
         (script, self.bytes, expected)
     }
 }
@@ -95,6 +103,7 @@ impl Numbers {
             Counter::FixedWindow(counter) => windowed(counter.0, FIXED_WINDOW),
             Counter::SlidingCounter(counter) => windowed(counter.0, SLIDING_COUNTER),
             Counter::SlidingLog(counter) => windowed(counter.0, SLIDING_LOG),
+            Counter::Calendar(calendar) => (0, CALENDAR, calendar.limit, calendar.bound),
             Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
         };
         let is_bucket = matches!(policy.counter(), Counter::Bucket(_));

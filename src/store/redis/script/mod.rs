@@ -1,5 +1,6 @@
 //! The scripts that decide, settle and renew, and their calls.
 
+mod calendars;
 mod charges;
 mod reply;
 
@@ -8,8 +9,12 @@ use std::sync::{Arc, LazyLock};
 use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
-pub(super) use self::reply::{Reply, decode, decode_each};
+pub(super) use self::{
+    calendars::ServerTime,
+    reply::{Reply, decode, decode_each},
+};
 use self::{
+    calendars::unsteady_clock,
     charges::{Charges, size},
     reply::{ExpectedReply, part_width, width},
 };
@@ -29,6 +34,9 @@ use crate::{
 
 /// The sixth argument, if there is one: unrelated partitions.
 const INDEPENDENT: &[u8] = b"1";
+
+/// The number of arguments before the borders of calendars.
+const BEFORE_BORDERS: usize = 6;
 
 /// A script. All that decide make the same decision; they differ in what they cost the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,6 +81,8 @@ pub(super) struct Call {
     pub(super) sent_on: Option<Arc<SentOn>>,
     /// True if the server must carry out later calls on the same connection later, also those by another script.
     is_ordered: bool,
+    /// For a call that brings borders of calendars.
+    server_time: Option<ServerTime>,
 }
 
 /// The connection that a call was last sent on, if any: what is sent on it later arrives later.
@@ -110,7 +120,7 @@ impl Call {
         }
         Self {
             sent_on: lease.map(|_| Arc::default()),
-            ..Self::script(script, server.keyspace.keys(plan), arguments, expected)
+            ..Self::script(server, script, server.keyspace.keys(plan), arguments, expected)
         }
     }
 
@@ -127,7 +137,7 @@ impl Call {
         let (script, charges, expected) = charges.finish(numbers);
         let now = server.now().map_or_else(Vec::new, decimal);
         let arguments = [charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()];
-        Self::script(script, keys, SmallVec::from_iter(arguments), expected)
+        Self::script(server, script, keys, SmallVec::from_iter(arguments), expected)
     }
 
     /// Settles the charge of a decision to one partition.
@@ -147,7 +157,13 @@ impl Call {
         arguments.extend(server.now().map(decimal));
         Self {
             is_ordered: true,
-            ..Self::script(script, server.keyspace.part_keys(settlement.part), arguments, expected)
+            ..Self::script(
+                server,
+                script,
+                server.keyspace.part_keys(settlement.part),
+                arguments,
+                expected,
+            )
         }
     }
 
@@ -158,7 +174,7 @@ impl Call {
         let time = server.lease_time.as_micros().to_string().into_bytes();
         let mut arguments = SmallVec::from_iter([time, renewed]);
         arguments.extend(server.now().map(decimal));
-        Self::script(Script::Renew, Keys::from_iter([key]), arguments, expected)
+        Self::script(server, Script::Renew, Keys::from_iter([key]), arguments, expected)
     }
 
     /// Removes a lease from the holders of slots.
@@ -178,8 +194,17 @@ impl Call {
         Self::new(keys, Body::Command(command))
     }
 
-    fn script(script: Script, keys: Keys, arguments: Arguments, expected: ExpectedReply) -> Self {
-        Self::new(keys, Body::Script(script, arguments, expected))
+    fn script(server: &Server, script: Script, keys: Keys, mut arguments: Arguments, expected: ExpectedReply) -> Self {
+        let mut server_time = None;
+        if !expected.calendars.is_empty() {
+            arguments.resize(BEFORE_BORDERS, Vec::new());
+            arguments.push(expected.calendars.around(server.time.now()));
+            server_time = Some(server.time.clone());
+        }
+        Self {
+            server_time,
+            ..Self::new(keys, Body::Script(script, arguments, expected))
+        }
     }
 
     fn new(keys: Keys, body: Body) -> Self {
@@ -188,6 +213,7 @@ impl Call {
             body,
             sent_on: None,
             is_ordered: false,
+            server_time: None,
         }
     }
 
@@ -206,9 +232,44 @@ impl Call {
                 Value::Int(_) => Some(Reply::default()),
                 _ => None,
             },
-            Body::Script(script, arguments, expected) => expected.read(self.run(*script, arguments, connection).await?),
+            Body::Script(script, arguments, expected) => {
+                let reply = expected.read(self.run(*script, arguments, connection).await?);
+                match reply.as_ref().and_then(|reply| self.time_without_borders(reply)) {
+                    Some(time) => Box::pin(self.run_by(time, connection)).await?,
+                    None => reply,
+                }
+            }
         };
         reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
+    }
+
+    /// The time of a server that has done nothing because it is in none of the windows that the call has brought.
+    fn time_without_borders(&self, reply: &Reply) -> Option<Timestamp> {
+        self.server_time.as_ref().and_then(|_| reply.only_time())
+    }
+
+    /// Calls the script again with the borders around the time of the server.
+    async fn run_by(
+        &self,
+        mut time: Timestamp,
+        connection: &mut SharedConnection,
+    ) -> Result<Option<Reply>, Unanswered> {
+        // The first one is enough unless the clock jumps.
+        const TRIES: u32 = 2;
+        let (Body::Script(script, arguments, expected), Some(server_time)) = (&self.body, &self.server_time) else {
+            return Ok(None);
+        };
+        let mut arguments = arguments.clone();
+        for _ in 0..TRIES {
+            server_time.learn(time);
+            arguments[BEFORE_BORDERS] = expected.calendars.around(time);
+            let reply = expected.read(self.run(*script, &arguments, connection).await?);
+            match reply.as_ref().and_then(Reply::only_time) {
+                Some(other) => time = other,
+                None => return Ok(reply),
+            }
+        }
+        Err(Unanswered::Failed(unsteady_clock(time)))
     }
 
     /// Calls the script by its hash, or in full where the server does not know it, and so has run nothing.

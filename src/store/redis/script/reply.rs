@@ -3,6 +3,7 @@
 use ::redis::Value;
 use smallvec::SmallVec;
 
+use super::calendars::Calendars;
 use crate::{
     algorithm::{Counter, EXACT, Moment, Moments, Reading, sliding_counter::Windows, sliding_log::LogReading},
     clock::Timestamp,
@@ -24,6 +25,8 @@ pub(super) struct ExpectedReply {
     number: [u8; 2 * HALF],
     /// The number of numbers between its halves.
     width: usize,
+    /// Those whose borders the call brings.
+    pub(super) calendars: Calendars,
 }
 
 impl ExpectedReply {
@@ -31,10 +34,15 @@ impl ExpectedReply {
     pub(super) fn new(arguments: &mut Vec<u8>, width: usize) -> Self {
         let number = random::long_number().to_le_bytes();
         arguments.extend_from_slice(&number);
-        Self { number, width }
+        Self {
+            number,
+            width,
+            calendars: Calendars::default(),
+        }
     }
 
-    /// Returns `None` if bytes are missing or the reply is another call's.
+    /// Returns `None` if bytes are missing or the reply is another call's. A reply with the time only is one to a call whose
+    /// borders do not fit.
     pub(super) fn read(&self, reply: Value) -> Option<Reply> {
         let Value::BulkString(bytes) = reply else {
             return None;
@@ -42,7 +50,9 @@ impl ExpectedReply {
         let (first, rest) = bytes.split_first_chunk::<HALF>()?;
         let (numbers, last) = rest.split_last_chunk::<HALF>()?;
         let is_its_own = first == &self.number[..HALF] && last == &self.number[HALF..];
-        (is_its_own && numbers.len() == 8 * self.width).then_some(Reply(bytes))
+        let width = numbers.len() / 8;
+        let is_whole = width == self.width || (width == 1 && !self.calendars.is_empty());
+        (is_its_own && is_whole && numbers.len() % 8 == 0).then_some(Reply(bytes))
     }
 }
 
@@ -57,7 +67,7 @@ pub(super) fn width(plan: &Plan) -> usize {
 
 pub(super) fn part_width(part: PartPlan<'_>) -> usize {
     let widths = part.policies().iter().map(|policy| match policy.counter() {
-        Counter::Bucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) => 1,
+        Counter::Bucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) | Counter::Calendar(_) => 1,
         Counter::SlidingCounter(_) => 2,
         Counter::SlidingLog(_) => 4,
     });
@@ -79,6 +89,12 @@ pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item
 }
 
 impl Reply {
+    /// The time of the server, if the reply has nothing else: the borders of the call do not fit.
+    pub(super) fn only_time(&self) -> Option<Timestamp> {
+        let numbers = self.numbers().ok()?;
+        numbers.rest.is_empty().then_some(numbers.now)
+    }
+
     fn numbers(&self) -> Result<Numbers<'_>, StoreError> {
         let numbers = self.0.get(HALF..self.0.len().saturating_sub(HALF)).unwrap_or_default();
         match numbers.as_chunks::<8>() {
@@ -134,6 +150,7 @@ impl Numbers<'_> {
                 sequence: self.next()?,
             }),
             Counter::Concurrency(_) => Reading::Concurrency(self.next()?),
+            Counter::Calendar(_) => Reading::Calendar(self.next()?),
         })
     }
 

@@ -13,6 +13,7 @@
 -- ARGV[5]   a byte for each partition, the number of its policies, if there are several partitions. They are gone
 --           through twice then: once to find out whether all charges fit, and once to make them
 -- ARGV[6]   given if the partitions have nothing to do with each other: each is decided for itself, after those before it
+-- ARGV[7]   the borders of calendars, if there are any; ARGV[5] and ARGV[6] may be empty before it
 --
 -- To settle, a charge is the difference to what was charged before, nothing is rejected, and the limit is the age in
 -- microseconds from which a charge is not taken back any more.
@@ -29,7 +30,8 @@
 -- before is not given back to it. The narrow layout has used weights below 2^32, leaves out a drain, which is 1, and
 -- writes a weight as m * 16 + e, which stands for m * 5^e. Where not all levels are buckets, mixed layouts have a byte
 -- more, that says what a level is. The level of a window has in place of weight, used and drain: its length in seconds,
--- the count of this window, the count of the last one.
+-- the count of this window, the count of the last one. That of a calendar's window has the window's start in seconds in
+-- place of the last count. Where its length is 0, the second is a moment of the window that is meant.
 --
 -- Older instances write layouts without a birth, and in the narrow ones weights in four bytes, and do not read others. A
 -- value that has one keeps it until it is gone.

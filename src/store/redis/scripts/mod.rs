@@ -1,14 +1,16 @@
 //! The scripts, put together from the pieces of the algorithms that they need.
 //!
 //! A piece stands beside the Rust file of its algorithm and has sections, each with a heading `--- name`: *charge* decides
-//! about a charge, *carry* brings forward a level whose policy only another instance has. Both scripts have all *carry*
-//! sections, so that neither needs the other one. Comments and indentation stay here.
+//! about a charge, *carry* brings forward a level whose policy only another instance has, and *borders* looks at what a
+//! call has for calendars, before anything is done. Both scripts have all *carry* sections, so that neither needs the
+//! other one. Comments and indentation stay here.
 
 const BUCKET: &str = include_str!("../../../algorithm/bucket.lua");
 const FIXED_WINDOW: &str = include_str!("../../../algorithm/fixed_window.lua");
 const SLIDING_COUNTER: &str = include_str!("../../../algorithm/sliding_counter.lua");
 const SLIDING_LOG: &str = include_str!("../../../algorithm/sliding_log.lua");
 const CONCURRENCY: &str = include_str!("../../../algorithm/concurrency.lua");
+const CALENDAR: &str = include_str!("../../../algorithm/calendar.lua");
 
 const HEAD: &str = include_str!("head.lua");
 const USUAL: &str = include_str!("usual.lua");
@@ -30,8 +32,15 @@ pub(crate) fn buckets() -> String {
 
 /// For all other calls, and where a call has any other algorithm beside buckets.
 pub(crate) fn every_algorithm() -> String {
-    let pieces = [BUCKET, FIXED_WINDOW, SLIDING_COUNTER, SLIDING_LOG, CONCURRENCY];
-    decision("", &pieces)
+    let pieces = [
+        BUCKET,
+        FIXED_WINDOW,
+        SLIDING_COUNTER,
+        SLIDING_LOG,
+        CONCURRENCY,
+        CALENDAR,
+    ];
+    decision(section(CALENDAR, "borders"), &pieces)
 }
 
 /// Renews leases.
@@ -39,12 +48,13 @@ pub(crate) fn renew() -> String {
     stripped(include_str!("renew.lua"))
 }
 
-fn decision(usual: &str, pieces: &[&str]) -> String {
+/// `first` stands before the steps.
+fn decision(first: &str, pieces: &[&str]) -> String {
     let all = |name| pieces.iter().map(|piece| section(piece, name)).collect::<String>();
-    let carried = [BUCKET, SLIDING_COUNTER, FIXED_WINDOW].map(|piece| section(piece, "carry"));
+    let carried = [BUCKET, SLIDING_COUNTER, CALENDAR, FIXED_WINDOW].map(|piece| section(piece, "carry"));
     let source = [
         HEAD,
-        usual,
+        first,
         STEPS,
         VALUE,
         &all("newest"),

@@ -1,0 +1,68 @@
+//! Plans by the month: "100 requests a month, from the first, in your time zone", beside a limit per minute.
+//!
+//! ```sh
+//! cargo run --example calendar --features calendar
+//! ```
+//!
+//! A request, the page that tells a customer when the quota resets, and requests until one is rejected:
+//!
+//! ```sh
+//! curl -i -H 'x-api-key: berlin' http://127.0.0.1:3000/
+//! curl http://127.0.0.1:3000/plan
+//! for i in $(seq 12); do curl -is -w '\n' -H 'x-api-key: berlin' http://127.0.0.1:3000/; done | grep -i -e http -e ratelimit
+//! ```
+//!
+//! `PORT` sets the port, 0 takes a free one; `TIME_ZONE` sets the time zone.
+
+use std::{env, error::Error};
+
+use axum::{Router, routing::get};
+use tokio::net::TcpListener;
+use tower_quota::{CalendarPeriod, CalendarWindow, MemoryStore, QuotaPolicy, RateLimitLayer, clock::Clock, key};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let time_zone = env::var("TIME_ZONE").unwrap_or_else(|_| "Europe/Berlin".to_owned());
+    let month = CalendarWindow::new(CalendarPeriod::Month, time_zone.clone());
+
+    let limits = RateLimitLayer::builder(MemoryStore::new())
+        .scope("calendar")
+        .key(key::header("x-api-key"))
+        // All of the month may be used in its first minutes, so a limit per minute stands beside it.
+        .policy(QuotaPolicy::per_calendar("month", 100, month.clone()))
+        .policy(QuotaPolicy::per_calendar(
+            "day",
+            10,
+            CalendarWindow::new(CalendarPeriod::Day, time_zone),
+        ))
+        .policy(QuotaPolicy::per_minute("minute", 60))
+        .build()?;
+
+    // The plan is told to everybody, and costs nothing.
+    let app = Router::new().route("/", get(|| async { "Hello!\n" })).layer(limits);
+    let app = app.route("/plan", get(async move || plan(&month)));
+
+    let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener = listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?;
+    let url = format!("http://{}/", listener.local_addr()?);
+    println!("Listening on {url}");
+    println!();
+    println!("A request, and when the quota resets:");
+    println!("  curl -i -H 'x-api-key: berlin' {url}");
+    println!("  curl {url}plan");
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+
+/// Until when the requests of this month have to last.
+fn plan(month: &CalendarWindow) -> String {
+    match month.around(Clock::system().now()) {
+        Ok([_, end]) => format!(
+            "100 requests a month in {}; the next month begins at {} (seconds since 1970)\n",
+            month.time_zone(),
+            end.as_micros() / 1_000_000
+        ),
+        Err(error) => format!("{error}\n"),
+    }
+}

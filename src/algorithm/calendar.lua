@@ -1,0 +1,76 @@
+--- borders
+-- Fixed windows on a calendar. ARGV[7] has six borders for each, 48 bytes: of the window of the moment that the caller takes
+-- to be now, of the windows around it, and one more on both sides. Where the server's time, or that of a partition which
+-- stands still, is in none of the three, nothing is done, and the reply has the server's time only.
+local borders = ARGV[7]
+if borders then
+  if part_sizes == '' then part_sizes, parts = nil, 1 end
+  if are_independent == '' then are_independent = nil end
+  for position = 1, #borders, 48 do
+    local _, first, _, _, last = read('<ddddd', borders, position)
+    if clock < first or clock + 5000000 >= last then
+      return sub(charges, -8, -5) .. pack('<d', clock) .. sub(charges, -4)
+    end
+  end
+end
+
+--- charge
+    elseif drain == CALENDAR then
+      -- The weight says where the borders are. These are the start and the end of the window, and the borders next to it.
+      local before, start, finish, after, fifth, sixth = read('<dddddd', borders, weight)
+      if now >= after then
+        before, start, finish, after = finish, after, fifth, sixth
+      elseif now >= finish then
+        before, start, finish, after = start, finish, after, fifth
+      end
+      local own, amount = start, 0
+      if kind == DATED then
+        -- Borders by other data may differ: a window that has begun nearer to the start than to the one before is this one.
+        local its_start, is_held = c * 1000000, false
+        if a == 0 then
+          is_held = its_start >= start
+        elseif its_start > at then
+          -- A clock that stood later has written it.
+          is_held = at >= start
+        else
+          is_held = its_start >= start or start - its_start < its_start - before
+        end
+        if a > 0 and its_start >= start and its_start <= now then own = its_start end
+        if is_held then
+          amount = b
+          if amount > bound then amount = bound end
+          if amount > 0 then is_used = true end
+        end
+      end
+      width = width + 1
+      readings[width] = amount
+      local used = amount + charge
+      if not receipt then
+        if used > limit then
+          if is_shadow then used = amount else fits = false end
+        end
+      elseif charge >= 0 then
+        if used > bound then used = bound end
+      elseif age >= limit or charged_at < start or charged_birth ~= birth then
+        used = amount
+      elseif used < 0 then
+        used = 0
+      end
+      if finish - own < own - start then finish = after end
+      -- The length in short, for all lengths that there are: clocks are changed by whole minutes.
+      local length = (finish - own) / 1000000
+      local fives = length / 25
+      if fives == floor(fives) then short = fives * 16 + 2 else short = 0 end
+      kinds = kinds or {}
+      levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, short, used
+      whole[2 * count - 1], whole[2 * count], kinds[count] = length, own / 1000000, DATED
+      if used > 0 and finish - now > longest then longest = finish - now end
+
+--- carry
+      elseif kind == DATED then
+        -- Written by a clock that stood later: it belongs to the window, whose length is not known here, of the moment to which
+        -- the value belongs.
+        if a > 0 and c * 1000000 > at then a, short, c = 0, 0, floor(at / 1000000) end
+        if b > 0 then
+          if a > 0 then life = (c + a) * 1000000 - now else life = c * 1000000 + 5356800000000 - now end
+        end

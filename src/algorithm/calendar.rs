@@ -1,0 +1,314 @@
+//! Fixed windows on calendar days, weeks and months of a time zone.
+//!
+//! A count carries the start of its window, because instances may have different time-zone data: a window that begins
+//! nearer to a border than to the one before it is the window of that border.
+
+mod borders;
+#[cfg_attr(feature = "calendar", path = "calendar/zone.rs")]
+#[cfg_attr(not(feature = "calendar"), path = "calendar/no_zone.rs")]
+mod zone;
+
+use std::time::Duration;
+
+pub(crate) use self::{borders::Borders, zone::TIME_ZONE_DATA};
+use self::{borders::SECOND, zone::TimeZone};
+use super::{Arithmetic, Reader, Receipt, Times, Writer};
+use crate::lease::Lease;
+
+/// The unit of a calendar in which a quota is counted.
+///
+/// ```
+/// use tower_quota::{CalendarPeriod, Weekday};
+///
+/// assert_eq!(CalendarPeriod::WEEK, CalendarPeriod::Week { begins: Weekday::Monday });
+/// assert_ne!(CalendarPeriod::WEEK, CalendarPeriod::Week { begins: Weekday::Sunday });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CalendarPeriod {
+    /// From midnight to midnight: 24 hours, and 23 or 25 where clocks are changed. A day without a midnight begins at its
+    /// first moment.
+    Day,
+    /// From the midnight that begins the first and the last month's day: 28 to 31 days.
+    Month,
+    /// Seven days.
+    Week {
+        /// The day whose midnight begins the week.
+        begins: Weekday,
+    },
+}
+
+impl CalendarPeriod {
+    /// The week of ISO 8601, which begins on Monday.
+    pub const WEEK: Self = Self::Week {
+        begins: Weekday::Monday,
+    };
+
+    /// The length of most windows, or of the longest.
+    pub(crate) fn usual_length(self) -> Duration {
+        let days = match self {
+            Self::Day => 1,
+            Self::Month => 31,
+            Self::Week { .. } => 7,
+        };
+        Duration::from_secs(days * 86_400)
+    }
+}
+
+/// A day of the week.
+///
+/// ```
+/// use tower_quota::{CalendarPeriod, CalendarWindow, Weekday};
+///
+/// let week = CalendarPeriod::Week { begins: Weekday::Saturday };
+/// assert_eq!(CalendarWindow::new(week, "Africa/Cairo").period(), week);
+/// ```
+#[allow(missing_docs, reason = "the names say it")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Weekday {
+    Monday,
+    Tuesday,
+    Wednesday,
+    Thursday,
+    Friday,
+    Saturday,
+    Sunday,
+}
+
+/// A quota for each window of a calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Calendar {
+    /// Units per window.
+    pub(crate) limit: u64,
+    /// The most used units that are ever believed.
+    pub(crate) bound: u64,
+    windows: Windows,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Windows {
+    Of(&'static Borders),
+    /// All that bytes say about the windows of a policy that only another instance has.
+    Only {
+        start: u64,
+        end: u64,
+    },
+}
+
+/// A window and the borders next to it.
+#[derive(Clone, Copy)]
+struct Near {
+    before: u64,
+    start: u64,
+    end: u64,
+    after: u64,
+}
+
+/// Used units, and the start of the window in which they were used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Count {
+    start: u64,
+    used: u64,
+}
+
+impl Calendar {
+    pub(crate) fn new(quota: u64, borders: &'static Borders) -> Self {
+        Self {
+            limit: quota,
+            bound: quota * 2,
+            windows: Windows::Of(borders),
+        }
+    }
+
+    /// For a store that computes no dates.
+    pub(crate) fn borders(&self) -> Option<&'static Borders> {
+        match self.windows {
+            Windows::Of(borders) => Some(borders),
+            Windows::Only { .. } => None,
+        }
+    }
+
+    fn near(&self, moment: u64) -> Near {
+        let [before, start, end, after] = match self.windows {
+            Windows::Of(borders) => borders.near(moment),
+            Windows::Only { start, end } if moment < end => [0, start, end, u64::MAX],
+            Windows::Only { start, end } => [start, end, u64::MAX, u64::MAX],
+        };
+        Near {
+            before,
+            start,
+            end,
+            after,
+        }
+    }
+
+    /// The time until the window of a moment ends.
+    fn left(&self, moment: u64) -> u64 {
+        self.near(moment).end - moment
+    }
+
+    /// The length of the window of a moment.
+    fn length(&self, moment: u64) -> u64 {
+        let near = self.near(moment);
+        near.end - near.start
+    }
+
+    /// The count now, from the count when the state was written.
+    fn rolled(&self, count: Count, times: Times) -> Count {
+        let near = self.near(times.now);
+        let is_held = match count.start > times.last {
+            // A clock that stood later has written it: it belongs to the moment to which the state was moved.
+            true => times.last >= near.start,
+            false => near.has(count.start),
+        };
+        Count {
+            start: near.start_for(count.start, times.now),
+            used: if is_held { count.used.min(self.bound) } else { 0 },
+        }
+    }
+
+    /// Returns the time in which this many units are no more than twice the rate.
+    fn least_time_for(&self, units: u64, now: u64) -> u64 {
+        let micros = (u128::from(units) * u128::from(self.length(now))).div_ceil(2 * u128::from(self.limit));
+        u64::try_from(micros).unwrap_or(u64::MAX)
+    }
+}
+
+impl Near {
+    /// Returns `true` if a count with this start is one of this window, or of a later one by other data.
+    fn has(&self, start: u64) -> bool {
+        start >= self.start || self.start - start < start.saturating_sub(self.before)
+    }
+
+    /// The start of a count that goes on with this one's.
+    fn start_for(&self, start: u64, now: u64) -> u64 {
+        if (self.start..=now).contains(&start) {
+            start
+        } else {
+            self.start
+        }
+    }
+
+    /// The end of the window of a count with this start.
+    fn end_of(&self, start: u64, now: u64) -> u64 {
+        let start = self.start_for(start, now);
+        let is_next = self.end - start < start - self.start;
+        if is_next { self.after } else { self.end }
+    }
+}
+
+impl Arithmetic for Calendar {
+    type State = Box<Count>;
+    /// The used units.
+    type Reading = u64;
+
+    const CODE: u64 = 8;
+
+    fn units(&self) -> u64 {
+        self.limit
+    }
+
+    /// No window is shorter.
+    fn fill_micros(&self) -> u64 {
+        3_600 * SECOND
+    }
+
+    fn lapse_micros(&self, now: u64) -> Option<u64> {
+        Some(self.left(now))
+    }
+
+    fn window_micros(&self, now: u64) -> Option<u64> {
+        Some(self.length(now))
+    }
+
+    fn read(&self, count: &Box<Count>, times: Times, _charge: u64, _first: u64) -> u64 {
+        self.rolled(**count, times).used
+    }
+
+    fn charge(&self, count: &mut Box<Count>, now: u64, used: u64, charge: u64, _lease: Option<Lease>) {
+        **count = Count {
+            start: self.near(now).start_for(count.start, now),
+            used: used + charge,
+        };
+    }
+
+    fn believed(&self, used: u64, charge: u64) -> u64 {
+        charge.min(self.bound.saturating_sub(used))
+    }
+
+    /// Units of another window do not come back.
+    fn refund(&self, count: &mut Box<Count>, now: u64, refund: u64, receipt: Receipt) {
+        if receipt.at >= self.near(now).start {
+            count.used = count.used.saturating_sub(refund);
+        }
+    }
+
+    fn advance(&self, count: &mut Box<Count>, times: Times) {
+        **count = self.rolled(**count, times);
+    }
+
+    fn convert(&self, count: &Box<Count>, _from: &Self) -> Box<Count> {
+        Box::new(Count {
+            used: count.used.min(self.bound),
+            ..**count
+        })
+    }
+
+    fn empty_at(&self, count: &Box<Count>, last: u64) -> u64 {
+        match **count {
+            Count { used: 0, .. } => last,
+            Count { start, .. } => self.near(last).end_of(start, last),
+        }
+    }
+
+    fn write(&self, count: &Box<Count>, bytes: &mut Writer) {
+        let near = self.near(count.start);
+        let end = near.end_of(count.start, count.start);
+        bytes.write_all([self.limit, self.bound, count.start, end, count.used]);
+    }
+
+    fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Count>)> {
+        let (limit, bound) = (bytes.amount()?, bytes.amount()?);
+        let (start, end) = (bytes.amount()?, bytes.any()?);
+        let own = Self {
+            limit,
+            bound,
+            windows: Windows::Only { start, end },
+        };
+        let used = bytes.amount()?;
+        (start < end).then(|| (own, Box::new(Count { start, used })))
+    }
+
+    #[inline]
+    fn admits(&self, used: u64, _now: u64, charge: u64) -> bool {
+        used.saturating_add(charge) <= self.limit
+    }
+
+    #[inline]
+    fn charged(&self, used: u64, charge: u64) -> u64 {
+        used.saturating_add(charge).min(self.bound)
+    }
+
+    fn remaining(&self, used: u64, _now: u64) -> u64 {
+        self.limit.saturating_sub(used)
+    }
+
+    /// Until the window ends; longer if so many units are left that a client would be invited to more than twice the
+    /// rate.
+    fn reset(&self, used: u64, now: u64) -> Option<u64> {
+        let least = self.least_time_for(self.remaining(used, now), now);
+        Some(self.left(now).max(least))
+    }
+
+    fn wait(&self, _used: u64, now: u64, charge: u64) -> Option<u64> {
+        (charge <= self.limit).then(|| self.left(now))
+    }
+
+    fn foreseen(&self, used: u64, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
+        let is_over = elapsed >= self.left(now);
+        Some(self.charged(if is_over { 0 } else { used }, charge))
+    }
+}
+
+#[cfg(all(test, feature = "calendar"))]
+mod tests;

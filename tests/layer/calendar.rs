@@ -1,0 +1,218 @@
+//! Quotas of calendar windows, as clients and operators see them.
+
+use http::{HeaderMap, Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{
+    Algorithm, CalendarPeriod, CalendarWindow, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, RatioCap,
+    ResponseFields, Rules, Weekday,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+/// 20 November 2026, 23:00 in Berlin: ten days and an hour of the month are left.
+const NOW: Timestamp = Timestamp::from_micros(1_795_212_000_000_000);
+const LEFT: u64 = (10 * 24 + 1) * 3_600;
+
+fn month(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_calendar_month("month", quota, "Europe/Berlin")
+}
+
+fn layer(fields: ResponseFields, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
+    let store = MemoryStore::builder().clock(Clock::manual(NOW)).build().unwrap();
+    let builder = RateLimitLayer::builder(store)
+        .scope("calendar")
+        .key(key::header("x-user-id"))
+        .response_fields(fields);
+    policies
+        .into_iter()
+        .fold(builder, |builder, policy| builder.policy(policy))
+        .build()
+        .unwrap()
+}
+
+async fn send(layer: &RateLimitLayer) -> HeaderMap {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    let request = Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+    layer
+        .layer(inner)
+        .oneshot(request)
+        .await
+        .unwrap()
+        .into_parts()
+        .0
+        .headers
+}
+
+/// A8, A14
+#[tokio::test]
+async fn a_calendar_quota_has_no_length_and_says_when_its_window_ends() {
+    let layer = layer(
+        ResponseFields::draft11(),
+        [month(2), QuotaPolicy::per_minute("minute", 60)],
+    );
+    let headers = send(&layer).await;
+    assert_eq!(headers["ratelimit-policy"], r#""month";q=2, "minute";q=60;w=60"#);
+    assert_eq!(
+        headers["ratelimit"],
+        format!(r#""month";r=1;t={LEFT}, "minute";r=59;t=59"#)
+    );
+    send(&layer).await;
+    let rejected = send(&layer).await;
+    assert_eq!(rejected["retry-after"], LEFT.to_string());
+    assert_eq!(
+        rejected["ratelimit"],
+        format!(r#""month";r=0;t={LEFT}, "minute";r=58;t=58"#)
+    );
+}
+
+/// D6: 3 000 units for the last third of a month are more than twice the rate, and 30 days long enough for all of them.
+#[tokio::test]
+async fn the_end_of_a_month_does_not_invite_to_more_than_twice_the_rate() {
+    let headers = send(&layer(ResponseFields::draft11(), [month(3_001)])).await;
+    let half_a_month = 30 * 86_400 / 2;
+    let t = u64::div_ceil(3_000 * half_a_month, 3_001);
+    assert_eq!(headers["ratelimit"], format!(r#""month";r=3000;t={t}"#));
+    let capped = ResponseFields::draft11().with_ratio_cap(RatioCap::Once);
+    let headers = send(&layer(capped, [month(3_001)])).await;
+    let t = u64::div_ceil(3_000 * 2 * half_a_month, 3_001);
+    assert_eq!(headers["ratelimit"], format!(r#""month";r=3000;t={t}"#));
+}
+
+/// J6
+#[tokio::test]
+async fn older_dialects_tell_its_numbers_and_no_policy_where_a_policy_needs_a_length() {
+    let draft06 = send(&layer(ResponseFields::draft06(), [month(5)])).await;
+    let numbers = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"].map(|name| draft06[name].clone());
+    assert_eq!(numbers, ["5", "4", &LEFT.to_string()]);
+    assert!(!draft06.contains_key("ratelimit-policy"));
+    let both = send(&layer(
+        ResponseFields::draft06(),
+        [month(5), QuotaPolicy::per_minute("minute", 9)],
+    ))
+    .await;
+    assert_eq!(both["ratelimit-policy"], "9;w=60");
+
+    let in_between = send(&layer(ResponseFields::in_between(), [month(5)])).await;
+    assert_eq!(in_between["ratelimit-policy"], "month;q=5");
+    let legacy = send(&layer(ResponseFields::legacy(LegacyReset::UnixTime), [month(5)])).await;
+    assert_eq!(
+        legacy["x-ratelimit-reset"],
+        (NOW.as_micros() / 1_000_000 + LEFT).to_string()
+    );
+}
+
+#[test]
+fn rules_from_a_file_have_windows_of_a_calendar() {
+    let read: Rules = serde_json::from_str(
+        r#"{"policies": [
+            {"name": "month", "quota": 10000, "calendar": {"period": "month", "time_zone": "Europe/Berlin"}},
+            {"name": "day", "quota": 500, "algorithm": "fixed_window", "unit": "content_bytes",
+             "calendar": {"period": "day", "time_zone": "UTC"}},
+            {"name": "iso", "quota": 1, "calendar": {"period": "week", "time_zone": "UTC"}},
+            {"name": "week", "quota": 1, "calendar": {"period": "week", "week_begins": "sunday", "time_zone": "UTC"}}
+        ]}"#,
+    )
+    .unwrap();
+    let sunday = CalendarPeriod::Week {
+        begins: Weekday::Sunday,
+    };
+    let expected = Rules::new()
+        .policy(month(10_000))
+        .policy(QuotaPolicy::per_calendar_day("day", 500, "UTC").with_content_bytes(tower_quota::Direction::Both))
+        .policy(QuotaPolicy::per_calendar_week("iso", 1, "UTC"))
+        .policy(QuotaPolicy::per_calendar("week", 1, CalendarWindow::new(sunday, "UTC")));
+    assert_eq!(read, expected);
+}
+
+#[test]
+fn mistakes_in_a_calendar_of_a_file_are_named() {
+    let policy = |fields: &str| format!(r#"{{"policies": [{{"name": "a", "quota": 1, {fields}}}]}}"#);
+    let calendar = |fields: &str| policy(&format!(r#""calendar": {{{fields}}}"#));
+    for (json, message) in [
+        (
+            calendar(r#""period": "year", "time_zone": "UTC""#),
+            "calendar: unknown variant `year`, expected one of `day`",
+        ),
+        (calendar(r#""period": "day""#), "calendar: missing field `time_zone`"),
+        (calendar(r#""time_zone": "UTC""#), "calendar: missing field `period`"),
+        (
+            calendar(r#""period": "day", "time_zone": "UTC", "week_begins": "monday""#),
+            r#"policy "a": calendar: only a week has `week_begins`"#,
+        ),
+        (
+            policy(r#""calendar": "month""#),
+            "calendar: invalid type: string \"month\", expected a map with `period` and",
+        ),
+        (
+            policy(r#""window_seconds": 1, "calendar": {"period": "day", "time_zone": "UTC"}"#),
+            r#"policy "a": it has both `window_seconds` and `calendar`"#,
+        ),
+        (
+            policy(r#""unit": "concurrent_requests", "calendar": {"period": "day", "time_zone": "UTC"}"#),
+            r#"policy "a": concurrent requests have no `calendar`"#,
+        ),
+    ] {
+        let error = serde_json::from_str::<Rules>(&json).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+}
+
+#[test]
+fn what_does_not_go_with_a_calendar_is_rejected_with_its_name() {
+    let error = |policy: QuotaPolicy| {
+        let builder = RateLimitLayer::builder(MemoryStore::new())
+            .scope("calendar")
+            .key(key::client_ip());
+        builder.policy(policy).build().unwrap_err().to_string()
+    };
+    let only = "calendar windows are fixed windows: neither another algorithm nor a burst capacity applies";
+    for (policy, message) in [
+        (month(9).with_algorithm(Algorithm::TokenBucket), only),
+        (month(9).with_algorithm(Algorithm::SlidingWindowLog), only),
+        (month(9).with_burst_capacity(2), only),
+        (
+            month(9).with_prefetch(2),
+            "prefetch 2 does not apply to calendar windows, only to token buckets and fixed windows of one length",
+        ),
+        (
+            QuotaPolicy::per_calendar_month("month", 9, "europe/berlin"),
+            r#"time zone "europe/berlin" is written "Europe/Berlin""#,
+        ),
+        (
+            QuotaPolicy::per_calendar_month("month", 9, "Berlin"),
+            r#"time zone "Berlin" is unknown to the IANA time-zone data"#,
+        ),
+    ] {
+        let error = error(policy);
+        assert!(error.starts_with(&format!(r#"policy "month": {message}"#)), "{error}");
+    }
+}
+
+/// A plan that is changed begins anew only where its windows do.
+#[tokio::test]
+async fn another_quota_keeps_what_was_used_and_another_time_zone_does_not() {
+    let store = MemoryStore::builder().clock(Clock::manual(NOW)).build().unwrap();
+    let left = async |policy: QuotaPolicy| {
+        let builder = RateLimitLayer::builder(store.clone())
+            .scope("calendar")
+            .key(key::header("x-user-id"));
+        let headers = send(&builder.policy(policy).build().unwrap()).await;
+        headers["ratelimit"]
+            .to_str()
+            .unwrap()
+            .split(';')
+            .nth(1)
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(left(month(10)).await, "r=9");
+    assert_eq!(left(month(20)).await, "r=18");
+    assert_eq!(
+        left(QuotaPolicy::per_calendar_month("month", 20, "Asia/Tokyo")).await,
+        "r=19"
+    );
+    assert_eq!(
+        left(QuotaPolicy::per_calendar_week("month", 20, "Europe/Berlin")).await,
+        "r=19"
+    );
+}

@@ -1,0 +1,91 @@
+//! The windows that a policy counts in, each with a number. Of a calendar, the number is that of the local day, week or
+//! month that a moment has on the wall.
+
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
+use tower_quota::{CalendarPeriod, CalendarWindow, QuotaPolicy, Weekday};
+
+#[derive(Clone, Debug)]
+pub(super) enum Windows {
+    Every(i128),
+    Dated(CalendarPeriod, TimeZone),
+}
+
+impl Windows {
+    pub(super) fn of(policy: &QuotaPolicy) -> Self {
+        let dated = |window: &CalendarWindow| {
+            let time_zone = TimeZone::get(window.time_zone()).unwrap();
+            Self::Dated(window.period(), time_zone)
+        };
+        let every = || Self::Every(policy.window().unwrap().as_micros() as i128);
+        policy.calendar_window().map_or_else(every, dated)
+    }
+
+    pub(super) fn number(&self, moment: i128) -> i128 {
+        let (period, time_zone) = match self {
+            Self::Every(micros) => return moment.div_euclid(*micros),
+            Self::Dated(period, time_zone) => (period, time_zone),
+        };
+        // A wait that is tried may end in the year 100 000.
+        let moment = Timestamp::from_microsecond(moment.min(LATEST) as i64).unwrap();
+        let today = time_zone.to_datetime(moment).date();
+        // The first of January 1970 was a Thursday.
+        let days = i128::from((today - Date::constant(1970, 1, 1)).get_days());
+        match period {
+            CalendarPeriod::Day => days,
+            CalendarPeriod::Week { begins } => (days + days_from_thursday(*begins)).div_euclid(7),
+            CalendarPeriod::Month => i128::from(today.year()) * 12 + i128::from(today.month()),
+            other => panic!("{other:?} has no model"),
+        }
+    }
+
+    /// The first moment of the next window.
+    pub(super) fn end(&self, moment: i128) -> i128 {
+        match self {
+            Self::Every(micros) => (self.number(moment) + 1) * micros,
+            Self::Dated(..) => self.first(moment, |tried| self.number(tried) > self.number(moment)),
+        }
+    }
+
+    /// The length of the window of a moment.
+    pub(super) fn length(&self, moment: i128) -> i128 {
+        match self {
+            Self::Every(micros) => *micros,
+            Self::Dated(..) => {
+                let start = self.first(moment - LONGEST, |tried| self.number(tried) >= self.number(moment));
+                self.end(moment) - start
+            }
+        }
+    }
+
+    /// The first moment after this one, and not too late, of which something is true from then on.
+    fn first(&self, after: i128, is_true: impl Fn(i128) -> bool) -> i128 {
+        let (mut early, mut late) = (after, after + LONGEST);
+        while late - early > 1 {
+            let middle = early + (late - early) / 2;
+            if is_true(middle) {
+                late = middle;
+            } else {
+                early = middle;
+            }
+        }
+        late
+    }
+}
+
+/// In the year 9900.
+const LATEST: i128 = 250_000_000_000_000_000;
+
+const LONGEST: i128 = 40 * 86_400_000_000;
+
+/// How many days before a Thursday.
+fn days_from_thursday(weekday: Weekday) -> i128 {
+    match weekday {
+        Weekday::Thursday => 0,
+        Weekday::Wednesday => 1,
+        Weekday::Tuesday => 2,
+        Weekday::Monday => 3,
+        Weekday::Sunday => 4,
+        Weekday::Saturday => 5,
+        Weekday::Friday => 6,
+    }
+}
