@@ -1,6 +1,8 @@
 //! The windows that a policy counts in, each with a number. Of a calendar, the number is that of the local day, week or
 //! month that a moment has on the wall.
 
+use std::{cell::RefCell, collections::HashMap};
+
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use tower_quota::{CalendarPeriod, CalendarWindow, QuotaPolicy, Weekday};
 
@@ -21,20 +23,9 @@ impl Windows {
     }
 
     pub(super) fn number(&self, moment: i128) -> i128 {
-        let (period, time_zone) = match self {
-            Self::Every(micros) => return moment.div_euclid(*micros),
-            Self::Dated(period, time_zone) => (period, time_zone),
-        };
-        // A wait that is tried may end in the year 100 000.
-        let moment = Timestamp::from_microsecond(moment.min(LATEST) as i64).unwrap();
-        let today = time_zone.to_datetime(moment).date();
-        // The first of January 1970 was a Thursday.
-        let days = i128::from((today - Date::constant(1970, 1, 1)).get_days());
-        match period {
-            CalendarPeriod::Day => days,
-            CalendarPeriod::Week { begins } => (days + days_from_thursday(*begins)).div_euclid(7),
-            CalendarPeriod::Month => i128::from(today.year()) * 12 + i128::from(today.month()),
-            other => panic!("{other:?} has no model"),
+        match self {
+            Self::Every(micros) => moment.div_euclid(*micros),
+            Self::Dated(period, time_zone) => number(*period, time_zone, moment),
         }
     }
 
@@ -70,6 +61,33 @@ impl Windows {
         }
         late
     }
+}
+
+/// The number of a local day, week or month.
+fn number(period: CalendarPeriod, time_zone: &TimeZone, moment: i128) -> i128 {
+    // Nowhere does a day begin within one of these.
+    const QUARTER: i128 = 900_000_000;
+    type Known = HashMap<(CalendarPeriod, String, i128), i128>;
+    thread_local! {
+        static KNOWN: RefCell<Known> = RefCell::default();
+    }
+
+    // A wait that is tried may end in the year 100 000.
+    let moment = moment.min(LATEST).div_euclid(QUARTER);
+    let name = time_zone.iana_name().unwrap().to_owned();
+    let compute = || {
+        let moment = Timestamp::from_microsecond((moment * QUARTER) as i64).unwrap();
+        let today = time_zone.to_datetime(moment).date();
+        // The first of January 1970 was a Thursday.
+        let days = i128::from((today - Date::constant(1970, 1, 1)).get_days());
+        match period {
+            CalendarPeriod::Day => days,
+            CalendarPeriod::Week { begins } => (days + days_from_thursday(begins)).div_euclid(7),
+            CalendarPeriod::Month => i128::from(today.year()) * 12 + i128::from(today.month()),
+            other => panic!("{other:?} has no model"),
+        }
+    };
+    KNOWN.with_borrow_mut(|known| *known.entry((period, name, moment)).or_insert_with(compute))
 }
 
 /// In the year 9900.
