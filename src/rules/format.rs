@@ -219,19 +219,7 @@ impl Visitor<'_> for ExtensionVisitor {
 
 impl PolicyForm {
     fn into_policy(self) -> Result<QuotaPolicy, String> {
-        let mut policy = match (&self.unit, self.window_seconds, self.calendar) {
-            (_, Some(_), Some(_)) => return Err("it has both `window_seconds` and `calendar`".to_owned()),
-            (UnitForm::ConcurrentRequests, None, None) => QuotaPolicy::concurrent("", self.quota).with_name(self.name),
-            (UnitForm::ConcurrentRequests, Some(_), None) => {
-                return Err("concurrent requests have no `window_seconds`".to_owned());
-            }
-            (UnitForm::ConcurrentRequests, None, Some(_)) => {
-                return Err("concurrent requests have no `calendar`".to_owned());
-            }
-            (_, None, None) => return Err("it needs `window_seconds` or `calendar`".to_owned()),
-            (_, Some(Whole(seconds)), None) => QuotaPolicy::new(self.name, self.quota, Duration::from_secs(seconds)),
-            (_, None, Some(window)) => QuotaPolicy::per_calendar(self.name, self.quota, window.into_window()?),
-        };
+        let mut policy = with_window(&self.unit, self.name, self.quota, self.window_seconds, self.calendar)?;
         policy = match self.unit {
             UnitForm::ConcurrentRequests | UnitForm::Requests => policy,
             UnitForm::ContentBytes => policy.with_content_bytes(Direction::Both),
@@ -267,4 +255,27 @@ impl PolicyForm {
         }
         Ok(policy)
     }
+}
+
+/// A policy with the only window that it has.
+fn with_window(
+    unit: &UnitForm,
+    name: String,
+    quota: u64,
+    window_seconds: Option<Whole<MAX_WINDOW>>,
+    calendar: Option<CalendarForm>,
+) -> Result<QuotaPolicy, String> {
+    let is_timed = !matches!(unit, UnitForm::ConcurrentRequests);
+    let message = match (is_timed, window_seconds, calendar) {
+        (true, Some(Whole(seconds)), None) => {
+            return Ok(QuotaPolicy::new(name, quota, Duration::from_secs(seconds)));
+        }
+        (true, None, Some(window)) => return Ok(QuotaPolicy::per_calendar(name, quota, window.into_window()?)),
+        (false, None, None) => return Ok(QuotaPolicy::concurrent("", quota).with_name(name)),
+        (true, None, None) => "it needs `window_seconds` or `calendar`",
+        (true, Some(_), Some(_)) => "it has both `window_seconds` and `calendar`",
+        (false, Some(_), _) => "concurrent requests have no `window_seconds`",
+        (false, None, Some(_)) => "concurrent requests have no `calendar`",
+    };
+    Err(message.to_owned())
 }
