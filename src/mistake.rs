@@ -5,6 +5,7 @@
 macro_rules! mistakes {
     ($($mistake:ident $name:literal;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(dead_code, reason = "some can be made with a feature only")]
         pub(crate) enum Mistake {
             $($mistake,)*
         }

@@ -56,12 +56,15 @@ pub enum NoKey {
     Share,
 }
 
+/// A key as the builder got it, and the name of its type.
+pub(super) type NewKey = (Box<dyn KeyExtractor>, &'static str);
+
 /// The settings of an [`Attribution`], as the builder got them.
 #[derive(Default)]
 pub(super) struct AttributionSettings {
     pub(super) scope: Option<String>,
-    pub(super) key: Option<Box<dyn KeyExtractor>>,
-    pub(super) named_keys: Vec<(String, Box<dyn KeyExtractor>)>,
+    pub(super) key: Option<NewKey>,
+    pub(super) named_keys: Vec<(String, NewKey)>,
     pub(super) digest_key: Option<[u8; 32]>,
     pub(super) readable_keys: bool,
     pub(super) no_key: NoKey,
@@ -83,7 +86,7 @@ impl AttributionSettings {
         let main = self
             .key
             .ok_or_else(|| error(ConfigErrorKind::Key, "key: it is missing"))?;
-        main.check()?;
+        main.0.check()?;
         check_names(&self.named_keys)?;
         let named = self.named_keys.into_iter();
         Ok(Attribution {
@@ -98,8 +101,8 @@ impl AttributionSettings {
     }
 }
 
-fn check_names(keys: &[(String, Box<dyn KeyExtractor>)]) -> Result<(), ConfigError> {
-    for (index, (name, key)) in keys.iter().enumerate() {
+fn check_names(keys: &[(String, NewKey)]) -> Result<(), ConfigError> {
+    for (index, (name, (key, _))) in keys.iter().enumerate() {
         if name.is_empty() || keys[..index].iter().any(|(other, _)| other == name) {
             let message = format!("key {name:?}: the name is empty or used twice; names must be unique");
             return Err(ConfigError::new(ConfigErrorKind::Key, message));
@@ -124,16 +127,18 @@ pub(super) struct Attribution {
 struct Key {
     name: String,
     extractor: Box<dyn KeyExtractor>,
+    type_name: &'static str,
     /// The partition of the requests without this key.
     shared_partition: PartitionId,
 }
 
 impl Key {
-    fn new(scope: &Scope, name: String, extractor: Box<dyn KeyExtractor>) -> Self {
+    fn new(scope: &Scope, name: String, (extractor, type_name): NewKey) -> Self {
         Self {
             shared_partition: scope.partition(&PartitionKey::own("no key", name.as_bytes())),
             name,
             extractor,
+            type_name,
         }
     }
 }
@@ -153,6 +158,11 @@ impl Attribution {
     /// A partition that only layers of the same scope have.
     pub(super) fn own_partition(&self) -> PartitionId {
         self.main.shared_partition
+    }
+
+    /// The type of a key: keys of different types hardly ever lead to the same partition.
+    pub(super) fn type_of(&self, named: Option<usize>) -> &'static str {
+        self.key(named).type_name
     }
 
     /// The names of all keys but the main one.

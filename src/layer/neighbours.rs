@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{mutex::Mutex, partition::PartitionId, policy::Policy, rules::QuotaSet};
+use super::attribution::Attribution;
+use crate::{mutex::Mutex, partition::PartitionId, policy::Policy, rules::Policies};
 
 /// Whose used units a layer shares: the store, and a partition that only layers of the same scope have.
 pub(super) type Place = (u64, PartitionId);
@@ -20,10 +21,10 @@ pub(super) struct Neighbour {
     policies: Vec<Numbers>,
 }
 
-/// What a policy decides by, behind the key and the number by which a store knows it.
+/// The numbers of a policy, behind the type of its key and the id by which a store knows it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Numbers {
-    key: Option<String>,
+    key: &'static str,
     id: u32,
     quota: u64,
     window: Option<Duration>,
@@ -32,10 +33,10 @@ struct Numbers {
 }
 
 impl Numbers {
-    fn new(policy: &Policy) -> Self {
+    fn new(key: &'static str, policy: &Policy) -> Self {
         let (id, policy) = (policy.id(), policy.policy());
         Self {
-            key: policy.key().map(str::to_owned),
+            key,
             id,
             quota: policy.quota(),
             window: policy.window(),
@@ -45,33 +46,59 @@ impl Numbers {
     }
 
     fn shares_units_with(&self, other: &Self) -> bool {
-        (&self.key, self.id) == (&other.key, other.id)
+        (self.key, self.id) == (other.key, other.id)
     }
 }
 
-/// The layers of this process by the place where they count.
-static NEIGHBOURS: Mutex<BTreeMap<Place, Vec<Weak<Neighbour>>>> = Mutex::new(BTreeMap::new());
+/// The layers of this process.
+static NEIGHBOURS: Mutex<Neighbours> = Mutex::new(Neighbours {
+    by_place: BTreeMap::new(),
+    swept_at: 64,
+});
+
+struct Neighbours {
+    by_place: BTreeMap<Place, Vec<Weak<Neighbour>>>,
+    /// With so many places, those whose layers are gone are removed.
+    swept_at: usize,
+}
+
+impl Neighbours {
+    /// The layers at a place before this one.
+    fn add(&mut self, place: Place, layer: &Arc<Neighbour>) -> Vec<Arc<Neighbour>> {
+        let is_alive = |layer: &Weak<Neighbour>| layer.strong_count() > 0;
+        if self.by_place.len() >= self.swept_at {
+            self.by_place.retain(|_, layers| layers.iter().any(is_alive));
+            self.swept_at = 64.max(2 * self.by_place.len());
+        }
+        let here = self.by_place.entry(place).or_default();
+        here.retain(is_alive);
+        let others = here.iter().filter_map(Weak::upgrade).collect();
+        here.push(Arc::downgrade(layer));
+        others
+    }
+}
 
 impl Neighbour {
-    /// Puts a layer beside the others. With it goes the name of a policy that one of them has with other numbers.
-    pub(super) fn move_in(place: Option<Place>, sets: &[Arc<QuotaSet>]) -> (Arc<Self>, Option<String>) {
+    pub(super) fn new(store: Option<u64>, attribution: &Attribution, policies: &Policies) -> Arc<Self> {
+        let sets = policies.all_sets();
         let parts = sets.iter().flat_map(|set| &set.parts);
-        let mut policies: Vec<Numbers> = parts.flat_map(|part| &part.policies).map(Numbers::new).collect();
+        let numbers = parts.flat_map(|part| {
+            let key = attribution.type_of(part.key);
+            part.policies.iter().map(move |policy| Numbers::new(key, policy))
+        });
+        let mut policies: Vec<Numbers> = numbers.collect();
         policies.sort_unstable();
         policies.dedup();
-        let layer = Arc::new(Self { place, policies });
-        let differing = place.and_then(|place| {
-            let mut all = NEIGHBOURS.lock();
-            all.retain(|_, neighbours| {
-                neighbours.retain(|neighbour| neighbour.strong_count() > 0);
-                !neighbours.is_empty()
-            });
-            let here = all.entry(place).or_default();
-            let others: Vec<Arc<Self>> = here.iter().filter_map(Weak::upgrade).collect();
-            here.push(Arc::downgrade(&layer));
-            others.iter().find_map(|other| layer.differs_from(other))
-        });
-        (layer, differing)
+        Arc::new(Self {
+            place: store.map(|store| (store, attribution.own_partition())),
+            policies,
+        })
+    }
+
+    /// Puts the layer beside the others. Returns the name of a policy that one of them has with other numbers.
+    pub(super) fn move_in(self: &Arc<Self>) -> Option<String> {
+        let others = NEIGHBOURS.lock().add(self.place?, self);
+        others.iter().find_map(|other| self.differs_from(other))
     }
 
     /// The name of a policy that both have, with other numbers.

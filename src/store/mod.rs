@@ -26,7 +26,8 @@ use crate::{
 /// You can also use a store without the layer, to limit other things than requests: see [`acquire`](Self::acquire).
 ///
 /// You write `acquire`, `settle` and `reset`. The other methods have defaults. A store around another one, and one of several
-/// servers, also looks at the last two, [`has_own_breakers`](Self::has_own_breakers) and [`catch_up`](Self::catch_up).
+/// servers, also looks at the last three, [`has_own_breakers`](Self::has_own_breakers), [`catch_up`](Self::catch_up) and
+/// [`identity`](Self::identity).
 ///
 /// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
 /// applies. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.

@@ -301,9 +301,13 @@ fn different_limits_on_a_request_are_no_mistake() {
             .key(key::header("x-user-id"));
         builder.policy(QuotaPolicy::per_hour(name, 10)).build().unwrap()
     };
-    let alice = || [Request::builder().header("x-user-id", "alice")];
+    let alice = || [from("192.0.2.1").header("x-user-id", "alice")];
     let one = limits(&store, "one", "hour");
+    let by_address = RateLimitLayer::builder(store.clone())
+        .scope("one")
+        .key(key::client_ip());
     for other in [
+        by_address.policy(QuotaPolicy::per_hour("hour", 10)).build().unwrap(),
         limits(&store, "other", "hour"),
         limits(&store, "one", "other"),
         limits(&MemoryStore::new(), "one", "hour"),

@@ -1,5 +1,7 @@
 //! Settings of attribution: keys beside the main one, and the names of callers in stores.
 
+use std::any::type_name_of_val;
+
 use super::RateLimitLayerBuilder;
 use crate::{key::KeyExtractor, layer::NoKey};
 
@@ -32,7 +34,9 @@ impl RateLimitLayerBuilder {
     /// # Ok(()) });
     /// ```
     pub fn named_key(mut self, name: impl Into<String>, key: impl KeyExtractor) -> Self {
-        self.attribution.named_keys.push((name.into(), Box::new(key)));
+        let type_name = type_name_of_val(&key);
+        let key = (Box::new(key) as Box<dyn KeyExtractor>, type_name);
+        self.attribution.named_keys.push((name.into(), key));
         self
     }
 

@@ -1,6 +1,6 @@
 //! The seven settings that most programs need.
 
-use std::sync::Arc;
+use std::{any::type_name_of_val, sync::Arc};
 
 use bytes::Bytes;
 use http::Response;
@@ -63,7 +63,8 @@ impl RateLimitLayerBuilder {
     /// # Ok(()) });
     /// ```
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
-        self.attribution.key = Some(Box::new(key));
+        let name = type_name_of_val(&key);
+        self.attribution.key = Some((Box::new(key), name));
         self
     }
 
@@ -160,9 +161,8 @@ impl RateLimitLayerBuilder {
         ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;
         warn(&attribution, &policies);
         let scope = &attribution.scope_name;
-        let place = self.store.identity().map(|store| (store, attribution.own_partition()));
-        let (neighbour, differing) = Neighbour::move_in(place, &policies.all_sets());
-        if let Some(policy) = differing {
+        let neighbour = Neighbour::new(self.store.identity(), &attribution, &policies);
+        if let Some(policy) = neighbour.move_in() {
             telemetry::two_quotas(scope, &policy);
         }
         let guard = Guard::new(self.store, self.fallback, self.terms, self.clock, scope);

@@ -62,7 +62,7 @@ use crate::{
 /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
 ///
 /// let error = RedisStore::new("http://127.0.0.1/").unwrap_err();
-/// assert!(error.to_string().starts_with("redis store: the URL is not understood"));
+/// assert!(error.to_string().starts_with(r#"redis store: the URL "http://127.0.0.1/" has to begin with "redis://""#));
 ///
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
