@@ -7,6 +7,8 @@ pub mod anonymous {}
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+pub mod cookbook;
+
 #[doc = include_str!("../docs/DESIGN.md")]
 pub mod design {}
 

@@ -76,6 +76,7 @@
 //! - [`guide`]: where the layer goes, before authentication, after it, and around logins; what must not be a key.
 //! - [`docs::proxies`]: the client's address behind nginx, Envoy, a load balancer or a CDN.
 //! - [`docs::mistakes`]: what each event about the configuration means, and what to do.
+//! - [`docs::cookbook`]: recipes for routes and methods, GraphQL, WebSocket messages, uploads, jobs and webhooks.
 //! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
 //! - [`docs::design`]: how a request travels through the crate, and why.
 //! - [`key`], [`fields`], [`telemetry`], `client`, `test_util`: modules with pages of their own.

@@ -1,4 +1,7 @@
-//! While the tier of a user is unknown: who waits, for how long, and how requests are counted afterwards.
+//! While the tier of a user is unknown: which requests wait, for how long, and how they are counted afterwards.
+
+#[path = "../../support/later_store.rs"]
+mod later_store;
 
 use std::{collections::HashMap, convert::Infallible, time::Duration};
 
@@ -12,6 +15,7 @@ use tower_quota::{
     tier::{TierLayerBuilder, WhileUnknown},
 };
 
+use self::later_store::LaterStore;
 use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, settle};
 
 type TextBody = Full<Bytes>;
@@ -42,7 +46,8 @@ impl Limited {
             .tier("free", [QuotaPolicy::per_minute("minute", 2)])
             .tier("pro", [QuotaPolicy::per_minute("minute", 20)])
             .tier("trial", [QuotaPolicy::per_minute("minute", 5)]);
-        let limits = RateLimitLayer::builder(store)
+        // With a store that has to be waited for, rejections are cached.
+        let limits = RateLimitLayer::builder(LaterStore(store))
             .scope("api")
             .key(key::extension::<UserId>())
             .tiers(tiers)
@@ -125,7 +130,7 @@ async fn after_a_wait_in_vain_requests_are_counted_in_the_first_tier_and_later_o
         "no other request waits"
     );
     service.scene.time.pass(500 * MILLISECOND).await;
-    // The rejection of the first tier is not remembered against the tier that the user has paid for.
+    // The rejection of the first tier is not held against the tier that the user has paid for.
     assert_eq!(service.request(1).await, seen(200, 20, Duration::ZERO));
     assert_eq!(service.scene.source.asked(), 1);
 }
