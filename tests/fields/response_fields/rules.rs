@@ -345,11 +345,10 @@ async fn vendor_parameters_are_written_and_bare_names_rejected() {
         let builder = scene
             .builder([policy().with_extension("burst", 20)])
             .response_fields(fields.clone());
-        let error = builder.build().unwrap_err().to_string();
-        assert!(
-            error.starts_with(r#"policy "minute": "#) && error.contains("vendor prefix"),
-            "{error}"
-        );
+        let error = builder.build().unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(cause.contains("vendor prefix"), "{cause}");
+        assert_eq!(error.to_string(), format!(r#"policy "minute": {cause}"#));
     }
 }
 
