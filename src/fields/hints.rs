@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, header::GetAll};
 
 use super::{
-    RATELIMIT, RATELIMIT_POLICY, draft06, draft11,
+    RATELIMIT, RATELIMIT_POLICY, draft06, draft07, draft11,
     error::FieldError,
     in_between,
     list::{self, Member},
@@ -21,6 +21,7 @@ use super::{
 ///
 /// assert_eq!(Dialect::detect([r#""default";r=50;t=30"#]), Some(Dialect::Draft11));
 /// assert_eq!(Dialect::detect(["default;r=50;t=30"]), Some(Dialect::InBetween));
+/// assert_eq!(Dialect::detect(["limit=100, remaining=50, reset=30"]), Some(Dialect::Draft07));
 /// assert_eq!(Dialect::detect(["100;w=60"]), Some(Dialect::Draft06));
 /// assert_eq!(Dialect::detect(["?1"]), None);
 /// ```
@@ -31,25 +32,37 @@ pub enum Dialect {
     Draft11,
     /// Names are Tokens: [`in_between`].
     InBetween,
+    /// A dictionary of numbers: [`draft07`]. Its `RateLimit-Policy` has the form of draft-06.
+    Draft07,
     /// Numbers in place of names: [`draft06`].
     Draft06,
 }
 
 impl Dialect {
-    /// The dialect that the lines of a `RateLimit` or `RateLimit-Policy` field begin in, told by the first bare item;
-    /// `None` if no dialect begins like that.
+    /// The dialect that the lines of a `RateLimit` or `RateLimit-Policy` field begin in, told by the first bare item or
+    /// key; `None` if no dialect begins like that.
     ///
     /// It says nothing about the rest: a list that goes on in another dialect is malformed, and only reading it finds
     /// that out.
     pub fn detect<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Option<Self> {
-        let first = lines.into_iter().next()?;
-        match first.as_ref().iter().find(|byte| **byte != b' ')? {
+        let line = lines.into_iter().next()?;
+        let start = line.as_ref().iter().position(|byte| *byte != b' ')?;
+        let first = &line.as_ref()[start..];
+        match first[0] {
             b'"' => Some(Self::Draft11),
             b'-' | b'0'..=b'9' => Some(Self::Draft06),
+            _ if begins_with_a_key(first) => Some(Self::Draft07),
             b'*' | b'A'..=b'Z' | b'a'..=b'z' => Some(Self::InBetween),
             _ => None,
         }
     }
+}
+
+/// Returns `true` if a member of a dictionary stands first: no name of an item has an equals sign behind it.
+fn begins_with_a_key(line: &[u8]) -> bool {
+    let is_of_a_key = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.*".contains(byte);
+    let length = line.iter().take_while(|byte| is_of_a_key(byte)).count();
+    length > 0 && line.get(length) == Some(&b'=')
 }
 
 /// The limits in a response of any server, in any dialect.
@@ -64,7 +77,7 @@ impl Dialect {
 /// A field that is malformed, or too long, is ignored as a whole; [`ignored`](Self::ignored) says why. So are the
 /// `RateLimit` fields of a response from a cache (with a positive `Age`): they were true for another client, some time ago.
 /// You decide whether `Retry-After` still holds there. `X-RateLimit-*` fields are not read, as servers differ in what
-/// they mean.
+/// they mean: a client has a `client::Profile` for each origin that sends them.
 ///
 /// ```
 /// use std::time::Duration;
@@ -117,7 +130,7 @@ pub struct Hints {
 /// assert_eq!(hints.limits()[0].partition_key(), Some(b"trial-121323".as_slice()));
 /// assert_eq!(hints.limits()[0].reset(), None);
 ///
-/// // The fields of draft-06 are about one limit, which has a quota and no name.
+/// // The fields of draft-06 and draft-07 are about one limit, which has a quota and no name.
 /// headers.remove("ratelimit");
 /// headers.insert("ratelimit-limit", "100".parse()?);
 /// let hints = Hints::read(&headers);
@@ -237,6 +250,7 @@ impl Hints {
         let limits = match dialect {
             None if lines.iter().next().is_none() => return,
             Some(Dialect::InBetween) => read::<in_between::LimitItem, _>(lines),
+            Some(Dialect::Draft07) => draft07::RateLimit::parse(lines).map(|field| vec![field.into()]),
             _ => read::<draft11::LimitItem, _>(lines),
         };
         if let Some(limits) = self.keep(limits) {
@@ -265,14 +279,17 @@ impl Hints {
 
     /// Returns `true` if the three numbers, which count requests, only repeat this item of the list.
     fn says_no_more(&self, numbers: &LimitHint, item: &LimitHint) -> bool {
-        let is_its = |policy: &PolicyHint| {
-            policy.unit == Unit::Requests && numbers.quota.is_none_or(|quota| quota == policy.quota)
+        let is_quota = |quota: u64| numbers.quota.is_none_or(|number| number == quota);
+        let is_its = |policy: &PolicyHint| policy.unit == Unit::Requests && is_quota(policy.quota);
+        let is_of_its_policy = || {
+            let mut policies = self.policies.iter().filter(|policy| policy.name == item.name);
+            policies.all(is_its)
         };
         numbers.remaining.is_none_or(|_| numbers.remaining == item.remaining)
             && numbers.reset.is_none_or(|_| numbers.reset == item.reset)
             // An item for another partition may not hold for this client.
             && item.partition_key.is_none()
-            && self.policies.iter().filter(|policy| policy.name == item.name).all(is_its)
+            && item.quota.map_or_else(is_of_its_policy, is_quota)
     }
 
     fn read_policies(&mut self, headers: &HeaderMap) {
@@ -296,12 +313,12 @@ fn read<T: Member + Into<H>, H>(lines: GetAll<'_, HeaderValue>) -> Result<Vec<H>
 }
 
 impl LimitHint {
-    /// The name of the policy; draft-06 has none.
+    /// The name of the policy; draft-06 and draft-07 have none.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// The quota of the policy, at most 15 digits, where it stands beside what is left: in draft-06 only.
+    /// The quota of the policy, at most 15 digits, where it stands beside what is left: in draft-06 and draft-07.
     pub fn quota(&self) -> Option<u64> {
         self.quota
     }
@@ -324,7 +341,7 @@ impl LimitHint {
 }
 
 impl PolicyHint {
-    /// The name of the policy; draft-06 has none.
+    /// The name of the policy; draft-06 and draft-07 have none.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -380,6 +397,17 @@ macro_rules! hints_of_named_items {
 
 hints_of_named_items!(draft11);
 hints_of_named_items!(in_between);
+
+impl From<draft07::RateLimit> for LimitHint {
+    fn from(field: draft07::RateLimit) -> Self {
+        Self {
+            quota: Some(field.limit()),
+            remaining: field.remaining(),
+            reset: Some(field.reset()),
+            ..Self::default()
+        }
+    }
+}
 
 impl From<draft06::PolicyItem> for PolicyHint {
     fn from(item: draft06::PolicyItem) -> Self {

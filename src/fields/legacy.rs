@@ -3,7 +3,8 @@
 //! No document defines them, and servers differ in what they mean. Here `X-RateLimit-Limit` is the quota of the limit
 //! that is closest to being reached, `X-RateLimit-Remaining` what is left of it, and `X-RateLimit-Reset` when it
 //! resets: a number of seconds or a Unix time, as your clients expect. You want them for clients that know nothing
-//! else. The crate does not read them, because servers differ in what they mean.
+//! else. [`Hints`](super::Hints) do not read them, because servers differ in what they mean; a client reads them where a
+//! `client::Profile` says what they mean.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};

@@ -1,14 +1,12 @@
 //! Fields beside those that another server has sent already.
 
-use std::{fmt::Write as _, time::SystemTime};
+use std::time::SystemTime;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use sfv::{BareItem, Item, KeyRef, ListSerializer};
+use sfv::{BareItem, Item, KeyRef, ListSerializer, String as Text, Token};
 
 use super::{
-    MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY,
-    draft06::{self, RateLimitLimit, RateLimitRemaining, RateLimitReset},
+    MAX_ITEMS, MAX_LENGTH, RATELIMIT, RATELIMIT_POLICY, draft06,
     draft11::{self, RateLimit, RateLimitPolicy},
     in_between,
     list::{self, Member},
@@ -16,6 +14,7 @@ use super::{
     retry_after::RetryAfter,
     syntax::integer,
     unit::Unit,
+    upstream,
 };
 
 /// The limits of an intermediary itself, in the dialect of [draft-11](super::draft11): see [`merge_into`].
@@ -119,8 +118,12 @@ impl OwnFields {
 ///   numbers of units and the later reset (or the longer window). A reset or window that the other service has not sent
 ///   is not added to its item. An item whose unit is not known is never altered: it is shown beside the own one. The
 ///   unit of a limit is told by the policies of its side, and is requests where none has its name.
-/// - A malformed field, or one in another dialect than draft-11, is neither altered nor added to: readers ignore it
-///   as a whole, and would ignore what is added. The same goes for a list that would get longer than readers accept.
+/// - The dictionary of [draft-07](super::draft07) is written again as an item named `upstream`, since one field cannot
+///   have two dialects; its quota and its policies go with it to `RateLimit-Policy`. One that says nothing about the
+///   remaining units has no form in draft-11, and stays.
+/// - Any other field that is malformed, or in another dialect than draft-11, is neither altered nor added to: readers
+///   ignore it as a whole, and would ignore what is added. The same goes for a list that would get longer than readers
+///   accept.
 /// - `Retry-After` is only lengthened. `now` is what dates in it are compared with.
 ///
 /// ```
@@ -135,6 +138,12 @@ impl OwnFields {
 /// headers.insert("ratelimit", r#""default";r=50;t=30"#.parse()?);
 /// merge_into(&mut headers, &own, SystemTime::now());
 /// assert_eq!(headers["ratelimit"], r#""default";r=4;t=30, "edge";r=4;t=20"#);
+///
+/// headers.insert("ratelimit", "limit=5, remaining=3, reset=60".parse()?);
+/// headers.insert("ratelimit-policy", "5;w=60".parse()?);
+/// merge_into(&mut headers, &own, SystemTime::now());
+/// assert_eq!(headers["ratelimit"], r#""upstream";r=3;t=60, "default";r=4;t=20, "edge";r=4;t=20"#);
+/// assert_eq!(headers["ratelimit-policy"], r#""upstream";q=5;w=60"#);
 ///
 /// headers.insert("ratelimit", "???".parse()?);
 /// merge_into(&mut headers, &own, SystemTime::now());
@@ -158,6 +167,9 @@ pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: &OwnFields) {
 }
 
 fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: &OwnFields) {
+    if own.rate_limit.is_some() || own.rate_limit_policy.is_some() {
+        upstream::name_limit::<L, P>(headers);
+    }
     // The units of limits are told by the policies, and those must not be joined yet.
     if let Some(limits) = &own.rate_limit
         && has_inner(headers, RATELIMIT, limits)
@@ -187,77 +199,6 @@ pub(crate) fn merge_draft06_policies(headers: &mut HeaderMap, policies: &HeaderV
     merge_policies(headers, policies, |inner: &draft06::PolicyItem, own| {
         inner.quota() == own.quota()
     });
-}
-
-/// The limit that is closest to being reached, as the three fields of draft-06 show it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ClosestLimit {
-    pub(crate) quota: u64,
-    pub(crate) remaining: u64,
-    pub(crate) reset: u64,
-}
-
-impl ClosestLimit {
-    /// Three numbers of up to fifteen digits.
-    pub(crate) const MAX_LENGTH: usize = 45;
-
-    /// This limit beside one of the service behind, given by what remains and its reset: with the later reset of the
-    /// two, or nothing if the other one is as close to being reached.
-    pub(crate) fn closer_than(self, (remaining, reset): (u64, u64)) -> Option<Self> {
-        let is_closer = (remaining, self.reset) > (self.remaining, reset);
-        is_closer.then(|| Self {
-            reset: self.reset.max(reset),
-            ..self
-        })
-    }
-
-    /// Quota, what remains and reset.
-    pub(crate) fn to_header_values(self) -> [HeaderValue; 3] {
-        self.to_header_values_behind(String::new()).1
-    }
-
-    /// A value that is written already, and the three numbers: all in one allocation.
-    pub(crate) fn to_header_values_behind(self, mut text: String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
-        let before = text.len();
-        text.reserve(Self::MAX_LENGTH);
-        let numbers = [self.quota, self.remaining, self.reset].map(|number| number.min(MAX_INTEGER));
-        let ends = numbers.map(|number| {
-            let _ = write!(text, "{number}");
-            text.len()
-        });
-        let text = Bytes::from(text);
-        let digits = |start, end| HeaderValue::from_maybe_shared(text.slice(start..end)).expect("digits are ASCII");
-        let values = [
-            digits(before, ends[0]),
-            digits(ends[0], ends[1]),
-            digits(ends[1], ends[2]),
-        ];
-        (HeaderValue::from_maybe_shared(text.slice(..before)).ok(), values)
-    }
-}
-
-/// Shows the own limit, which is in these values already, if it is closer to being reached than that of the service
-/// behind.
-pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mut values: [HeaderValue; 3]) {
-    let names = [RateLimitLimit::NAME, RateLimitRemaining::NAME, RateLimitReset::NAME];
-    if names.iter().any(|name| headers.contains_key(name)) {
-        let read = || {
-            RateLimitLimit::read(headers).ok()??;
-            let remaining = RateLimitRemaining::read(headers).ok()??;
-            let reset = RateLimitReset::read(headers).ok()??;
-            Some((remaining.get(), reset.get()))
-        };
-        // Malformed items stay as they are, and so does a limit with unknown remaining units.
-        let Some(closer) = read().and_then(|inner| own.closer_than(inner)) else {
-            return;
-        };
-        if closer.reset != own.reset {
-            values = closer.to_header_values();
-        }
-    }
-    for (name, value) in names.into_iter().zip(values) {
-        insert(headers, name, value);
-    }
 }
 
 fn merge_retry_after(headers: &mut HeaderMap, own: RetryAfter, now: SystemTime) {
@@ -317,7 +258,7 @@ fn merge_list<T: Member>(
 }
 
 /// Nothing if a reader with our bounds could not read it.
-fn to_header_value(items: &[Item]) -> Option<HeaderValue> {
+pub(super) fn to_header_value(items: &[Item]) -> Option<HeaderValue> {
     if items.len() > MAX_ITEMS {
         return None;
     }
@@ -330,18 +271,21 @@ fn to_header_value(items: &[Item]) -> Option<HeaderValue> {
 }
 
 /// Without the panic of a map that is full to the brim.
-fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+pub(super) fn insert(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
     let _ = headers.try_insert(name, value);
 }
 
 /// Items that name the policy which they are about.
-trait Named: Member {
+pub(super) trait Named: Member {
     /// The name and the partition key.
     fn key(&self) -> (&str, Option<&[u8]>);
+
+    /// A name in the form of the dialect, if it can be written.
+    fn bare_name(name: String) -> Option<BareItem>;
 }
 
 /// Items that say what the unit of a name is.
-trait Policy: Named {
+pub(super) trait Policy: Named {
     fn unit(&self) -> &Unit;
 }
 
@@ -366,18 +310,9 @@ fn replace_if(item: &mut Item, own: &Item, key: &KeyRef, is_stricter: impl Fn(i6
 }
 
 macro_rules! named_items {
-    ($dialect:ident) => {
-        impl Named for $dialect::LimitItem {
-            fn key(&self) -> (&str, Option<&[u8]>) {
-                (self.name(), self.partition_key())
-            }
-        }
-
-        impl Named for $dialect::PolicyItem {
-            fn key(&self) -> (&str, Option<&[u8]>) {
-                (self.name(), self.partition_key())
-            }
-        }
+    ($dialect:ident, $name:ty) => {
+        named_items!(@ $dialect::LimitItem, $name);
+        named_items!(@ $dialect::PolicyItem, $name);
 
         impl Policy for $dialect::PolicyItem {
             fn unit(&self) -> &Unit {
@@ -385,10 +320,21 @@ macro_rules! named_items {
             }
         }
     };
+    (@ $item:ty, $name:ty) => {
+        impl Named for $item {
+            fn key(&self) -> (&str, Option<&[u8]>) {
+                (self.name(), self.partition_key())
+            }
+
+            fn bare_name(name: String) -> Option<BareItem> {
+                <$name>::try_from(name).ok().map(BareItem::from)
+            }
+        }
+    };
 }
 
-named_items!(draft11);
-named_items!(in_between);
+named_items!(draft11, Text);
+named_items!(in_between, Token);
 
 /// The units that the policies of one side are in; nothing if they cannot be read.
 struct UnitsByName<P>(Option<Vec<P>>);

@@ -7,8 +7,8 @@
 //! | you have | take |
 //! |---|---|
 //! | a response of any server | [`Hints::read`]: tells the dialect, and reads all fields |
-//! | the fields of one dialect, to read or to write | [`draft11`], [`in_between`], [`draft06`], [`RetryAfter`] |
-//! | clients that know `X-RateLimit-*` only | [`legacy`]: to be written, not read |
+//! | the fields of one dialect, to read or to write | [`draft11`], [`in_between`], [`draft07`], [`draft06`], [`RetryAfter`] |
+//! | clients that know `X-RateLimit-*` only | [`legacy`]: to be written; the module `client` reads them by profiles |
 //! | a response that has fields already, and more to say | [`merge_into`]: never makes it look more permissive |
 //!
 //! ```
@@ -30,7 +30,7 @@
 //!
 //! # As typed headers
 //!
-//! With the feature `headers`, the fields of the three dialects and [`RetryAfter`] implement `headers::Header`: a handler of
+//! With the feature `headers`, the fields of these dialects and [`RetryAfter`] implement `headers::Header`: a handler of
 //! axum can return them in a `TypedHeader`, and `HeaderMapExt::typed_get` reads them.
 //!
 //! ```
@@ -72,7 +72,9 @@
 #[macro_use]
 mod list;
 
+mod closest;
 pub mod draft06;
+pub mod draft07;
 pub mod draft11;
 mod error;
 mod extension;
@@ -89,11 +91,18 @@ mod syntax;
 #[cfg(feature = "headers")]
 mod typed;
 mod unit;
+mod upstream;
 
 use std::time::Duration;
 
 use http::HeaderName;
 
+pub(crate) use self::{
+    closest::{ClosestLimit, merge_draft06_limit, merge_draft07_limit},
+    merge::{merge_draft06_policies, merge_draft11_lists, merge_in_between_lists},
+    parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY},
+    syntax::integer,
+};
 pub use self::{
     error::{FieldError, FieldErrorKind},
     extension::ExtensionValue,
@@ -101,11 +110,6 @@ pub use self::{
     merge::{OwnFields, merge_into},
     retry_after::RetryAfter,
     unit::{OtherUnit, Unit},
-};
-pub(crate) use self::{
-    merge::{ClosestLimit, merge_draft06_limit, merge_draft06_policies, merge_draft11_lists, merge_in_between_lists},
-    parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY},
-    syntax::integer,
 };
 
 /// The length of a field that is read, in bytes: all its lines, with two bytes between each two of them.

@@ -3,8 +3,8 @@
 use std::fmt::Error as Stop;
 
 use sfv::{
-    BareItemFromInput, Integer, Item, Parser, Version,
-    visitor::{EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ListVisitor, ParameterVisitor},
+    BareItemFromInput, Integer, Item, KeyRef, Parser, Version,
+    visitor::{DictionaryVisitor, EntryVisitor, Ignored, InnerListVisitor, ItemVisitor, ListVisitor, ParameterVisitor},
 };
 
 use super::{
@@ -71,6 +71,36 @@ pub(super) fn integer_item<L: AsRef<[u8]>>(
     in_range("it", number, 0).map_err(|problem| problem.of(field))
 }
 
+/// The Integers of a dictionary that have these keys. Other members and all parameters have no meaning.
+pub(super) fn integers<const N: usize, L: AsRef<[u8]>>(
+    field: &'static str,
+    keys: [&'static KeyRef; N],
+    lines: impl IntoIterator<Item = L>,
+) -> Result<[Option<u64>; N], FieldError> {
+    let joined = join(field, lines)?;
+    let mut numbers = Numbers {
+        keys,
+        values: [const { None }; N],
+        members: 0,
+    };
+    let parsed = Parser::new(&joined)
+        .with_version(Version::Rfc8941)
+        .parse_dictionary_with_visitor(&mut numbers);
+    match parsed {
+        _ if numbers.members > MAX_ITEMS => return Err(Problem::TooMany.of(field)),
+        Err(error) => return Err(syntax(&error).of(field)),
+        Ok(()) if numbers.members == 0 => return Err(Problem::Empty.of(field)),
+        Ok(()) => {}
+    }
+    let mut integers = [None; N];
+    for ((integer, value), key) in integers.iter_mut().zip(numbers.values).zip(keys) {
+        let number = value.map(|value| value.ok_or(Problem::Type(key.as_str(), "an Integer")));
+        let checked = number.map(|number| in_range(key.as_str(), number?, 0));
+        *integer = checked.transpose().map_err(|problem| problem.of(field))?;
+    }
+    Ok(integers)
+}
+
 fn syntax(error: &sfv::Error) -> Problem {
     Problem::Syntax(format!("it is not a structured field: {error}").into())
 }
@@ -96,6 +126,62 @@ pub(super) fn writable(parameter: &'static str, number: u64, minimum: u64) -> Re
 /// A number that [`in_range`] or [`writable`] has checked.
 pub(crate) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
+}
+
+/// Collects the Integers of a dictionary. Of a key that appears twice, the last member counts.
+struct Numbers<const N: usize> {
+    keys: [&'static KeyRef; N],
+    /// The values that were read: `None` inside where a value is no Integer.
+    values: [Option<Option<Integer>>; N],
+    members: usize,
+}
+
+impl<'de, const N: usize> DictionaryVisitor<'de> for &mut Numbers<N> {
+    type Out = ();
+    type Error = Stop;
+
+    fn entry(&mut self, key: &'de KeyRef) -> Result<impl EntryVisitor<'de>, Stop> {
+        self.members += 1;
+        if self.members > MAX_ITEMS {
+            return Err(Stop);
+        }
+        let index = self.keys.iter().position(|known| *known == key);
+        Ok(Number(index.map(|index| &mut self.values[index])))
+    }
+
+    fn finish(self) -> Result<(), Stop> {
+        Ok(())
+    }
+}
+
+/// The place for the value of one member, if its key is known.
+struct Number<'a>(Option<&'a mut Option<Option<Integer>>>);
+
+impl<'de> EntryVisitor<'de> for Number<'_> {
+    type Error = Stop;
+
+    fn item(self) -> Result<impl ItemVisitor<'de>, Stop> {
+        Ok(self)
+    }
+
+    fn inner_list(self) -> Result<impl InnerListVisitor<'de>, Stop> {
+        if let Some(place) = self.0 {
+            *place = Some(None);
+        }
+        Ok(Ignored)
+    }
+}
+
+impl<'de> ItemVisitor<'de> for Number<'_> {
+    type Out = ();
+    type Error = Stop;
+
+    fn bare_item(self, bare_item: BareItemFromInput<'de>) -> Result<impl ParameterVisitor<'de, Out = ()>, Stop> {
+        if let Some(place) = self.0 {
+            *place = Some(bare_item.as_integer());
+        }
+        Ok(Ignored)
+    }
 }
 
 /// Collects items, and stops at the first member that cannot be one.

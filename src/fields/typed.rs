@@ -3,7 +3,7 @@
 use headers::{Error, Header};
 use http::{HeaderName, HeaderValue};
 
-use super::{RetryAfter, draft06, draft11, in_between};
+use super::{RetryAfter, draft06, draft07, draft11, in_between};
 
 macro_rules! typed_headers {
     ($($field:ty,)*) => {
@@ -30,6 +30,7 @@ typed_headers! {
     draft06::RateLimitPolicy,
     draft06::RateLimitRemaining,
     draft06::RateLimitReset,
+    draft07::RateLimit,
     draft11::RateLimit,
     draft11::RateLimitPolicy,
     in_between::RateLimit,

@@ -8,7 +8,10 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-pub(crate) use self::{policy_fields::PolicyFields, write::Delay};
+pub(crate) use self::{
+    policy_fields::{PolicyFields, unit},
+    write::Delay,
+};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     exchange::{Allowance, Decision},
@@ -28,6 +31,7 @@ use crate::{
 /// | you need | take |
 /// |---|---|
 /// | clients of the drafts up to 06 | [`draft06`](Self::draft06), or [`with_draft06_limit`](Self::with_draft06_limit) beside draft-11 |
+/// | clients of draft-07, as those of express-rate-limit and hono-rate-limiter | [`draft07`](Self::draft07) |
 /// | clients that know `X-RateLimit-*` only | [`legacy`](Self::legacy) |
 /// | nothing at all, or fields of your own | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
 /// | short responses | [`closest_only`](Self::closest_only), [`shown_when`](Self::shown_when), [`without_policies`](Self::without_policies) |
@@ -82,6 +86,7 @@ type Extra = dyn Fn(&Decision, &mut HeaderMap) + Send + Sync;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Draft06,
+    Draft07,
     Draft11,
     InBetween,
     Legacy(LegacyReset),
@@ -212,7 +217,8 @@ impl ResponseFields {
     /// with the same quota, which nothing would tell apart.
     ///
     /// Beside a `Retry-After` of any layer, the reset names the same moment, as the draft asks for. Where that comes
-    /// before the limit really resets, nothing is shown as left until then.
+    /// before the limit really resets, nothing is shown as left until then. While the [capacity](crate::Capacity) is
+    /// exhausted, the limit is zero.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -227,6 +233,26 @@ impl ResponseFields {
     /// ```
     pub const fn draft06() -> Self {
         Self::new(Form::Draft06)
+    }
+
+    /// `RateLimit` as a dictionary for the policy with the fewest requests left, and `RateLimit-Policy`, as
+    /// draft-ietf-httpapi-ratelimit-headers-07 has them: `limit=5, remaining=4, reset=60` and `5;w=60`.
+    ///
+    /// All that holds for [`draft06`](Self::draft06) holds here: requests only, no two equal quotas, and the reset beside a
+    /// `Retry-After`. A dictionary of an inner service shows the limit of the two that is closer to being reached. A list
+    /// of another dialect that an inner service has sent stays, without the limit of this layer.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// // The first response, with 3 requests a minute and 60 an hour:
+    /// let headers = told(ResponseFields::draft07(), 1).await?;
+    /// assert_eq!(headers["ratelimit"], "limit=3, remaining=2, reset=40");
+    /// assert_eq!(headers["ratelimit-policy"], "3;w=60, 60;w=3600");
+    /// # Ok(()) });
+    /// ```
+    pub const fn draft07() -> Self {
+        Self::new(Form::Draft07)
     }
 
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` for the policy with the fewest requests left.

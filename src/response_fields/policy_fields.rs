@@ -122,7 +122,7 @@ impl ResponseFields {
             policies.filter(|policy| !policy.is_hidden())
         };
         let shown = match self.form {
-            Form::Draft06 => draft06_policies(visible().filter(|policy| has_one_number(policy)))?,
+            Form::Draft06 | Form::Draft07 => draft06_policies(visible().filter(|policy| has_one_number(policy)))?,
             Form::Draft11 => named_policies!(draft11, visible()),
             Form::InBetween => named_policies!(in_between, visible()),
             Form::Legacy(_) | Form::None => Shown::Nothing,
@@ -145,7 +145,7 @@ fn draft06_policies<'a>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Resu
         };
         if let Some(same) = items.iter().position(|item| item.quota() == policy.quota()) {
             let message = format!(
-                "policy {:?}: its quota {} is that of policy {:?}; draft-06 has nothing else to tell them apart",
+                "policy {:?}: its quota {} is that of policy {:?}; this dialect has nothing else to tell them apart",
                 policy.name(),
                 policy.quota(),
                 names[same],
@@ -168,7 +168,8 @@ pub(super) fn has_one_number(policy: &QuotaPolicy) -> bool {
     policy.unit() == QuotaUnit::Requests
 }
 
-fn unit(unit: QuotaUnit) -> Unit {
+/// The unit as fields name it.
+pub(crate) fn unit(unit: QuotaUnit) -> Unit {
     match unit {
         QuotaUnit::ConcurrentRequests => Unit::ConcurrentRequests,
         QuotaUnit::ContentBytes(_) => Unit::ContentBytes,

@@ -128,9 +128,12 @@ impl Telling<'_> {
                 let (list, _) = self.list_and_limit(shows_limits);
                 fields::merge_in_between_lists(response.headers_mut(), &self.lists(list));
             }
-            Form::Draft06 => {
-                if let Some(limit) = self.closest().filter(|_| shows_limits) {
-                    fields::merge_draft06_limit(response.headers_mut(), limit, limit.to_header_values());
+            Form::Draft06 | Form::Draft07 => {
+                let headers = response.headers_mut();
+                match self.closest().filter(|_| shows_limits) {
+                    Some(limit) if settings.form == Form::Draft07 => fields::merge_draft07_limit(headers, limit),
+                    Some(limit) => fields::merge_draft06_limit(headers, limit, limit.to_header_values()),
+                    None => {}
                 }
                 if let Some(policies) = self.policies.value(&|_| None) {
                     fields::merge_draft06_policies(response.headers_mut(), &policies);
@@ -238,8 +241,14 @@ impl Telling<'_> {
         }
     }
 
-    /// The numbers of the closest limit. Beside a `Retry-After`, its reset names the same moment.
+    /// The numbers of the closest limit. Beside a `Retry-After`, its reset names the same moment. A service that has no
+    /// capacity has a limit of zero until then.
     fn closest(&self) -> Option<ClosestLimit> {
+        // There is no store's time, which some of these fields are by.
+        let is_legacy = matches!(self.settings.form, Form::Legacy(_));
+        if self.decision.outcome() == Outcome::Overloaded && !is_legacy {
+            return self.wait.map(ClosestLimit::of_nothing);
+        }
         let closest = self.settings.closest(self.decision, self.jitter)?;
         let closest = match self.wait {
             Some(seconds) => closest.resetting_after(seconds),

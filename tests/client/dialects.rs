@@ -15,18 +15,19 @@ fn lines(dialect: &str, remaining: u64, reset: u64) -> Vec<String> {
             format!("ratelimit-remaining: {remaining}"),
             format!("ratelimit-reset: {reset}"),
         ],
+        "draft-07" => vec![format!("ratelimit: limit=10, remaining={remaining}, reset={reset}")],
         other => panic!("{other}"),
     }
 }
 
-const DIALECTS: [&str; 3] = ["draft-11", "in-between", "draft-06"];
+const DIALECTS: [&str; 4] = ["draft-11", "in-between", "draft-06", "draft-07"];
 
 fn exchange(scene: &mut Scene, now: u64, lines: &[String], more: &[&str]) {
     let lines: Vec<&str> = lines.iter().map(String::as_str).chain(more.iter().copied()).collect();
     scene.exchange(now, &lines);
 }
 
-/// F3, F4, F5, F6, J21, K14: the draft's `10`, `1` and `7`, and rejected all the same; then a response that says the same
+/// F3, F4, F5, F6, J21, K14, N21: the draft's `10`, `1` and `7`, and rejected all the same; then a response that says the same
 /// again, and one that says nothing.
 #[test]
 fn nothing_that_a_limit_says_is_a_promise() {
@@ -53,12 +54,13 @@ fn nothing_that_a_limit_says_is_a_promise() {
     }
 }
 
-/// F7, F8, F9, F10, J22, J24, K14
+/// F7, F8, F9, F10, J22, J24, K14, N21
 #[test]
 fn units_and_waits_hold_and_the_policy_steers_nothing() {
     for (dialect, policy) in DIALECTS.into_iter().zip([
         r#"ratelimit-policy: "a";q=1000;w=1"#,
         "ratelimit-policy: a;q=1000;w=1",
+        "ratelimit-policy: 10;w=1",
         "ratelimit-policy: 10;w=1",
     ]) {
         let mut scene = waiting();
@@ -74,7 +76,7 @@ fn units_and_waits_hold_and_the_policy_steers_nothing() {
     }
 }
 
-/// F11, H1, H2, K14
+/// F11, H1, H2, K14, N21
 #[test]
 fn time_on_the_way_is_taken_off_and_caches_are_ignored() {
     for dialect in DIALECTS {
@@ -97,13 +99,14 @@ fn time_on_the_way_is_taken_off_and_caches_are_ignored() {
     }
 }
 
-/// F1, F12, F13, I7, K14
+/// F1, F12, F13, I7, K14, N21
 #[test]
 fn what_is_malformed_is_ignored_and_what_is_absurd_is_capped() {
     for (dialect, malformed) in DIALECTS.into_iter().zip([
         r#"ratelimit: "a";r=0;t=10, "b";r=x"#,
         "ratelimit: a;r=0;t=10, b;r=x",
         "ratelimit-remaining: x",
+        "ratelimit: limit=10, remaining=x, reset=10",
     ]) {
         let mut scene = waiting();
         scene.exchange(0, &[malformed]);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod draft06;
+mod draft07;
 mod draft11;
 mod examples;
 mod hints;

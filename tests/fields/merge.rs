@@ -229,6 +229,97 @@ fn malformed_fields_and_those_of_other_dialects_are_neither_changed_nor_merged()
     assert_eq!(headers["ratelimit-limit"], "7");
 }
 
+/// X39: one field has one dialect.
+#[test]
+fn a_dictionary_becomes_an_item_named_upstream() {
+    let own =
+        limits(r#""edge";r=4;t=20"#).with_rate_limit_policy(&RateLimitPolicy::parse([r#""edge";q=9;w=20"#]).unwrap());
+    for (dictionary, policy, limits, policies) in [
+        (
+            "limit=5, remaining=3, reset=60",
+            "5;w=60",
+            r#""upstream";r=3;t=60, "edge";r=4;t=20"#,
+            r#""upstream";q=5;w=60, "edge";q=9;w=20"#,
+        ),
+        // The policy of the limit has its name, and the others have their quotas behind it.
+        (
+            "limit=5, remaining=3, reset=60, acme=1",
+            r#"10;w=1;burst=1000, 5;w=60;comment="sliding window";q=7;pk=x"#,
+            r#""upstream";r=3;t=60, "edge";r=4;t=20"#,
+            r#""upstream-10";q=10;w=1;burst=1000, "upstream";q=5;w=60;comment="sliding window", "edge";q=9;w=20"#,
+        ),
+        // A limit that no policy has, and a window that says nothing.
+        (
+            "limit=0, remaining=0, reset=20",
+            "15;w=0",
+            r#""upstream";r=0;t=20, "edge";r=4;t=20"#,
+            r#""upstream-15";q=15, "upstream";q=0, "edge";q=9;w=20"#,
+        ),
+    ] {
+        let inner = [("ratelimit", dictionary), ("ratelimit-policy", policy)];
+        assert_eq!(merged(&inner, &own, "ratelimit"), limits);
+        assert_eq!(merged(&inner, &own, "ratelimit-policy"), policies);
+        let mut once = headers(&inner);
+        merge_into(&mut once, &own, NOW);
+        let mut twice = once.clone();
+        merge_into(&mut twice, &own, NOW);
+        assert_eq!(once, twice);
+    }
+    // The quota is not lost where there is no policy, nor where only policies are added.
+    let inner = [("ratelimit", "limit=5, remaining=3, reset=60")];
+    assert_eq!(
+        merged(&inner, &own, "ratelimit-policy"),
+        r#""upstream";q=5, "edge";q=9;w=20"#
+    );
+    let policies = policies(r#""edge";q=9"#);
+    assert_eq!(merged(&inner, &policies, "ratelimit"), r#""upstream";r=3;t=60"#);
+    assert_eq!(
+        merged(&inner, &policies, "ratelimit-policy"),
+        r#""upstream";q=5, "edge";q=9"#
+    );
+}
+
+/// X39: nothing is made up, and nothing is touched for nothing.
+#[test]
+fn a_dictionary_that_has_no_form_in_draft_11_stays() {
+    let own = limits(r#""edge";r=4;t=20"#);
+    for dictionary in [
+        "limit=5, reset=60",
+        "limit=5, remaining=3",
+        "limit=5, remaining=x, reset=60",
+    ] {
+        let inner = [("ratelimit", dictionary), ("ratelimit-policy", "5;w=60")];
+        assert_eq!(merged(&inner, &own, "ratelimit"), dictionary);
+        assert_eq!(merged(&inner, &own, "ratelimit-policy"), "5;w=60");
+    }
+    let inner = [
+        ("ratelimit", "limit=5, remaining=3, reset=60"),
+        ("ratelimit-policy", "5;w=60"),
+    ];
+    let wait = OwnFields::new().with_retry_after(RetryAfter::after(Duration::from_secs(1)));
+    assert_eq!(merged(&inner, &wait, "ratelimit"), "limit=5, remaining=3, reset=60");
+    // Policies that are malformed, or have names already, are left alone.
+    for policy in ["5;w=60, 5;w=1", "???", r#""a";q=5;w=60"#] {
+        let inner = [
+            ("ratelimit", "limit=5, remaining=3, reset=60"),
+            ("ratelimit-policy", policy),
+        ];
+        assert_eq!(
+            merged(&inner, &own, "ratelimit"),
+            r#""upstream";r=3;t=60, "edge";r=4;t=20"#
+        );
+        assert_eq!(merged(&inner, &own, "ratelimit-policy"), policy);
+    }
+}
+
+/// G4, X39: a limit of our own with this name is shown as one with that of the other server.
+#[test]
+fn an_own_limit_named_upstream_is_joined_with_the_dictionary() {
+    let own = limits(r#""upstream";r=4;t=90"#);
+    let inner = [("ratelimit", "limit=5, remaining=3, reset=60")];
+    assert_eq!(merged(&inner, &own, "ratelimit"), r#""upstream";r=3;t=90"#);
+}
+
 /// G2: a list that readers would reject to read would take the inner items with it.
 #[test]
 fn a_list_that_would_get_too_long_stays_as_it_is() {

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use tower_quota::fields::{
-    ExtensionValue, Hints, LimitHint, MAX_INTEGER, OwnFields, PolicyHint, RetryAfter, Unit, draft06, draft11,
+    ExtensionValue, Hints, LimitHint, MAX_INTEGER, OwnFields, PolicyHint, RetryAfter, Unit, draft06, draft07, draft11,
     in_between, merge_into,
 };
 
@@ -133,6 +133,16 @@ prop_compose! {
     }
 }
 
+prop_compose! {
+    fn draft07_limit()(limit in number(), remaining in option::of(number()), reset in number()) -> draft07::RateLimit {
+        let field = draft07::RateLimit::new(limit, Duration::from_secs(reset)).unwrap();
+        match remaining {
+            Some(remaining) => field.with_remaining(remaining).unwrap(),
+            None => field,
+        }
+    }
+}
+
 /// Bytes, and texts that look like fields.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let pieces = [
@@ -165,6 +175,8 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
         "(",
         ")",
         "\\",
+        "limit=7, remaining=",
+        "3, reset=9",
         "\"",
         "=",
         "*",
@@ -306,6 +318,12 @@ proptest! {
         prop_assert_eq!(draft06::RateLimitReset::parse([field.to_header_value()]), Ok(field));
     }
 
+    /// N1 to N4
+    #[test]
+    fn fields_of_draft_07_are_read_as_they_were_written(field in draft07_limit()) {
+        prop_assert_eq!(draft07::RateLimit::parse([field.to_header_value()]), Ok(field));
+    }
+
     /// D18
     #[test]
     fn retry_after_is_read_as_it_was_written(wait in any::<Duration>(), moment in 0..253_402_300_799_000_u64) {
@@ -335,6 +353,9 @@ proptest! {
         if let Ok(field) = in_between::RateLimitPolicy::parse(&lines) {
             prop_assert_eq!(in_between::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
         }
+        if let Ok(field) = draft07::RateLimit::parse(&lines) {
+            prop_assert_eq!(draft07::RateLimit::parse([field.to_header_value()]), Ok(field));
+        }
         if let Ok(field) = draft06::RateLimitPolicy::parse(&lines) {
             prop_assert_eq!(draft06::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
         }
@@ -360,7 +381,8 @@ proptest! {
                 "retry-after" => RetryAfter::read(&before).is_err(),
                 _ => draft11::RateLimitPolicy::read(&before).is_err(),
             };
-            if is_malformed {
+            // A dictionary is written again, with the policies beside it.
+            if is_malformed && draft07::RateLimit::read(&before).ok().flatten().is_none() {
                 prop_assert_eq!(values(&headers, &name), values(&before, &name));
             } else if before.contains_key(&name) {
                 prop_assert!(headers.contains_key(&name));
@@ -396,6 +418,32 @@ proptest! {
         }
         let wait = |hints: &Hints| hints.retry_after().map(|field| field.wait(UNIX_EPOCH));
         prop_assert!(wait(&after) >= wait(&before));
+    }
+
+    /// G1, G2, X39
+    #[test]
+    fn merging_into_a_dictionary_never_relaxes_and_never_removes(
+        limit in draft07_limit(), policies in option::of(vec(draft06_policy(), 1..4)), own in own(),
+    ) {
+        let mut headers = HeaderMap::from_iter([(draft07::RateLimit::NAME, limit.to_header_value())]);
+        // Equal quotas are rejected.
+        if let Some(Ok(field)) = policies.map(draft06::RateLimitPolicy::new) {
+            headers.insert(draft06::RateLimitPolicy::NAME, field.to_header_value());
+        }
+        let before = Hints::read(&headers);
+        merge_into(&mut headers, &own, UNIX_EPOCH);
+        let after = Hints::read(&headers);
+        prop_assert!(after.ignored().is_empty());
+        for before in before.limits() {
+            let is_kept = after.limits().iter().any(|after| is_no_more_permissive_limit(after, before));
+            prop_assert!(is_kept, "{before:?} became one of {after:?}");
+        }
+        for (after, before) in after.policies().iter().zip(before.policies()) {
+            prop_assert_eq!((after.quota(), after.window(), after.unit()), (before.quota(), before.window(), before.unit()));
+        }
+        let quotas = after.limits().iter().filter_map(LimitHint::quota);
+        let quotas = quotas.chain(after.policies().iter().map(PolicyHint::quota));
+        prop_assert!(quotas.into_iter().any(|quota| quota == limit.limit()), "{after:?}");
     }
 
     /// G3, G4: what the intermediary enforces is shown, too.

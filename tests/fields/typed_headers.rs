@@ -9,7 +9,7 @@ use axum_extra::{
 };
 use http::{HeaderMap, Request, StatusCode};
 use tower::ServiceExt;
-use tower_quota::fields::{RetryAfter, draft06, draft11, in_between};
+use tower_quota::fields::{RetryAfter, draft06, draft07, draft11, in_between};
 
 fn limit() -> draft11::RateLimit {
     let item = draft11::LimitItem::new("daily", 4_999).unwrap();
@@ -71,6 +71,7 @@ fn every_field_that_is_read_and_written_is_a_typed_header() {
         through_a_map(draft06::RateLimitRemaining::new(7).unwrap()),
         through_a_map(draft06::RateLimitReset::new(58).unwrap()),
         through_a_map(draft06::RateLimitPolicy::parse(["100;w=60"]).unwrap()),
+        through_a_map(draft07::RateLimit::parse(["limit=100, remaining=7, reset=58"]).unwrap()),
         through_a_map(RetryAfter::after(minute)),
     ];
     let expected = [
@@ -82,6 +83,7 @@ fn every_field_that_is_read_and_written_is_a_typed_header() {
         ("ratelimit-remaining", "7"),
         ("ratelimit-reset", "58"),
         ("ratelimit-policy", "100;w=60"),
+        ("ratelimit", "limit=100, remaining=7, reset=58"),
         ("retry-after", "60"),
     ];
     assert_eq!(lines, expected.map(|(name, line)| (name.to_owned(), line.to_owned())));

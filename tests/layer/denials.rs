@@ -130,20 +130,23 @@ async fn exhaust(layer: &RateLimitLayer, clock: &Clock) {
     clock.advance(Duration::from_millis(30));
 }
 
+/// All that a layer can write.
+fn dialects() -> [ResponseFields; 8] {
+    [
+        ResponseFields::draft11(),
+        ResponseFields::draft11().with_draft06_limit().closest_only(),
+        ResponseFields::in_between(),
+        ResponseFields::draft06(),
+        ResponseFields::draft07(),
+        ResponseFields::legacy(LegacyReset::Seconds),
+        ResponseFields::legacy(LegacyReset::UnixTime),
+        ResponseFields::none(),
+    ]
+}
+
 /// C2, D4: field by field and byte by byte, also half a second later.
 #[tokio::test]
 async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
-    let dialects = || {
-        [
-            ResponseFields::draft11(),
-            ResponseFields::draft11().with_draft06_limit().closest_only(),
-            ResponseFields::in_between(),
-            ResponseFields::draft06(),
-            ResponseFields::legacy(LegacyReset::Seconds),
-            ResponseFields::legacy(LegacyReset::UnixTime),
-            ResponseFields::none(),
-        ]
-    };
     let grpc = || {
         let mut request = request();
         request

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 /// The groups of rows, and how many each has.
-const GROUPS: [(char, usize); 13] = [
+const GROUPS: [(char, usize); 14] = [
     ('A', 25),
     ('B', 16),
     ('C', 15),
@@ -17,6 +17,7 @@ const GROUPS: [(char, usize); 13] = [
     ('K', 18),
     ('L', 34),
     ('M', 42),
+    ('N', 23),
 ];
 
 const LEVELS: [&str; 8] = [

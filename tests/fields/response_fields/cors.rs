@@ -48,6 +48,7 @@ async fn every_field_that_is_written_is_among_those_to_expose() {
         ResponseFields::draft11().with_draft06_limit(),
         ResponseFields::in_between(),
         ResponseFields::draft06(),
+        ResponseFields::draft07(),
         ResponseFields::legacy(LegacyReset::Seconds),
     ] {
         let layer = scene.layer(settings, [minute(1)]);

@@ -270,9 +270,10 @@ async fn a_rejection_in_the_dialect_in_between_can_be_plain_json() {
 }
 
 /// The dialects in which the reset of the limit that is shown has to be the moment of `Retry-After`.
-fn naming_one_moment() -> [ResponseFields; 3] {
+fn naming_one_moment() -> [ResponseFields; 4] {
     [
         ResponseFields::draft06(),
+        ResponseFields::draft07(),
         ResponseFields::draft11().with_draft06_limit(),
         ResponseFields::in_between(),
     ]
@@ -442,6 +443,7 @@ async fn in_no_dialect_is_a_field_in_a_trailer_section_read_or_written() {
         ),
         (ResponseFields::in_between(), ["ratelimit", "ratelimit-policy"]),
         (ResponseFields::draft06(), ["ratelimit-limit", "ratelimit-remaining"]),
+        (ResponseFields::draft07(), ["ratelimit", "ratelimit-policy"]),
         (ResponseFields::legacy(LegacyReset::Seconds), [LEGACY[0], LEGACY[1]]),
     ] {
         let scene = Scene::new();
@@ -469,4 +471,104 @@ async fn in_no_dialect_is_a_field_in_a_trailer_section_read_or_written() {
         let body = response.into_body().collect().await.unwrap();
         assert_eq!(body.trailers(), Some(&trailers));
     }
+}
+
+fn draft07() -> ResponseFields {
+    ResponseFields::draft07()
+}
+
+const DRAFT07: [&str; 2] = ["ratelimit", "ratelimit-policy"];
+
+/// N15, N16: the example with an hour and a day.
+#[tokio::test]
+async fn draft_07_shows_the_limit_with_the_fewest_requests_left_and_all_policies_by_their_quotas() {
+    let scene = Scene::new();
+    let hour = fixed(QuotaPolicy::per_hour("hour", 1_000));
+    let layer = scene.layer(draft07(), [hour, fixed(QuotaPolicy::per_day("day", 5_000))]);
+    for _ in 0..7 {
+        take(&layer, 700).await;
+        scene.wait(7_200);
+    }
+    let answer = take(&layer, 0).await;
+    assert_eq!(
+        answer.fields(DRAFT07),
+        ["limit=5000, remaining=100, reset=36000", "1000;w=3600, 5000;w=86400"]
+    );
+    assert_eq!(answer.fields(DRAFT06), ["", "", ""]);
+}
+
+/// N13, N17, N18: other examples, one with a `Retry-After`.
+#[tokio::test]
+async fn draft_07_shows_what_is_left_or_less_and_one_moment_with_the_wait() {
+    let scene = Scene::new();
+    let plain = scene.layer(draft07(), [minute(100)]);
+    scene.wait(2);
+    assert_eq!(
+        take(&plain, 40).await.field("ratelimit"),
+        "limit=100, remaining=60, reset=58"
+    );
+    scene.wait(2);
+    let lowered = scene.layer(draft07().lowered_by(|_| 20), [minute(100)]);
+    assert_eq!(
+        take(&lowered, 1).await.field("ratelimit"),
+        "limit=100, remaining=20, reset=56"
+    );
+    scene.wait(51);
+    let rejected = take(&plain, 100).await;
+    assert_eq!(rejected.status, 429);
+    assert_eq!(rejected.field("ratelimit"), "limit=100, remaining=59, reset=5");
+    assert_eq!(rejected.field("retry-after"), "5");
+}
+
+/// N5, N19
+#[tokio::test]
+async fn draft_07_has_the_rules_of_draft_06_for_policies_and_units() {
+    let scene = Scene::new();
+    let policies = || [minute(5), fixed(QuotaPolicy::per_hour("hour", 5))];
+    let builder = scene.builder(policies()).response_fields(draft07());
+    let error = builder.build().unwrap_err().to_string();
+    assert!(error.contains("nothing else to tell them apart"), "{error}");
+
+    let bytes = minute(9).with_content_bytes(Direction::Request);
+    let only_bytes = scene.layer(draft07(), [bytes]);
+    assert_eq!(take(&only_bytes, 1).await.fields(DRAFT07), ["", ""]);
+    let shown = scene.layer(draft07(), [minute(7).with_extension("acme-burst", 7)]);
+    assert_eq!(take(&shown, 1).await.field("ratelimit-policy"), "7;w=60;acme-burst=7");
+
+    let hidden = scene.layer(draft07().without_limits(), [minute(8)]);
+    assert_eq!(take(&hidden, 1).await.fields(DRAFT07), ["", "8;w=60"]);
+    let beside = scene
+        .builder([minute(8)])
+        .response_fields(draft07().with_draft06_limit());
+    assert!(
+        beside
+            .build()
+            .unwrap_err()
+            .to_string()
+            .contains("it goes with draft-11 only")
+    );
+    let keyed = scene.layer(draft07(), [minute(6).show_partition_key()]);
+    assert_eq!(take(&keyed, 1).await.field("ratelimit-policy"), "6;w=60");
+}
+
+/// N20: a redirect must not be put off.
+#[tokio::test]
+async fn draft_07_says_nothing_on_a_redirect_that_is_nearly_exhausted() {
+    let scene = Scene::new();
+    let layer = scene.layer(draft07(), [minute(10)]);
+    let mut redirect = ok();
+    *redirect.status_mut() = StatusCode::SEE_OTHER;
+    let answer = send(&layer, request(10), redirect).await;
+    assert_eq!(answer.fields(DRAFT07), ["", "10;w=60"]);
+}
+
+/// N12: what the layer writes in draft-07 is read as such.
+#[tokio::test]
+async fn what_the_layer_writes_in_draft_07_is_read() {
+    let layer = Scene::new().layer(draft07(), [minute(10)]);
+    let hints = Hints::read(&take(&layer, 3).await.headers);
+    let [limit] = hints.limits() else { panic!("{hints:?}") };
+    assert_eq!((limit.quota(), limit.remaining()), (Some(10), Some(7)));
+    assert_eq!(hints.dialect(), Some(tower_quota::fields::Dialect::Draft07));
+    assert!(hints.ignored().is_empty());
 }

@@ -1,6 +1,6 @@
 //! The examples of draft-06, from a layer: each with the settings under which a server sends it.
 
-use tower_quota::{Capacity, Outcome, Rules};
+use tower_quota::{Capacity, LegacyReset, Outcome, Rules};
 
 use super::*;
 
@@ -66,8 +66,40 @@ async fn draft_06_shows_a_lowered_limit_beside_the_usual_policy() {
     assert_eq!(lowered.field("ratelimit-policy"), "100;w=60");
 }
 
-/// J26, B.2.3: another policy from one request to the next. The layer shows the limit that it enforces; the draft's
-/// limit of 0 is for the application to say.
+/// J26, B.2.3: a service without capacity has a limit of 0, beside the policy that holds when it has some again.
+#[tokio::test]
+async fn draft_06_and_draft_07_show_a_limit_of_zero_beside_a_policy() {
+    let policy = || fixed(QuotaPolicy::new("smaller", 15, Duration::from_secs(20)));
+    let exhausted = |fields| {
+        let builder = Scene::new().builder([policy()]).response_fields(fields);
+        let builder = builder.capacity(|_| Capacity::exhausted(Duration::from_secs(20)));
+        builder.build().unwrap()
+    };
+    for fields in [draft06(), ResponseFields::draft11().with_draft06_limit()] {
+        let answer = take(&exhausted(fields), 1).await;
+        assert_eq!(answer.status, 503);
+        assert_eq!(answer.fields(DRAFT06), ["0", "0", "20"]);
+        assert_eq!(answer.field("retry-after"), "20");
+    }
+    assert_eq!(
+        take(&exhausted(draft06()), 1).await.field("ratelimit-policy"),
+        "15;w=20"
+    );
+    let answer = take(&exhausted(ResponseFields::draft07()), 1).await;
+    assert_eq!(
+        answer.fields(["ratelimit", "ratelimit-policy"]),
+        ["limit=0, remaining=0, reset=20", "15;w=20"]
+    );
+    // No store was asked, so the time by its clock is not known.
+    for reset in [LegacyReset::Seconds, LegacyReset::UnixTime] {
+        let answer = take(&exhausted(ResponseFields::legacy(reset)), 1).await;
+        assert_eq!(answer.fields(LEGACY), ["", "", ""]);
+    }
+    let without = take(&exhausted(draft06().without_limits()), 1).await;
+    assert_eq!(without.fields(DRAFT06), ["", "", ""]);
+}
+
+/// J26, B.2.3: another policy from one request to the next, and a limit that the application says.
 #[tokio::test]
 async fn draft_06_shows_another_policy_and_a_limit_of_the_application() {
     let scene = Scene::new();

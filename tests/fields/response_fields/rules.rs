@@ -83,6 +83,7 @@ async fn a_hidden_policy_is_enforced_and_in_no_field_and_no_body() {
     for fields in [
         ResponseFields::draft11(),
         ResponseFields::draft06(),
+        ResponseFields::draft07(),
         ResponseFields::in_between(),
     ] {
         let layer = scene.layer(fields, policies());

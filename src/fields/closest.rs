@@ -1,0 +1,112 @@
+//! The one limit that draft-06 and draft-07 show, beside one that another server has sent already.
+
+use std::{fmt::Write as _, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+
+use super::{
+    FieldError, MAX_INTEGER,
+    draft06::{RateLimitLimit, RateLimitRemaining, RateLimitReset},
+    draft07::RateLimit,
+    merge::insert,
+};
+
+/// The limit that is closest to being reached, as draft-06 and draft-07 show it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClosestLimit {
+    pub(crate) quota: u64,
+    pub(crate) remaining: u64,
+    pub(crate) reset: u64,
+}
+
+impl ClosestLimit {
+    /// Three numbers of up to fifteen digits.
+    pub(crate) const MAX_LENGTH: usize = 45;
+
+    /// No units, for so many seconds.
+    pub(crate) fn of_nothing(reset: u64) -> Self {
+        Self {
+            quota: 0,
+            remaining: 0,
+            reset,
+        }
+    }
+
+    /// This limit beside one of the service behind, given by what remains and its reset: with the later reset of the
+    /// two, or nothing if the other one is as close to being reached.
+    pub(crate) fn closer_than(self, (remaining, reset): (u64, u64)) -> Option<Self> {
+        let is_closer = (remaining, self.reset) > (self.remaining, reset);
+        is_closer.then(|| Self {
+            reset: self.reset.max(reset),
+            ..self
+        })
+    }
+
+    /// Quota, what remains and reset.
+    pub(crate) fn to_header_values(self) -> [HeaderValue; 3] {
+        self.to_header_values_behind(String::new()).1
+    }
+
+    fn to_dictionary(self) -> Result<RateLimit, FieldError> {
+        let field = RateLimit::new(self.quota.min(MAX_INTEGER), Duration::from_secs(self.reset))?;
+        field.with_remaining(self.remaining.min(MAX_INTEGER))
+    }
+
+    /// A value that is written already, and the three numbers: all in one allocation.
+    pub(crate) fn to_header_values_behind(self, mut text: String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
+        let before = text.len();
+        text.reserve(Self::MAX_LENGTH);
+        let numbers = [self.quota, self.remaining, self.reset].map(|number| number.min(MAX_INTEGER));
+        let ends = numbers.map(|number| {
+            let _ = write!(text, "{number}");
+            text.len()
+        });
+        let text = Bytes::from(text);
+        let digits = |start, end| HeaderValue::from_maybe_shared(text.slice(start..end)).expect("digits are ASCII");
+        let values = [
+            digits(before, ends[0]),
+            digits(ends[0], ends[1]),
+            digits(ends[1], ends[2]),
+        ];
+        (HeaderValue::from_maybe_shared(text.slice(..before)).ok(), values)
+    }
+}
+
+/// Shows the own limit, which is in these values already, if it is closer to being reached than that of the service
+/// behind.
+pub(crate) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mut values: [HeaderValue; 3]) {
+    let names = [RateLimitLimit::NAME, RateLimitRemaining::NAME, RateLimitReset::NAME];
+    if names.iter().any(|name| headers.contains_key(name)) {
+        let read = || {
+            RateLimitLimit::read(headers).ok()??;
+            let remaining = RateLimitRemaining::read(headers).ok()??;
+            let reset = RateLimitReset::read(headers).ok()??;
+            Some((remaining.get(), reset.get()))
+        };
+        // Malformed items stay as they are, and so does a limit with unknown remaining units.
+        let Some(closer) = read().and_then(|inner| own.closer_than(inner)) else {
+            return;
+        };
+        if closer.reset != own.reset {
+            values = closer.to_header_values();
+        }
+    }
+    for (name, value) in names.into_iter().zip(values) {
+        insert(headers, name, value);
+    }
+}
+
+/// The same as a dictionary. A list of another dialect stays as it is.
+pub(crate) fn merge_draft07_limit(headers: &mut HeaderMap, own: ClosestLimit) {
+    let closer = match RateLimit::read(headers) {
+        Ok(None) => Some(own),
+        Ok(Some(inner)) => inner
+            .remaining()
+            .and_then(|remaining| own.closer_than((remaining, inner.reset().as_secs()))),
+        Err(_) => None,
+    };
+    if let Some(Ok(field)) = closer.map(ClosestLimit::to_dictionary) {
+        insert(headers, RateLimit::NAME, field.to_header_value());
+    }
+}
