@@ -13,7 +13,7 @@ use http::{
     header::{AUTHORIZATION, WWW_AUTHENTICATE},
 };
 use tower_quota::{
-    client::{Advice, Caps, Exchange, Pacing, Problem, Strategy, Turn},
+    client::{self, Advice, Caps, Exchange, Pacing, Problem, Strategy, Turn},
     clock::Timestamp,
     fields::{Hints, MAX_ITEMS, MAX_LENGTH, OwnFields, RetryAfter, draft06, draft07, draft11, in_between, merge_into},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
@@ -172,12 +172,12 @@ pub fn response(input: &[u8]) {
         .collect();
     let now = Timestamp::from_micros(1_700_000_000_000_000);
     let profiles = [
-        Profile::Standard,
-        Profile::GitHub,
-        Profile::OpenAi,
-        Profile::Anthropic,
-        Profile::XRateLimitSeconds,
-        Profile::XRateLimitUnixTime,
+        client::Profile::Standard,
+        client::Profile::GitHub,
+        client::Profile::OpenAi,
+        client::Profile::Anthropic,
+        client::Profile::XRateLimitSeconds,
+        client::Profile::XRateLimitUnixTime,
     ];
     let cases = [(StatusCode::OK, false), (StatusCode::TOO_MANY_REQUESTS, true)];
     for (profile, (status, trusts_dates)) in profiles
@@ -189,9 +189,9 @@ pub fn response(input: &[u8]) {
             sent: now,
             received: now.saturating_add(Duration::from_millis(1_500)),
         };
-        let advice = Advice::read(status, &headers, exchange, &caps);
-        // Those of a list, and the one of draft-06.
-        assert!(advice.limits().len() <= MAX_ITEMS + 1);
+        let advice = Advice::read_as(profile, status, &headers, exchange, &caps);
+        // Those of a list, the one of draft-06, and those of a profile.
+        assert!(advice.limits().len() <= MAX_ITEMS + 1 + 4);
         for limit in advice.limits() {
             assert!(limit.remaining().is_none_or(|remaining| remaining <= caps.units()));
             assert!(limit.quota().is_none_or(|quota| quota <= caps.units()));

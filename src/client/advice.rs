@@ -4,7 +4,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, StatusCode, header::DATE};
 
-use super::Caps;
+use super::{
+    Caps, Profile,
+    profile::{ProfileLimit, Reset},
+};
 use crate::{
     clock::Timestamp,
     fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint, Unit, seconds},
@@ -117,28 +120,40 @@ pub struct Limit {
     pub(super) quota: Option<u64>,
     pub(super) remaining: Option<u64>,
     pub(super) reset: Option<Duration>,
+    /// True if a profile says what the unit means.
+    pub(super) is_of_profile: bool,
 }
 
 impl Advice {
     /// Reads the head of a response. Give it no trailers: the fields must not appear there.
     pub fn read(status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
+        Self::read_as(Profile::Standard, status, headers, exchange, caps)
+    }
+
+    /// The same for a service with fields of its own: see [`Profile`].
+    ///
+    /// Its limits stand behind those of the drafts.
+    pub fn read_as(profile: Profile, status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
         let hints = Hints::read(headers);
         let age = Ages::of(headers, exchange, caps);
-        let limits = match age.is_from_a_cache {
-            true => Vec::new(),
-            false => limits(&hints, age.on_the_way, caps),
-        };
+        let (mut limits, mut ignored, mut usual_wait) = (Vec::new(), hints.ignored().to_vec(), None);
+        if !age.is_from_a_cache {
+            let (of_profile, errors) = profile.read(headers);
+            limits = limits_of(&hints, age.on_the_way, caps);
+            limits.extend(of_profile.iter().map(|limit| age.limit(limit, caps)));
+            ignored.extend(errors);
+            usual_wait = profile.usual_wait(status, &of_profile);
+        }
         let counts = is_about_the_server(status, headers) || !limits.is_empty();
         let retry_after = hints.retry_after().filter(|_| counts).map(|retry_after| {
-            let wait = retry_after.wait(age.date.unwrap_or_else(|| wall(exchange.received)));
+            let wait = retry_after.wait(age.now);
             wait.saturating_sub(age.in_caches.saturating_add(age.on_the_way))
-                .min(caps.wait())
         });
         Self {
             dialect: hints.dialect().filter(|_| !age.is_from_a_cache),
             limits,
-            retry_after,
-            ignored: hints.ignored().to_vec(),
+            retry_after: retry_after.or(usual_wait).map(|wait| wait.min(caps.wait())),
+            ignored,
         }
     }
 
@@ -169,7 +184,7 @@ impl Advice {
 }
 
 impl Limit {
-    /// The name of the policy; draft-06 has none.
+    /// The name of the policy, or the one that a [`Profile`] gives; draft-06 and draft-07 have none.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -179,7 +194,8 @@ impl Limit {
         self.partition_key.as_deref()
     }
 
-    /// The unit of the limit: requests, unless a `RateLimit-Policy` of the same name names another.
+    /// The unit of the limit: requests, unless a `RateLimit-Policy` of the same name names another, or a [`Profile`] says
+    /// that it is `tokens`.
     pub fn unit(&self) -> &Unit {
         static REQUESTS: Unit = Unit::Requests;
         self.unit.as_ref().unwrap_or(&REQUESTS)
@@ -202,7 +218,7 @@ impl Limit {
     }
 }
 
-fn limits(hints: &Hints, on_the_way: Duration, caps: &Caps) -> Vec<Limit> {
+fn limits_of(hints: &Hints, on_the_way: Duration, caps: &Caps) -> Vec<Limit> {
     let limit = |hint: &LimitHint| {
         let policy = policy_of(hint, hints.policies());
         let quota = hint.quota().or(policy.map(PolicyHint::quota));
@@ -215,12 +231,13 @@ fn limits(hints: &Hints, on_the_way: Duration, caps: &Caps) -> Vec<Limit> {
             reset: hint
                 .reset()
                 .map(|reset| reset.saturating_sub(on_the_way).min(caps.wait())),
+            is_of_profile: false,
         }
     };
     hints.limits().iter().map(limit).collect()
 }
 
-/// The policy of that name, best the one for the same partition. The policies of draft-06 have no names.
+/// The policy of that name, best the one for the same partition. The policies of draft-06 and draft-07 have no names.
 fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a PolicyHint> {
     let name = limit.name()?;
     let mut named = policies.iter().filter(|policy| policy.name() == Some(name));
@@ -232,7 +249,8 @@ fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a Po
 
 /// The age of a response, and its source.
 struct Ages {
-    date: Option<SystemTime>,
+    /// The moment of the response by the server's clock, else by that of this computer.
+    now: SystemTime,
     in_caches: Duration,
     on_the_way: Duration,
     is_from_a_cache: bool,
@@ -244,7 +262,7 @@ impl Ages {
         let date = date.and_then(|date| httpdate::parse_http_date(date).ok());
         let in_caches = Duration::from_secs(seconds::age(headers));
         let mut ages = Self {
-            date,
+            now: date.unwrap_or_else(|| wall(exchange.received)),
             in_caches,
             on_the_way: Duration::ZERO,
             is_from_a_cache: !in_caches.is_zero(),
@@ -257,6 +275,22 @@ impl Ages {
             ages.on_the_way = apparent.min(exchange);
         }
         ages
+    }
+
+    fn limit(&self, limit: &ProfileLimit, caps: &Caps) -> Limit {
+        let reset = limit.reset.map(|reset| match reset {
+            Reset::After(wait) => wait,
+            Reset::At(moment) => moment.duration_since(self.now).unwrap_or_default(),
+        });
+        Limit {
+            name: limit.name.clone(),
+            partition_key: None,
+            unit: Some(limit.unit.clone()),
+            quota: limit.quota.map(|quota| quota.min(caps.units())),
+            remaining: limit.remaining.map(|remaining| remaining.min(caps.units())),
+            reset: reset.map(|reset| reset.saturating_sub(self.on_the_way).min(caps.wait())),
+            is_of_profile: true,
+        }
     }
 }
 

@@ -9,7 +9,9 @@ use std::{
 
 use http::request::Parts;
 
-use super::{Caps, ClientLayer, NoRetries, Retries, Strategy, origin::Hall, origins::Origins};
+use super::{
+    Caps, ClientLayer, NoRetries, Profile, Retries, Strategy, origin::Hall, origins::Origins, profile::Profiles,
+};
 use crate::{
     clock::Clock,
     error::{ConfigError, ConfigErrorKind::Client},
@@ -59,6 +61,7 @@ impl ClientLayerBuilder {
                 jitter_percent: 10,
                 max_origins: 1_024,
                 partition_of: None,
+                profiles: Profiles::default(),
             },
             retries: 0,
             retry: NoRetries,
@@ -321,6 +324,67 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
+    /// Sets the fields that an origin sends and their meaning there: see [`Profile`]. Default: the `RateLimit` fields of the
+    /// drafts for all origins.
+    ///
+    /// `origin` is a host, for all its ports, or a host and a port, which counts more: `api.github.com`,
+    /// `localhost:8080`. Both `http` and `https` are meant. A request without a host in its URI has that of its `Host`
+    /// field.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::client::{ClientLayer, Profile};
+    ///
+    /// # run(async {
+    /// let layer = ClientLayer::builder()
+    ///     .profile("api.github.com", Profile::GitHub)
+    ///     .profile("api.openai.com", Profile::OpenAi)
+    ///     .jitter_percent(0)
+    ///     .build()?;
+    /// // A server with nothing left for 40 seconds.
+    /// # let server = service_fn(async |_: Request<()>| {
+    /// #     Response::builder()
+    /// #         .header("date", "Tue, 14 Nov 2023 22:13:20 GMT")
+    /// #         .header("x-ratelimit-limit", "60")
+    /// #         .header("x-ratelimit-remaining", "0")
+    /// #         .header("x-ratelimit-reset", "1700000040")
+    /// #         .header("x-ratelimit-resource", "core")
+    /// #         .body(())
+    /// # });
+    /// # let client = layer.layer(server);
+    /// # let get = || client.clone().oneshot(Request::get("https://api.github.com/user").body(()).unwrap());
+    /// # let start = tokio::time::Instant::now();
+    /// get().await?;
+    /// get().await?;
+    /// assert_eq!(start.elapsed().as_secs(), 40);
+    ///
+    /// let error = ClientLayer::builder().profile("https://api.github.com", Profile::GitHub).build().unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     r#"client: profile origin "https://api.github.com" is not a host, with or without a port"#
+    /// );
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// To keep the resources of GitHub apart, so that searches that are used up hold back no other request:
+    ///
+    /// ```
+    /// use tower_quota::client::{ClientLayer, Profile};
+    ///
+    /// let layer = ClientLayer::builder()
+    ///     .profile("api.github.com", Profile::GitHub)
+    ///     .partition_by(|request| match request.uri.path().split('/').nth(1) {
+    ///         Some(resource @ ("search" | "graphql")) => Some(resource.into()),
+    ///         _ => None,
+    ///     })
+    ///     .build()?;
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// ```
+    pub fn profile(mut self, origin: &str, profile: Profile) -> Self {
+        self.hall.profiles.set(origin, profile);
+        self
+    }
+
     /// The clock. Default: [`Clock::tokio`], which is the clock of the timers that requests wait with.
     ///
     /// Requests wait for as long as another clock stands still, and longer than their patience. A test with a manual
@@ -413,6 +477,7 @@ impl<R> ClientLayerBuilder<R> {
     pub fn build(self) -> Result<ClientLayer<R>, ConfigError> {
         let hall = self.hall;
         hall.caps.checked()?;
+        hall.profiles.check()?;
         if let Strategy::Pace { below_percent } = hall.strategy {
             ConfigError::check_range(Client, "client: pace below_percent", below_percent, 1..=100)?;
         }

@@ -65,7 +65,7 @@
 //! | `t=1000000` | believes ten minutes: [`Caps`] |
 //! | something malformed | ignores that field |
 //! | something with an `Age` | ignores its `RateLimit` fields: they were true for another client, some time ago |
-//! | `X-RateLimit-*` | does not read it: servers differ in what they mean |
+//! | `X-RateLimit-*`, `anthropic-ratelimit-*` | reads it if a [`Profile`] says what it means at this origin |
 //!
 //! You choose how the client spends the remaining units: [`Strategy`]. [`Pacing`] has the rules in full; it is the part to make a
 //! client of your own with, one without Tower or without tokio.
@@ -94,6 +94,7 @@ mod origin;
 mod origins;
 mod pacing;
 mod problem;
+mod profile;
 mod retry;
 mod service;
 
@@ -106,6 +107,7 @@ pub use self::{
     layer::{ClientLayer, KnownOrigin},
     pacing::{Dispatch, Pacing, Strategy, Turn, Wait},
     problem::{Problem, ProblemKind},
+    profile::Profile,
     retry::{NoRetries, Retries, Retry},
     service::Client,
 };

@@ -17,9 +17,10 @@ use tokio::{
 };
 
 use super::{
-    Caps, Strategy, Throttled, ThrottledKind,
+    Caps, Profile, Strategy, Throttled, ThrottledKind,
     advice::{Advice, Exchange},
     pacing::{Dispatch, Pacing, Turn, Wait},
+    profile::Profiles,
 };
 use crate::{
     clock::{Clock, Timestamp},
@@ -33,6 +34,7 @@ pub(super) struct Origin {
     line: Semaphore,
     /// Something has happened that may let the first go.
     changed: Notify,
+    profile: Profile,
 }
 
 pub(super) struct OriginState {
@@ -60,6 +62,7 @@ pub(super) struct Hall {
     pub(super) jitter_percent: u8,
     pub(super) max_origins: usize,
     pub(super) partition_of: Option<Box<PartitionOf>>,
+    pub(super) profiles: Profiles,
 }
 
 /// The partition key of a request, as the server computes it.
@@ -76,11 +79,12 @@ pub(super) enum Entry {
 }
 
 impl Origin {
-    pub(super) fn new(pacing: Pacing) -> Self {
+    pub(super) fn new(pacing: Pacing, profile: Profile) -> Self {
         Self {
             state: Mutex::new(OriginState { pacing, waiting: 0 }),
             line: Semaphore::new(1),
             changed: Notify::new(),
+            profile,
         }
     }
 
@@ -223,7 +227,8 @@ impl Ticket {
     pub(super) fn answer(mut self, status: StatusCode, headers: &HeaderMap) -> Advice {
         let received = self.hall.clock.now();
         let sent = self.sent.unwrap_or(received);
-        let advice = Advice::read(status, headers, Exchange { sent, received }, &self.hall.caps);
+        let (profile, exchange) = (self.origin.profile, Exchange { sent, received });
+        let advice = Advice::read_as(profile, status, headers, exchange, &self.hall.caps);
         if let Some(dispatch) = self.dispatch.take() {
             self.origin.lock().pacing.answered(dispatch, &advice, received);
         }

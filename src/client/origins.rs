@@ -39,7 +39,8 @@ impl Origins {
         if let Some(origin) = map.visit(id) {
             return Arc::clone(origin);
         }
-        let new = || Arc::new(Origin::new(self.hall.pacing(partition)));
+        let profile = || self.hall.profiles.of(request);
+        let new = || Arc::new(Origin::new(self.hall.pacing(partition), profile()));
         Arc::clone(map.get_or_insert_with(id, |origin| is_idle(origin, now), worth, new))
     }
 

@@ -109,6 +109,12 @@ impl Problem {
 }
 
 impl FieldError {
+    /// A field of a service that no document defines.
+    #[cfg_attr(not(feature = "client"), allow(dead_code, reason = "clients read such fields"))]
+    pub(crate) fn malformed(field: &'static str, reason: &str) -> Self {
+        Problem::Syntax(reason.into()).of(field)
+    }
+
     /// The category of the error.
     pub fn kind(&self) -> FieldErrorKind {
         match self.problem {

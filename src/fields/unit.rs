@@ -55,6 +55,13 @@ impl Unit {
         self.text().map_or("requests", |text| text.as_str())
     }
 
+    /// The unit of services that count tokens of a language model. It is in no registry.
+    #[cfg_attr(not(feature = "client"), allow(dead_code, reason = "clients read such fields"))]
+    pub(crate) fn tokens() -> Self {
+        const TOKENS: &StringRef = StringRef::constant("tokens");
+        Self::Other(OtherUnit(TOKENS.to_owned()))
+    }
+
     /// Returns `true` if this crate knows the unit.
     pub fn is_known(&self) -> bool {
         !matches!(self, Self::Other(_))

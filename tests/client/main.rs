@@ -8,6 +8,7 @@ mod jobs;
 mod layer;
 mod pacing;
 mod problems;
+mod profiles;
 mod properties;
 mod readiness;
 mod retries;

@@ -1,6 +1,6 @@
 //! When the next request may be sent, by what was said.
 
-use tower_quota::client::{Dispatch, Pacing, Strategy, Turn, Wait};
+use tower_quota::client::{Dispatch, Pacing, Profile, Strategy, Turn, Wait};
 
 use super::*;
 
@@ -41,6 +41,16 @@ impl Scene {
     pub(super) fn exchange(&mut self, now: u64, lines: &[&str]) {
         let dispatch = self.send(now);
         self.answer(now, dispatch, lines);
+    }
+
+    /// The same with a server that sends fields of its own.
+    #[track_caller]
+    pub(super) fn exchange_as(&mut self, profile: Profile, status: u16, now: u64, lines: &[&str]) {
+        let dispatch = self.send(now);
+        let (status, sent) = (StatusCode::from_u16(status).unwrap(), at(now));
+        let exchange = Exchange { sent, received: sent };
+        let advice = Advice::read_as(profile, status, &headers(lines), exchange, &Caps::default());
+        self.0.answered(dispatch, &advice, at(now));
     }
 
     /// How many requests go at this moment, none of them answered.

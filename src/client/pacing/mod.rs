@@ -106,7 +106,8 @@ impl Strategy {
 ///   known of none of them; a single one always goes. When no slot is left, nothing is sent within `t` if the server says
 ///   such a time. A slot is free when the content of its response ends, which is not seen here: where contents are
 ///   long, bound the concurrency yourself.
-/// - A unit that is not known holds nothing back. Its limits are kept to be looked at.
+/// - Tokens of a service that a [`Profile`](super::Profile) knows: the same as `content-bytes`.
+/// - Any other unit holds nothing back. Its limits are kept to be looked at.
 ///
 /// At most 32 limits are kept, with names and partition keys of at most 256 bytes together.
 ///
@@ -484,7 +485,7 @@ impl Pacing {
     /// The limits that hold requests back.
     fn in_force(&self, now: Timestamp) -> impl Iterator<Item = &Item> {
         let known = self.items.iter().filter(move |item| item.is_known(now));
-        known.filter(|item| item.unit.is_known() && self.is_for_these_requests(item))
+        known.filter(|item| item.is_understood() && self.is_for_these_requests(item))
     }
 
     fn is_for_these_requests(&self, item: &Item) -> bool {
