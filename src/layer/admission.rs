@@ -227,11 +227,15 @@ impl Limits {
             self.log
                 .cost_above_capacity(self.scope_name(), never.policy(), never.cost());
         }
-        let delay = self.policies.fields().delay();
-        let wait = self.policies.fields().rejection_wait(&decision, delay);
+        let fields = self.policies.fields();
+        let delay = fields.delay();
         let status = self.screening.rejection_status(decision.outcome(), self.status);
         let violated = selection.violated_by(decision.outcome());
-        let rejection = Rejection::new(&decision, request, status, wait).naming(&violated);
+        let rejection = Rejection::new(&decision, request, self.scope_name())
+            .with_status(status)
+            .with_wait(fields.rejection_wait(&decision, delay))
+            .showing_keys(fields.can_show_partition_keys())
+            .naming(&violated);
         let mut response = self.responder.respond(&rejection);
         self.tell(decision, selection.set.as_deref(), delay, &mut response);
         response

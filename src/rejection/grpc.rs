@@ -49,7 +49,7 @@ pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response
 #[cfg(feature = "privacy-pass")]
 pub(crate) fn http_status<B>(response: &Response<B>) -> http::StatusCode {
     match response.headers().get(STATUS).map(HeaderValue::as_bytes) {
-        Some(b"8") => http::StatusCode::TOO_MANY_REQUESTS,
+        Some(b"8" | b"9") => http::StatusCode::TOO_MANY_REQUESTS,
         Some(b"16") => http::StatusCode::UNAUTHORIZED,
         _ => response.status(),
     }
@@ -67,7 +67,11 @@ impl Status {
             ProblemType::AbnormalUsageDetected => (RESOURCE_EXHAUSTED, "abnormal usage was detected".into()),
             ProblemType::Blocked => (PERMISSION_DENIED, "the client is blocked".into()),
             ProblemType::Forbidden => (PERMISSION_DENIED, "the request cannot be attributed to a caller".into()),
-            ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, quota_exceeded(&notice.violated)),
+            ProblemType::QuotaExceeded if notice.is_final() => {
+                let reason = "the request costs more than the quota ever lets pass";
+                (FAILED_PRECONDITION, with_names(reason, notice))
+            }
+            ProblemType::QuotaExceeded => (RESOURCE_EXHAUSTED, with_names("quota exceeded", notice)),
             ProblemType::TemporaryReducedCapacity => (UNAVAILABLE, "capacity is temporarily reduced".into()),
             ProblemType::TooManyRequests => (RESOURCE_EXHAUSTED, "too many requests".into()),
             ProblemType::Unauthorized => (UNAUTHENTICATED, "a valid token is needed".into()),
@@ -77,11 +81,11 @@ impl Status {
 }
 
 /// Names in quotation marks, as the `RateLimit` field has them: they may hold commas.
-fn quota_exceeded(violated: &[&str]) -> String {
-    let names: Vec<_> = violated.iter().map(|name| format!("{name:?}")).collect();
+fn with_names(reason: &str, notice: &Notice<'_>) -> String {
+    let names: Vec<_> = notice.names().map(|name| format!("{name:?}")).collect();
     match &*names {
-        [] => "quota exceeded".to_owned(),
-        names => format!("quota exceeded: {}", names.join(", ")),
+        [] => reason.to_owned(),
+        names => format!("{reason}: {}", names.join(", ")),
     }
 }
 
@@ -108,6 +112,8 @@ const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 // Values of google.rpc.Code.
 const PERMISSION_DENIED: u16 = 7;
 const RESOURCE_EXHAUSTED: u16 = 8;
+// No client tries again after it: the quota has to be raised first, or the request made smaller.
+const FAILED_PRECONDITION: u16 = 9;
 const UNAUTHENTICATED: u16 = 16;
 const UNAVAILABLE: u16 = 14;
 

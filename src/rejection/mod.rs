@@ -11,8 +11,10 @@ use smallvec::SmallVec;
 
 use self::problem::ProblemType;
 use crate::{
-    exchange::{Decision, Outcome},
-    policy::QuotaPolicy,
+    exchange::{Allowance, Decision, Outcome},
+    fields::Unit,
+    partition::PartitionId,
+    response_fields,
 };
 
 /// A request that is rejected: what a custom response is made from.
@@ -49,6 +51,9 @@ use crate::{
 pub struct Rejection<'a> {
     decision: &'a Decision,
     request: &'a Parts,
+    scope: &'a str,
+    /// True if clients may see the keys of policies that show them.
+    shows_keys: bool,
     /// The status that was chosen for a rejection because a quota is used up, or because the client is blocked.
     status: StatusCode,
     /// The message to the client.
@@ -58,14 +63,29 @@ pub struct Rejection<'a> {
 }
 
 impl<'a> Rejection<'a> {
-    pub(crate) fn new(decision: &'a Decision, request: &'a Parts, status: StatusCode, wait: Option<Duration>) -> Self {
+    /// A rejection with status 429 that says nothing about a wait, and shows no key.
+    pub(crate) fn new(decision: &'a Decision, request: &'a Parts, scope: &'a str) -> Self {
         Self {
             decision,
             request,
-            status,
-            wait,
+            scope,
+            shows_keys: false,
+            status: StatusCode::TOO_MANY_REQUESTS,
+            wait: None,
             named: &[],
         }
+    }
+
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    pub(crate) fn with_wait(self, wait: Option<Duration>) -> Self {
+        Self { wait, ..self }
+    }
+
+    pub(crate) fn showing_keys(self, shows_keys: bool) -> Self {
+        Self { shows_keys, ..self }
     }
 
     pub(crate) fn naming(self, named: &'a [&'a str]) -> Self {
@@ -197,20 +217,35 @@ impl<'a> Rejection<'a> {
     /// # Ok(()) });
     /// ```
     pub fn violated_policies(&self) -> impl Iterator<Item = &'a str> + use<'a> {
-        let violated = self.decision.violated().map(|allowance| allowance.policy());
-        let violated = violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name);
-        violated.chain(self.named.iter().copied())
+        self.violations().map(|violation| violation.policy)
+    }
+
+    fn violations(&self) -> impl Iterator<Item = Violation<'a>> + use<'a> {
+        let (scope, shows_keys) = (self.scope, self.shows_keys);
+        let violated = self.decision.violated();
+        let violated = violated.filter(|allowance| !allowance.policy().is_hidden());
+        let violated = violated.map(move |allowance| Violation::of(&allowance, scope, shows_keys));
+        let named = self.named.iter();
+        violated.chain(named.map(move |name| Violation::named(name, scope)))
     }
 
     /// The response that the layer gives by default: a problem as in RFC 9457, or a gRPC status.
     ///
     /// A request [of gRPC](Self::is_grpc) gets what gRPC calls a trailers-only response: HTTP status 200, the content
     /// type of the request, and in header fields a `grpc-status` and a `grpc-message`. The status is
-    /// `RESOURCE_EXHAUSTED` if a quota is used up or the usage is abnormal, `UNAVAILABLE` if capacity is reduced or
-    /// there was no decision, `PERMISSION_DENIED` if the caller is unknown or blocked. With the feature `grpc-details`
-    /// there is a `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, and `QuotaFailure` with one
-    /// violation for each violated policy, whose name is the subject. Clients find the fields that the layer adds in
-    /// the metadata of the status.
+    /// `RESOURCE_EXHAUSTED` if a quota is used up or the usage is abnormal, `FAILED_PRECONDITION` if the request costs more
+    /// than a policy ever lets pass (so that no client tries again), `UNAVAILABLE` if capacity is reduced or there was no
+    /// decision, `PERMISSION_DENIED` if the caller is unknown or blocked. Clients find the fields that the layer adds in the
+    /// metadata of the status.
+    ///
+    /// With the feature `grpc-details` there is a `grpc-status-details-bin`, too: `RetryInfo` with the exact wait, if there
+    /// is one, and `QuotaFailure` with one violation for each violated policy that is not
+    /// [hidden](crate::QuotaPolicy::hidden). Its `quota_id` is the name of the policy, its `quota_metric` the unit, and
+    /// its `quota_value` the quota. Its `subject` is `partition:` with the key in Base64 where the policy
+    /// [shows it](crate::QuotaPolicy::show_partition_key) and the dialect of the fields has a place for it, else `scope:`
+    /// with the scope of the layer.
+    ///
+    /// A problem has a `detail` if the request costs more than a policy ever lets pass. There is no `Retry-After` then.
     ///
     /// Change it as you like; the layer adds `RateLimit`, `RateLimit-Policy` and `Retry-After` afterwards. A
     /// `Retry-After` of yours stays if it is the later one. To a response with a status that caches may store by
@@ -247,7 +282,7 @@ impl<'a> Rejection<'a> {
         let notice = Notice {
             problem: self.problem_type(),
             status: self.status(),
-            violated: self.violated_policies().collect(),
+            violated: self.violations().collect(),
             wait: self.wait,
         };
         notice.response(&self.request.headers)
@@ -259,16 +294,72 @@ pub(crate) struct Notice<'a> {
     pub(crate) problem: ProblemType,
     /// The status in HTTP.
     pub(crate) status: StatusCode,
-    /// The names of the policies that reject, of those that clients may know.
-    pub(crate) violated: SmallVec<[&'a str; 4]>,
-    #[cfg_attr(
-        not(feature = "grpc-details"),
-        allow(dead_code, reason = "only the details of a gRPC status say it")
-    )]
+    /// The policies that reject, of those that clients may know.
+    pub(crate) violated: SmallVec<[Violation<'a>; 4]>,
     pub(crate) wait: Option<Duration>,
 }
 
+/// A policy that rejects a request.
+#[cfg_attr(
+    not(feature = "grpc-details"),
+    allow(dead_code, reason = "only the details of a gRPC status say more than the name")
+)]
+pub(crate) struct Violation<'a> {
+    pub(crate) policy: &'a str,
+    /// The quota in its unit, if the violation is about one.
+    pub(crate) quota: Option<(u64, Unit)>,
+    pub(crate) subject: Subject<'a>,
+    /// True if the request costs more than the policy ever lets pass.
+    pub(crate) is_final: bool,
+}
+
+/// The holder of a quota, as far as clients may know.
+#[cfg_attr(
+    not(feature = "grpc-details"),
+    allow(dead_code, reason = "only the details of a gRPC status say it")
+)]
+pub(crate) enum Subject<'a> {
+    /// A partition whose key is shown.
+    Partition(PartitionId),
+    Scope(&'a str),
+}
+
+impl<'a> Violation<'a> {
+    fn of(allowance: &Allowance<'a>, scope: &'a str, shows_keys: bool) -> Self {
+        let policy = allowance.policy();
+        Self {
+            policy: policy.name(),
+            quota: Some((policy.quota(), response_fields::unit(policy.unit()))),
+            subject: match shows_keys && policy.shows_partition_key {
+                true => Subject::Partition(allowance.partition()),
+                false => Subject::Scope(scope),
+            },
+            is_final: allowance.retry_after().is_none(),
+        }
+    }
+
+    /// The application says so.
+    fn named(policy: &'a str, scope: &'a str) -> Self {
+        Self {
+            policy,
+            quota: None,
+            subject: Subject::Scope(scope),
+            is_final: false,
+        }
+    }
+}
+
 impl Notice<'_> {
+    /// Returns `true` if the same request never passes, however long its client waits.
+    fn is_final(&self) -> bool {
+        self.problem == ProblemType::QuotaExceeded && self.wait.is_none()
+    }
+
+    /// The names of the policies that reject.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.violated.iter().map(|violation| violation.policy)
+    }
+
     /// The response to a request with these fields: a problem, or a gRPC status.
     pub(crate) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
         if let Some(media_type) = grpc::media_type(request) {

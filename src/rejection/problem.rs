@@ -61,7 +61,10 @@ pub(super) fn problem(notice: &Notice<'_>) -> String {
         ProblemType::TooManyRequests => {}
         ProblemType::Unauthorized => problem["detail"] = "A valid token is needed.".into(),
         ProblemType::AbnormalUsageDetected | ProblemType::QuotaExceeded | ProblemType::TemporaryReducedCapacity => {
-            problem["violated-policies"] = json!(&*notice.violated);
+            problem["violated-policies"] = notice.names().collect();
+            if notice.is_final() {
+                problem["detail"] = "The request costs more than the quota ever lets pass.".into();
+            }
         }
     }
     problem.to_string()

@@ -11,11 +11,12 @@ use tonic::{
     transport::{Channel, server::TcpIncoming},
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-use tonic_types::StatusExt;
+use tonic_types::{QuotaViolation, StatusExt};
 use tower_quota::{
-    AcquireFuture, FailureMode, MemoryStore, NoKey, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
+    AcquireFuture, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, ResponseFields, Scope, Settlement, Store, StoreError, StoreErrorKind, StoreFuture,
     clock::{Clock, Timestamp},
+    fields::draft11::{LimitItem, RateLimit},
     key::{self, ForwardingField, KeyExtractor},
 };
 
@@ -52,13 +53,22 @@ fn metadata<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
     status.metadata().get(name).map(|value| value.to_str().unwrap())
 }
 
-/// A layer on a store whose time stands still until it is moved.
+/// A layer on a store whose time stands still until it is moved. The field `x-cost` says what a call costs.
 fn with_clock(policies: impl IntoIterator<Item = QuotaPolicy>) -> (Clock, RateLimitLayer) {
+    with_dialect(ResponseFields::draft11(), policies)
+}
+
+fn with_dialect(fields: ResponseFields, policies: impl IntoIterator<Item = QuotaPolicy>) -> (Clock, RateLimitLayer) {
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let builder = RateLimitLayer::builder(store)
         .scope("api")
         .key(key::header("x-user-id").or_else(key::client_ip()))
+        .response_fields(fields)
+        .cost_by(|request| {
+            let cost = request.headers.get("x-cost").and_then(|cost| cost.to_str().ok());
+            cost.and_then(|cost| cost.parse().ok()).unwrap_or(1)
+        })
         .deadline(Duration::from_secs(60));
     let limits = policies.into_iter().fold(builder, RateLimitLayerBuilder::policy);
     (clock, limits.build().unwrap())
@@ -121,7 +131,7 @@ async fn a_rejection_is_a_status_with_message_details_and_fields() {
     let wait = rejected.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(wait, Some(Duration::from_millis(59_750)));
     let violations = rejected.get_details_quota_failure().unwrap().violations;
-    let violations: Vec<_> = violations.iter().map(|it| (&*it.subject, &*it.description)).collect();
+    let violations: Vec<_> = violations.iter().map(|it| (&*it.quota_id, &*it.description)).collect();
     let description = "the quota of this policy is exceeded";
     assert_eq!(
         violations,
@@ -139,18 +149,84 @@ async fn a_rejection_is_a_status_with_message_details_and_fields() {
     );
 }
 
+/// A violation as the other side sees it: subject, id, metric and value.
+fn violations(status: &Status) -> Vec<(String, String, String, i64)> {
+    let violations = status.get_details_quota_failure().unwrap().violations;
+    let parts = |it: QuotaViolation| (it.subject, it.quota_id, it.quota_metric, it.quota_value);
+    violations.into_iter().map(parts).collect()
+}
+
+/// The key is that of the `RateLimit` field, and what clients must not see is not here either.
 #[tokio::test]
-async fn a_call_that_never_passes_is_told_no_wait() {
-    let limits = limits_by(key::client_ip(), MemoryStore::new(), "api", 1).cost_by(|_| 2);
-    let mut client = health_behind(limits.build().unwrap()).await;
+async fn a_violation_says_whose_quota_it_is_and_which_and_how_much() {
+    let policies = || {
+        [
+            QuotaPolicy::per_minute("minute", 1).show_partition_key(),
+            QuotaPolicy::concurrent("slots", 1),
+            QuotaPolicy::per_hour("hour", 1),
+            QuotaPolicy::per_day("secret", 1).hidden(),
+        ]
+    };
+    let (_, limits) = with_clock(policies());
+    let mut client = health_behind(limits).await;
+    check_as(&mut client, "alice").await.unwrap();
     let rejected = check_as(&mut client, "alice").await.unwrap_err();
-    assert_eq!(rejected.code(), Code::ResourceExhausted);
-    assert!(rejected.get_details_retry_info().is_none());
-    assert_eq!(metadata(&rejected, "retry-after"), None);
+    let key = Scope::new("api")
+        .partition(&PartitionKey::new("x-user-id", "alice"))
+        .shown_key();
+    let shown = LimitItem::new("minute", 0).unwrap().show_partition_key(key);
+    let shown = RateLimit::new([shown]).unwrap().to_string();
+    let key = shown
+        .strip_prefix(r#""minute";r=0;pk=:"#)
+        .unwrap()
+        .strip_suffix(':')
+        .unwrap();
+    assert!(metadata(&rejected, "ratelimit").unwrap().contains(key));
+    let text = str::to_owned;
     assert_eq!(
-        rejected.get_details_quota_failure().unwrap().violations[0].subject,
-        "day"
+        violations(&rejected),
+        [
+            (format!("partition:{key}"), text("minute"), text("requests"), 1),
+            (text("scope:api"), text("hour"), text("requests"), 1),
+        ]
     );
+
+    // In a dialect without keys, no client learns one.
+    let (_, limits) = with_dialect(ResponseFields::draft06(), policies().into_iter().take(1));
+    let mut client = health_behind(limits).await;
+    check_as(&mut client, "alice").await.unwrap();
+    let rejected = check_as(&mut client, "alice").await.unwrap_err();
+    assert_eq!(violations(&rejected)[0].0, "scope:api");
+}
+
+/// A client that tries again after `RESOURCE_EXHAUSTED` must not try this call again.
+#[tokio::test]
+async fn a_call_that_never_passes_is_told_apart_from_one_that_may_wait() {
+    let (_, limits) = with_clock([QuotaPolicy::per_minute("minute", 3), QuotaPolicy::per_hour("hour", 9)]);
+    let mut client = health_behind(limits).await;
+    let dear = async |client: &mut HealthClient<Channel>, cost| check_with(client, "x-cost", cost).await;
+    let never = dear(&mut client, "4").await.unwrap_err();
+    assert_eq!(never.code(), Code::FailedPrecondition);
+    assert_eq!(
+        never.message(),
+        r#"the request costs more than the quota ever lets pass: "minute""#
+    );
+    assert!(never.get_details_retry_info().is_none());
+    assert_eq!(metadata(&never, "retry-after"), None);
+    let violation = &never.get_details_quota_failure().unwrap().violations[0];
+    assert_eq!(
+        violation.description,
+        "the request costs more than this policy ever lets pass"
+    );
+    assert_eq!((&*violation.quota_id, violation.quota_value), ("minute", 3));
+
+    dear(&mut client, "2").await.unwrap();
+    let later = dear(&mut client, "2").await.unwrap_err();
+    assert_eq!(later.code(), Code::ResourceExhausted);
+    assert_eq!(later.message(), r#"quota exceeded: "minute""#);
+    let wait = later.get_details_retry_info().unwrap().retry_delay;
+    assert_eq!(wait, Some(Duration::from_secs(20)));
+    assert_eq!(metadata(&later, "retry-after"), Some("20"));
 }
 
 /// A store that is away.

@@ -11,10 +11,10 @@ use http::{
 use super::{Origin, judgement::Judgement};
 use crate::{
     exchange::{Decision, Outcome},
-    fields::{RetryAfter, merge_into},
+    fields::{RetryAfter, Unit, merge_into},
     layer::RateLimitBody,
     privacy_pass::Challenge,
-    rejection::{Notice, grpc::http_status, problem::ProblemType},
+    rejection::{Notice, Subject, Violation, grpc::http_status, problem::ProblemType},
 };
 
 /// The `Retry-After` when a proof finds no place, or a store is unavailable.
@@ -45,7 +45,7 @@ impl Origin {
             problem,
             status,
             violated: (judgement == Judgement::Spent)
-                .then_some(&*self.policy)
+                .then(|| self.violation())
                 .into_iter()
                 .collect(),
             wait,
@@ -62,6 +62,15 @@ impl Origin {
         headers.insert(CACHE_CONTROL, NO_STORE);
         self.show_policy(headers);
         response
+    }
+
+    fn violation(&self) -> Violation<'_> {
+        Violation {
+            policy: &self.policy,
+            quota: Some((self.limit.into(), Unit::Requests)),
+            subject: Subject::Scope(&self.policy),
+            is_final: false,
+        }
     }
 
     /// Adds a challenge for each profile that there is a key of.

@@ -1,11 +1,14 @@
 //! A status with details, as in google.rpc: when to try again, and which quotas are used up.
 
-use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD, STANDARD_NO_PAD},
+};
 use http::HeaderValue;
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{ErrorDetails, QuotaViolation, StatusExt};
 
 use super::Status;
-use crate::rejection::Notice;
+use crate::rejection::{Notice, Subject, Violation};
 
 /// The text of a `grpc-status-details-bin`, if there is anything to say.
 pub(super) fn header_value(notice: &Notice<'_>, status: &Status) -> Option<HeaderValue> {
@@ -13,8 +16,8 @@ pub(super) fn header_value(notice: &Notice<'_>, status: &Status) -> Option<Heade
     if let Some(wait) = notice.wait {
         details.set_retry_info(Some(wait));
     }
-    for name in &notice.violated {
-        details.add_quota_failure_violation(*name, "the quota of this policy is exceeded");
+    if !notice.violated.is_empty() {
+        details.set_quota_failure(notice.violated.iter().map(violation).collect::<Vec<_>>());
     }
     if details.retry_info().is_none() && !details.has_quota_failure_violations() {
         return None;
@@ -22,4 +25,22 @@ pub(super) fn header_value(notice: &Notice<'_>, status: &Status) -> Option<Heade
     let code = tonic::Code::from(i32::from(status.code));
     let status = tonic::Status::with_error_details(code, &status.message, details);
     HeaderValue::try_from(STANDARD_NO_PAD.encode(status.details())).ok()
+}
+
+fn violation(violation: &Violation<'_>) -> QuotaViolation {
+    let subject = match violation.subject {
+        Subject::Partition(partition) => format!("partition:{}", STANDARD.encode(partition.shown_key())),
+        Subject::Scope(scope) => format!("scope:{scope}"),
+    };
+    let description = match violation.is_final {
+        true => "the request costs more than this policy ever lets pass",
+        false => "the quota of this policy is exceeded",
+    };
+    let mut message = QuotaViolation::new(subject, description);
+    message.quota_id = violation.policy.to_owned();
+    if let Some((quota, unit)) = &violation.quota {
+        message.quota_metric = unit.to_string();
+        message.quota_value = i64::try_from(*quota).unwrap_or(i64::MAX);
+    }
+    message
 }

@@ -37,10 +37,7 @@ fn a_request_is_of_grpc_by_its_media_type() {
         let parts = request(content_type);
         let decision = Decision::unmeasured(Outcome::Rejected);
         let media_type = media_type(&parts.headers);
-        assert_eq!(
-            Rejection::new(&decision, &parts, StatusCode::TOO_MANY_REQUESTS, decision.retry_after()).is_grpc(),
-            media_type.is_some()
-        );
+        assert_eq!(Rejection::new(&decision, &parts, "api").is_grpc(), media_type.is_some());
         media_type.map(|value| value.to_str().unwrap().to_owned())
     };
     for (content_type, answer) in [
@@ -119,8 +116,8 @@ fn each_outcome_has_a_status() {
         ),
     ] {
         let parts = request("application/grpc");
-        let response =
-            Rejection::new(&decision, &parts, StatusCode::TOO_MANY_REQUESTS, decision.retry_after()).to_response();
+        let rejection = Rejection::new(&decision, &parts, "api").with_wait(decision.retry_after());
+        let response = rejection.to_response();
         assert_eq!(response.status(), StatusCode::OK);
         assert!(response.body().is_empty());
         let headers = response.headers();
@@ -139,13 +136,9 @@ fn each_outcome_has_a_status() {
 #[test]
 fn other_requests_are_told_nothing_of_grpc() {
     let decision = rejected(&["minute"]);
-    let response = Rejection::new(
-        &decision,
-        &request("application/json"),
-        StatusCode::TOO_MANY_REQUESTS,
-        decision.retry_after(),
-    )
-    .to_response();
+    let request = request("application/json");
+    let rejection = Rejection::new(&decision, &request, "api").with_wait(decision.retry_after());
+    let response = rejection.to_response();
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(
         field(response.headers(), "content-type"),
