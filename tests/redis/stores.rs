@@ -485,6 +485,52 @@ async fn every_key_expires_however_it_counts() {
     }
 }
 
+/// Of 200 callers, half an hour before a window ends: the seconds between the first key that expires and the last one, and
+/// the longest life of a key.
+async fn lives(policy: QuotaPolicy, jitter: Duration) -> (i64, i64) {
+    let server = crate::support::RedisServer::start();
+    let half_past = Clock::manual(Timestamp::from_micros(1_700_008_200_000_000));
+    let store = RedisStore::builder(server.url()).clock(half_past).expiry_jitter(jitter);
+    let (store, policies) = (store.build().unwrap(), PolicySet::new([policy]).unwrap());
+    for number in 0..200_u8 {
+        let caller = Scope::new("lives").partition(&PartitionKey::new("number", [number]));
+        store.decide(Plan::new(policies.clone(), caller, 1)).await.unwrap();
+    }
+    let keys = server.command(&["KEYS", "*"]);
+    let lives = keys.lines().map(|key| {
+        let life: i64 = server.command(&["PTTL", key]).trim().parse().unwrap();
+        // By the clock of a test, keys live for an hour longer.
+        life / 1_000 - 3_600
+    });
+    let lives: Vec<i64> = lives.collect();
+    let [first, last] = [lives.iter().min(), lives.iter().max()].map(|life| *life.unwrap());
+    (last - first, last)
+}
+
+#[tokio::test]
+async fn the_keys_of_windows_that_end_together_expire_one_after_the_other() {
+    let window = || QuotaPolicy::per_hour("window", 9).with_algorithm(Algorithm::FixedWindow);
+    let seconds = Duration::from_secs;
+    let (apart, longest) = lives(window(), seconds(0)).await;
+    assert!(apart <= 20 && longest <= 1_800, "{apart} s, {longest} s");
+    let (apart, longest) = lives(window(), seconds(600)).await;
+    assert!(
+        (300..=620).contains(&apart) && longest <= 2_400,
+        "{apart} s, {longest} s"
+    );
+    // Never for longer than it had to live.
+    let (apart, longest) = lives(window(), seconds(3_600)).await;
+    assert!(
+        (900..=1_820).contains(&apart) && longest <= 3_600,
+        "{apart} s, {longest} s"
+    );
+    let days = QuotaPolicy::per_calendar_day("day", 9, "Europe/Berlin");
+    assert!((300..=620).contains(&lives(days, seconds(600)).await.0));
+    // Buckets are full again at moments of their own.
+    let bucket = QuotaPolicy::per_hour("bucket", 1);
+    assert!(lives(bucket, seconds(600)).await.0 <= 20);
+}
+
 /// One entry for each request, whatever it costs, and none that does not count any more.
 #[tokio::test]
 async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {

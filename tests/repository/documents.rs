@@ -4,6 +4,7 @@
 #[allow(dead_code, reason = "what an example prints is not looked at here")]
 mod algorithms;
 #[path = "../../src/store/redis/scripts/mod.rs"]
+#[allow(dead_code, reason = "only the texts are of interest here")]
 mod scripts;
 
 use std::{collections::BTreeSet, fs, path::Path};

@@ -22,7 +22,8 @@ use super::{
         connection_info,
     },
     order::Order,
-    script::ServerTime,
+    script::{Script, ServerTime},
+    scripts,
     shared_calls::SharedCalls,
 };
 use crate::{
@@ -45,6 +46,7 @@ use crate::{
 ///     .decisions_per_call(8)
 ///     .key_prefix("staging:")
 ///     .lease_time(Duration::from_secs(60))
+///     .expiry_jitter(Duration::from_secs(300))
 ///     .build()?;
 /// assert_eq!(format!("{store:?}"), r#"RedisStore { key_prefix: "staging:", .. }"#);
 ///
@@ -55,6 +57,8 @@ use crate::{
 /// assert_eq!(error_of_timeout, "redis store: connection_timeout 90s is outside 10ms..=60s");
 /// let error_of_lease = error(builder().lease_time(Duration::from_millis(999)));
 /// assert_eq!(error_of_lease, "redis store: lease_time 999ms is outside 1s..=86400s");
+/// let error_of_jitter = error(builder().expiry_jitter(Duration::from_secs(3_601)));
+/// assert_eq!(error_of_jitter, "redis store: expiry_jitter 3601s is outside 0ns..=3600s");
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[derive(Clone)]
@@ -68,6 +72,7 @@ pub struct RedisStoreBuilder {
     key_prefix: String,
     clock: Option<Clock>,
     lease_time: Duration,
+    expiry_jitter: Duration,
     one_slot_per_call: bool,
     decisions_per_call: usize,
 }
@@ -94,6 +99,7 @@ impl RedisStoreBuilder {
             key_prefix: keyspace::DEFAULT_PREFIX.to_owned(),
             clock: None,
             lease_time: Duration::from_secs(30),
+            expiry_jitter: Duration::from_millis(scripts::EXPIRY_JITTER),
             one_slot_per_call: false,
             decisions_per_call: 32,
         }
@@ -279,6 +285,23 @@ impl RedisStoreBuilder {
         self
     }
 
+    /// Sets the longest time for which the key of a caller lives on after its last window has ended, from 0 to an hour.
+    /// Default: a minute.
+    ///
+    /// Fixed and sliding windows of all callers end at one moment. Were their keys to expire at one moment, a million of
+    /// them would keep the server from its work for seconds: `benches/README.md` has the figures. So each key lives on for
+    /// a time by chance, up to this one, but never for longer than it had to live when it was written. What it holds
+    /// counts as none meanwhile. The keys of buckets end at different moments anyway, and those of logs and of
+    /// slots do, too: they get none.
+    ///
+    /// You want more for windows of a day and several million callers, and less where memory is short: at most, a window of
+    /// some seconds doubles the life of its keys. Instances with different times may run side by side.
+    #[must_use]
+    pub fn expiry_jitter(mut self, longest: Duration) -> Self {
+        self.expiry_jitter = longest;
+        self
+    }
+
     /// A clock to use instead of the server's, for tests. Default: the server's, which is what you want in production.
     /// Instances whose clocks differ do not enforce a limit together.
     ///
@@ -334,6 +357,7 @@ impl RedisStoreBuilder {
                 keyspace: Keyspace(self.key_prefix),
                 time: ServerTime::new(self.clock.clone()),
                 clock: self.clock,
+                texts: Script::texts(self.expiry_jitter),
                 lease_time: self.lease_time,
                 leases: Leases::default(),
                 order: Order::default(),
@@ -353,6 +377,11 @@ impl RedisStoreBuilder {
         check_range("connection_timeout", self.connection_timeout, timeouts)?;
         check_range("decisions_per_call", self.decisions_per_call, 1..=64)?;
         check_range("lease_time", self.lease_time, lease_times)?;
+        check_range(
+            "expiry_jitter",
+            self.expiry_jitter,
+            Duration::ZERO..=Duration::from_secs(3_600),
+        )?;
         let prefix = &self.key_prefix;
         if prefix.len() > 64 || prefix.contains(['{', '}']) {
             let message = format!("key_prefix {prefix:?} is longer than 64 bytes or holds a brace");

@@ -21,8 +21,13 @@ use tokio::sync::watch;
 
 pub use self::builder::RedisStoreBuilder;
 use self::{
-    acquire::Engine, builder::Servers, keyspace::Keyspace, leases::Leases, net::Topology, order::Order,
-    script::ServerTime,
+    acquire::Engine,
+    builder::Servers,
+    keyspace::Keyspace,
+    leases::Leases,
+    net::Topology,
+    order::Order,
+    script::{ServerTime, Texts},
 };
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
@@ -146,6 +151,8 @@ struct Server {
     keyspace: Keyspace,
     clock: Option<Clock>,
     time: ServerTime,
+    /// Of the scripts.
+    texts: Texts,
     lease_time: Duration,
     leases: Leases,
     /// Settlements that are not acknowledged.

@@ -4,7 +4,7 @@ mod calendars;
 mod charges;
 mod reply;
 
-use std::sync::{Arc, LazyLock};
+use std::{sync::Arc, time::Duration};
 
 use ::redis::{Cmd, ErrorKind, ServerErrorKind, Value};
 use smallvec::SmallVec;
@@ -51,17 +51,19 @@ pub(super) enum Script {
 impl Script {
     pub(super) const COUNT: usize = 3;
 
-    fn text(self) -> &'static Text {
-        static TEXTS: LazyLock<[Text; Script::COUNT]> = LazyLock::new(|| {
-            let sources = [scripts::buckets(), scripts::every_algorithm(), scripts::renew()];
-            sources.map(Text::new)
-        });
-        &TEXTS[self as usize]
+    /// The texts of all scripts where keys live on for this time at most.
+    pub(super) fn texts(expiry_jitter: Duration) -> Texts {
+        let jitter = expiry_jitter.as_millis() as u64;
+        let sources = [scripts::buckets(), scripts::every_algorithm(), scripts::renew()];
+        Arc::new(sources.map(|source| Text::new(scripts::with_expiry_jitter(&source, jitter))))
     }
 }
 
+/// By their number.
+pub(super) type Texts = Arc<[Text; Script::COUNT]>;
+
 /// The text of a script and the hash under which a server keeps it.
-struct Text {
+pub(super) struct Text {
     source: String,
     hash: String,
 }
@@ -92,7 +94,7 @@ pub(super) type SentOn = Mutex<Option<SharedConnection>>;
 type Arguments = SmallVec<[Vec<u8>; 1]>;
 
 enum Body {
-    Script(Script, Arguments, ExpectedReply),
+    Script(Texts, Script, Arguments, ExpectedReply),
     /// Its reply is an integer.
     Command(Cmd),
 }
@@ -203,7 +205,10 @@ impl Call {
         }
         Self {
             server_time,
-            ..Self::new(keys, Body::Script(script, arguments, expected))
+            ..Self::new(
+                keys,
+                Body::Script(Arc::clone(&server.texts), script, arguments, expected),
+            )
         }
     }
 
@@ -232,8 +237,8 @@ impl Call {
                 Value::Int(_) => Some(Reply::default()),
                 _ => None,
             },
-            Body::Script(script, arguments, expected) => {
-                let reply = expected.read(self.run(*script, arguments, connection).await?);
+            Body::Script(texts, script, arguments, expected) => {
+                let reply = expected.read(self.run(texts, *script, arguments, connection).await?);
                 match reply.as_ref().and_then(|reply| self.time_without_borders(reply)) {
                     Some(time) => Box::pin(self.run_by(time, connection)).await?,
                     None => reply,
@@ -256,14 +261,15 @@ impl Call {
     ) -> Result<Option<Reply>, Unanswered> {
         // The first one is enough unless the clock jumps.
         const TRIES: u32 = 2;
-        let (Body::Script(script, arguments, expected), Some(server_time)) = (&self.body, &self.server_time) else {
+        let (Body::Script(texts, script, arguments, expected), Some(server_time)) = (&self.body, &self.server_time)
+        else {
             return Ok(None);
         };
         let mut arguments = arguments.clone();
         for _ in 0..TRIES {
             server_time.learn(time);
             arguments[BEFORE_BORDERS] = expected.calendars.around(time);
-            let reply = expected.read(self.run(*script, &arguments, connection).await?);
+            let reply = expected.read(self.run(texts, *script, &arguments, connection).await?);
             match reply.as_ref().and_then(Reply::only_time) {
                 Some(other) => time = other,
                 None => return Ok(reply),
@@ -275,13 +281,14 @@ impl Call {
     /// Calls the script by its hash, or in full where the server does not know it, and so has run nothing.
     async fn run(
         &self,
+        texts: &Texts,
         script: Script,
         arguments: &[Vec<u8>],
         connection: &mut SharedConnection,
     ) -> Result<Value, Unanswered> {
         // The second time, another call has just sent it in full.
         const TRIES: u32 = 3;
-        let Text { source, hash } = script.text();
+        let Text { source, hash } = &texts[script as usize];
         if self.is_ordered && connection.loading(script).is_to_be_sent() {
             return connection.send(&self.eval("EVAL", source, arguments)).await;
         }

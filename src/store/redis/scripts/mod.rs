@@ -24,6 +24,15 @@ const TAIL: &str = include_str!("tail.lua");
 /// The maximum number of buckets of a partition in the usual case.
 const USUAL_BUCKETS: u8 = 4;
 
+/// The longest time, in milliseconds, for which the values of windows live on after they have ended.
+pub(crate) const EXPIRY_JITTER: u64 = 60_000;
+
+/// The same script with another longest time.
+pub(crate) fn with_expiry_jitter(source: &str, jitter: u64) -> String {
+    let setting = |jitter| format!("EXPIRY_JITTER = {jitter}\n");
+    source.replace(&setting(EXPIRY_JITTER), &setting(jitter))
+}
+
 /// For calls with token buckets and leaky buckets only, whose levels are narrow.
 pub(crate) fn buckets() -> String {
     let usual = with_section(USUAL, "buckets", &usual_buckets());

@@ -11,6 +11,8 @@ local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR = -1, -2
 -- What a level is.
 local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
 local EXACT, floor = 9007199254740992, math.floor
+-- In milliseconds.
+local EXPIRY_JITTER = 60000
 
 readings = readings or { clock, nil, nil, nil, nil, nil }
 local steps, last_charge = 1, #charges - NUMBER_SIZE
