@@ -7,6 +7,9 @@ pub mod anonymous {}
 #[doc = include_str!("../docs/choosing.md")]
 pub mod choosing {}
 
+#[doc = include_str!("../docs/comparison.md")]
+pub mod comparison {}
+
 pub mod cookbook;
 
 #[doc = include_str!("../docs/DESIGN.md")]
@@ -14,6 +17,9 @@ pub mod design {}
 
 #[doc = include_str!("../docs/mistakes.md")]
 pub mod mistakes {}
+
+#[doc = include_str!("../docs/moving.md")]
+pub mod moving {}
 
 #[doc = include_str!("../docs/PRODUCTION.md")]
 pub mod production {}

@@ -77,6 +77,7 @@
 //! - [`docs::proxies`]: the client's address behind nginx, Envoy, a load balancer or a CDN.
 //! - [`docs::mistakes`]: what each event about the configuration means, and what to do.
 //! - [`docs::cookbook`]: recipes for routes and methods, GraphQL, WebSocket messages, uploads, jobs and webhooks.
+//! - [`docs::moving`]: line by line from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: beside others.
 //! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
 //! - [`docs::design`]: how a request travels through the crate, and why.
 //! - [`key`], [`fields`], [`telemetry`], `client`, `test_util`: modules with pages of their own.
@@ -154,11 +155,15 @@ pub use self::layer::NoDecision;
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
-    exchange::{Allowance, Charge, Decision, MeasuredCharge, Measurement, Outcome, Plan, Settlement},
+    exchange::{
+        Allowance, Charge, Charged, Decision, Forecast, MeasuredCharge, Measurement, Outcome, PartialPlan, Passes,
+        Plan, Settlement,
+    },
     guard::FailureMode,
     layer::{
         ActualCost, AdminError, AdminHandle, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer,
-        RateLimitLayerBuilder, RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture, SlotHandle,
+        RateLimitLayerBuilder, Refund, Refunded, RequestContent, RequestContentBody, RequestContentLayer,
+        ResponseFuture, SlotHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     policy::{

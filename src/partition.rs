@@ -99,7 +99,7 @@ impl PartitionKey {
 }
 
 /// The kinds of the keys that this crate makes by itself.
-const OWN_KINDS: [&str; 6] = ["address", "negative", "no key", "number", "route", "text"];
+const OWN_KINDS: [&str; 7] = ["address", "given back", "negative", "no key", "number", "route", "text"];
 
 /// Characters that a text must escape: the separator of its parts, and the end of a hash tag.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');

@@ -48,6 +48,7 @@ mod tests {
             used: 10,
             wait: 500,
             oldest_leaves: 100,
+            newest_leaves: MINUTE,
             sequence: 4,
         });
         assert_eq!(counter.denial(reading, 0, 3, 3, 499), Some(Denial::For(1)));

@@ -79,6 +79,10 @@
       if drain ~= 1 or short == 0 or after > NARROW_MAX then is_wide = true end
       if after / drain > longest then longest = after / drain end
 
+--- left
+      if drain > 0 then
+        left = floor((limit - readings[width]) / weight)
+
 --- carry
       if kind == BUCKET then
         if b < EXACT and a > 0 and c > 0 then

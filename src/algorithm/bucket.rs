@@ -196,6 +196,11 @@ impl Arithmetic for Bucket {
     }
 
     /// Parts of a unit are rounded down.
+    /// It has filled the bucket at most.
+    fn any_mark(&self) -> u64 {
+        self.limit
+    }
+
     fn remaining(&self, used: u64, _now: u64) -> u64 {
         self.limit.saturating_sub(used) / self.weight
     }
@@ -209,6 +214,10 @@ impl Arithmetic for Bucket {
     }
 
     /// Rounded up.
+    fn full_after(&self, used: u64, _now: u64) -> Option<u64> {
+        (used > 0).then(|| self.micros_to_drain(used))
+    }
+
     fn wait(&self, used: u64, _now: u64, charge: u64) -> Option<u64> {
         (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
     }

@@ -66,6 +66,10 @@ end
       whole[2 * count - 1], whole[2 * count], kinds[count] = length, own / 1000000, DATED
       if used > 0 and finish - now > longest then longest = finish - now end
 
+--- left
+      elseif drain == CALENDAR then
+        left = limit - readings[width]
+
 --- carry
       elseif kind == DATED then
         -- Written by a clock that stood later: it belongs to the window, whose length is not known here, of the moment to which

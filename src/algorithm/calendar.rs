@@ -301,6 +301,10 @@ impl Arithmetic for Calendar {
         Some(self.left(now).max(least))
     }
 
+    fn full_after(&self, used: u64, now: u64) -> Option<u64> {
+        (used > 0).then(|| self.left(now))
+    }
+
     fn wait(&self, _used: u64, now: u64, charge: u64) -> Option<u64> {
         (charge <= self.limit).then(|| self.left(now))
     }

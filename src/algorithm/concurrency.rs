@@ -103,6 +103,10 @@ impl Arithmetic for Concurrency {
         None
     }
 
+    fn full_after(&self, _held: u64, _now: u64) -> Option<u64> {
+        None
+    }
+
     /// A second: the moment at which a slot becomes free is unknown.
     fn wait(&self, _held: u64, _now: u64, _charge: u64) -> Option<u64> {
         Some(1_000_000)

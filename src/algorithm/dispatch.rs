@@ -176,7 +176,7 @@ impl Counter {
         let is_young = times.now.saturating_sub(receipt.at) < receipt.refundable_micros;
         let is_due = match self.form() {
             Form::Log => is_young,
-            Form::Numbers => is_young && receipt.birth == birth,
+            Form::Numbers => is_young && receipt.birth.is_none_or(|its_birth| its_birth == birth),
             Form::Slots => true,
         };
         self.advance(state, times);
@@ -238,12 +238,20 @@ impl Counter {
         step!(self, |_own| A::mark(A::of(reading), charge))
     }
 
+    pub(crate) fn any_mark(&self) -> u64 {
+        step!(self, |own| own.any_mark())
+    }
+
     pub(crate) fn remaining(&self, reading: Reading, now: u64) -> u64 {
         step!(self, |own| own.remaining(A::of(reading), now))
     }
 
     pub(crate) fn reset(&self, reading: Reading, now: u64) -> Option<u64> {
         step!(self, |own| own.reset(A::of(reading), now))
+    }
+
+    pub(crate) fn full_after(&self, reading: Reading, now: u64) -> Option<u64> {
+        step!(self, |own| own.full_after(A::of(reading), now))
     }
 
     pub(crate) fn wait(&self, reading: Reading, now: u64, charge: u64) -> Option<u64> {

@@ -26,6 +26,10 @@
       whole[2 * count - 1], whole[2 * count], kinds[count] = weight / 1000000, 0, WINDOW
       if after > 0 and start + weight - now > longest then longest = start + weight - now end
 
+--- left
+      elseif drain == FIXED_WINDOW then
+        left = limit - readings[width]
+
 --- carry
       elseif a > 0 then
         local window = a * 1000000

@@ -107,6 +107,10 @@ impl Arithmetic for FixedWindow {
         Some(self.0.left(now).max(least))
     }
 
+    fn full_after(&self, used: u64, now: u64) -> Option<u64> {
+        (used > 0).then(|| self.0.left(now))
+    }
+
     fn wait(&self, _used: u64, now: u64, charge: u64) -> Option<u64> {
         (charge <= self.0.limit).then(|| self.0.left(now))
     }

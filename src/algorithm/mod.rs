@@ -188,11 +188,19 @@ pub(crate) trait Arithmetic: Copy {
         0
     }
 
+    /// The mark of a charge of which only the moment is known.
+    fn any_mark(&self) -> u64 {
+        0
+    }
+
     /// Whole units that are left.
     fn remaining(&self, reading: Self::Reading, now: u64) -> u64;
 
     /// The effective window: a time in which the units that are left may be used.
     fn reset(&self, reading: Self::Reading, now: u64) -> Option<u64>;
+
+    /// The time until all units are there if nothing else is used; `None` if they are, or if it is unknown.
+    fn full_after(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
     /// The time until a charge that was rejected passes if nothing else is used; `None` if it never does.
     fn wait(&self, reading: Self::Reading, now: u64, charge: u64) -> Option<u64>;
@@ -236,8 +244,8 @@ pub(crate) enum Form {
 pub(crate) struct Receipt {
     /// The partition's time, in microseconds.
     pub(crate) at: u64,
-    /// Of what was charged.
-    pub(crate) birth: u32,
+    /// Of what was charged; `None` if that is unknown.
+    pub(crate) birth: Option<u32>,
     /// See [`Arithmetic::mark`].
     pub(crate) mark: u64,
     /// After this many microseconds units do not come back.

@@ -51,6 +51,12 @@
       if current > 0 then life = start + 2 * weight - now elseif previous > 0 then life = start + weight - now end
       if life > longest then longest = life end
 
+--- left
+      elseif drain == SLIDING_COUNTER then
+        -- Rounded by one or two at most, and never down: one unit less is tried next.
+        local overlap = weight - (now - floor(now / weight) * weight)
+        left = floor(limit - readings[width] - readings[width - 1] * overlap / weight) + 1
+
 --- carry
       elseif kind == COUNTER and a > 0 then
         local window = a * 1000000

@@ -63,6 +63,16 @@ impl SlidingCounter {
             .min(window);
         (window - overlap) as u64
     }
+
+    /// The moment from which nothing of the windows of `last` counts any more.
+    fn empty_from(&self, windows: Windows, last: u64) -> u64 {
+        let from_start = match windows {
+            Windows { current: 1.., .. } => 2 * self.0.micros,
+            Windows { previous: 1.., .. } => self.0.micros,
+            Windows { .. } => 0,
+        };
+        self.0.start(last) + from_start
+    }
 }
 
 impl Arithmetic for SlidingCounter {
@@ -104,12 +114,7 @@ impl Arithmetic for SlidingCounter {
     }
 
     fn empty_at(&self, windows: &Box<Windows>, last: u64) -> u64 {
-        let from_start = match **windows {
-            Windows { current: 1.., .. } => 2 * self.0.micros,
-            Windows { previous: 1.., .. } => self.0.micros,
-            Windows { .. } => 0,
-        };
-        self.0.start(last) + from_start
+        self.empty_from(**windows, last)
     }
 
     fn write(&self, windows: &Box<Windows>, bytes: &mut Writer) {
@@ -151,6 +156,11 @@ impl Arithmetic for SlidingCounter {
             0 => self.wait(windows, now, 1).unwrap_or(0),
             remaining => self.0.left(now).max(self.0.least_time_for(remaining)),
         })
+    }
+
+    fn full_after(&self, windows: Windows, now: u64) -> Option<u64> {
+        let micros = self.empty_from(windows, now).saturating_sub(now);
+        (micros > 0).then_some(micros)
     }
 
     fn wait(&self, windows: Windows, now: u64, charge: u64) -> Option<u64> {

@@ -33,7 +33,7 @@
           redis.call('ZADD', key, now, entry)
         end
       end
-      local amount, wait, oldest_leaves, sequence, total, before = 0, 0, 0, nil, 0, 0
+      local amount, wait, oldest_leaves, newest_leaves, sequence, total, before = 0, 0, 0, 0, nil, 0, 0
       local oldest = redis.call(
         'ZRANGEBYSCORE', key, string.format('(%.0f', now - weight), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
       -- Where all that is left is out of the window, numbers begin with one that no log has had: the last five bytes of
@@ -47,6 +47,9 @@
         local _, oldest_total, oldest_cost = read(ENTRY, oldest[1])
         before = oldest_total - oldest_cost
         amount, oldest_leaves = total - before, tonumber(oldest[2]) + weight - now
+        -- Entries after a clock that stood later belong to now.
+        newest_leaves = tonumber(newest[2]) + weight - now
+        if newest_leaves > weight then newest_leaves = weight end
       end
       if not receipt then
         if amount + charge > limit then
@@ -71,36 +74,52 @@
         if amount + charge > bound then charge = bound - amount end
       elseif age < limit then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
-        for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, charged_at, charged_at)) do
-          local number, _, cost = read(ENTRY, entry)
-          if number == mark then
-            local rank = redis.call('ZRANK', key, entry)
-            if redis.call('ZCARD', key) - rank <= MAX_RENUMBERED then
-              local later = redis.call('ZRANGE', key, rank, -1, 'WITHSCORES')
-              local refund = -charge
-              if refund > cost then refund = cost end
-              for index = 1, #later, 2 do
-                local its_number, its_total, its_cost = read(ENTRY, later[index])
-                if index == 1 then its_cost = its_cost - refund end
-                -- The new one first: a key that is empty for a moment is gone, and its expiry with it.
-                if its_cost > 0 then
-                  local renumbered = pack(ENTRY, its_number, its_total - refund, its_cost)
-                  redis.call('ZADD', key, later[index + 1], renumbered)
-                end
-                redis.call('ZREM', key, later[index])
-              end
+        local from, entries = redis.call('ZCARD', key) - MAX_RENUMBERED, {}
+        if from < 0 then from = 0 end
+        if mark > 0 then
+          entries = redis.call('ZRANGEBYSCORE', key, charged_at, charged_at)
+        else
+          -- Any entry until then, the newest first.
+          local count = redis.call('ZCOUNT', key, '-inf', charged_at)
+          if count > from then entries = redis.call('ZRANGE', key, from, count - 1) end
+        end
+        local refund, first, refunds = -charge, nil, {}
+        for index = #entries, 1, -1 do
+          local number, _, cost = read(ENTRY, entries[index])
+          if refund > 0 and (mark == 0 or number == mark) then
+            local part = cost
+            if part > refund then part = refund end
+            first, refund, refunds[number] = entries[index], refund - part, part
+            if mark > 0 then refund = 0 end
+          end
+        end
+        local rank = first and redis.call('ZRANK', key, first)
+        if rank and rank >= from then
+          local later, refunded = redis.call('ZRANGE', key, rank, -1, 'WITHSCORES'), 0
+          for index = 1, #later, 2 do
+            local its_number, its_total, its_cost = read(ENTRY, later[index])
+            local part = refunds[its_number] or 0
+            refunded, its_cost = refunded + part, its_cost - part
+            -- The new one first: a key that is empty for a moment is gone, and its expiry with it.
+            if its_cost > 0 then
+              local renumbered = pack(ENTRY, its_number, its_total - refunded, its_cost)
+              redis.call('ZADD', key, later[index + 1], renumbered)
             end
-            break
+            redis.call('ZREM', key, later[index])
           end
         end
       end
       readings[width + 1], readings[width + 2], readings[width + 3] = amount, wait, oldest_leaves
-      readings[width + 4] = sequence
-      width = width + 4
+      readings[width + 4], readings[width + 5] = newest_leaves, sequence
+      width = width + 5
       if charge > 0 then
         logs = logs or {}
         logs[#logs + 1] = { key, weight, pack(ENTRY, sequence + 1, total + charge, charge) }
       end
+
+--- left
+      elseif drain == SLIDING_LOG then
+        left = limit - readings[width - 4]
 
 --- write
     if logs then

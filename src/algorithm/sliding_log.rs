@@ -23,6 +23,8 @@ pub(crate) struct LogReading {
     pub(crate) wait: u64,
     /// Microseconds until the oldest entry is out of the window; 0 if there is none.
     pub(crate) oldest_leaves: u64,
+    /// The same for the newest entry.
+    pub(crate) newest_leaves: u64,
     /// The number of the newest entry. What is out of the window does not count: a store may have dropped it between this
     /// reading and its charge, or not. Where there is none, a number that no entry has had.
     pub(crate) sequence: u64,
@@ -83,6 +85,7 @@ impl Arithmetic for SlidingLog {
             used,
             wait,
             oldest_leaves: leaves(oldest),
+            newest_leaves: leaves(newest),
             sequence: newest.sequence,
         }
     }
@@ -106,21 +109,33 @@ impl Arithmetic for SlidingLog {
     }
 
     fn refund(&self, log: &mut Box<Log>, _now: u64, refund: u64, receipt: Receipt) {
-        let first = log.0.partition_point(|entry| entry.at < receipt.at);
-        let is_it = |entry: &Entry| (entry.at, entry.sequence) == (receipt.at, receipt.mark);
-        let Some(position) = (first..log.0.len()).find(|position| is_it(&log.0[*position])) else {
-            return;
+        let is_known = receipt.mark != self.any_mark();
+        let until = log.0.partition_point(|entry| entry.at <= receipt.at);
+        let from = if is_known {
+            log.0.partition_point(|entry| entry.at < receipt.at)
+        } else {
+            0
         };
-        if log.0.len() - position > MAX_RENUMBERED {
-            return;
+        let from = from.max(log.0.len().saturating_sub(MAX_RENUMBERED));
+        let (mut rest, mut total, mut first) = (refund, 0, log.0.len());
+        for position in (from..until).rev() {
+            let entry = &mut log.0[position];
+            if is_known && entry.sequence != receipt.mark {
+                continue;
+            }
+            let part = rest.min(entry.cost);
+            (first, total) = (position, entry.total - entry.cost);
+            (entry.cost, rest) = (entry.cost - part, rest - part);
+            if entry.cost == 0 {
+                log.0.remove(position);
+            }
+            if is_known || rest == 0 {
+                break;
+            }
         }
-        let refund = refund.min(log.0[position].cost);
-        for entry in log.0.range_mut(position..) {
-            entry.total -= refund;
-        }
-        log.0[position].cost -= refund;
-        if log.0[position].cost == 0 {
-            log.0.remove(position);
+        for entry in log.0.range_mut(first.min(log.0.len())..) {
+            total += entry.cost;
+            entry.total = total;
         }
     }
 
@@ -176,6 +191,10 @@ impl Arithmetic for SlidingLog {
                 0 if charge > 0 => self.0.micros,
                 oldest_leaves => oldest_leaves,
             },
+            newest_leaves: match charge {
+                0 => reading.newest_leaves,
+                1.. => self.0.micros,
+            },
             ..reading
         }
     }
@@ -198,6 +217,10 @@ impl Arithmetic for SlidingLog {
             LogReading { oldest_leaves, .. } => oldest_leaves,
         };
         Some(natural.max(self.0.least_time_for(remaining)))
+    }
+
+    fn full_after(&self, reading: LogReading, _now: u64) -> Option<u64> {
+        (reading.used > 0).then_some(reading.newest_leaves)
     }
 
     fn wait(&self, reading: LogReading, _now: u64, charge: u64) -> Option<u64> {
@@ -231,6 +254,7 @@ impl Arithmetic for SlidingLog {
             used: self.0.limit,
             wait: 0,
             oldest_leaves: hold,
+            newest_leaves: self.0.micros,
             sequence: reading.sequence,
         })
     }

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use super::{measurement::MeasuredCharge, plan::Charge};
+use super::{forecast::Passes, measurement::MeasuredCharge, plan::Charge};
 use crate::{
     algorithm::{Counter, Denial},
     partition::PartitionId,
@@ -119,6 +119,52 @@ impl<'a> Allowance<'a> {
     /// whole window to a request that costs more than the one that the store has rejected.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
+    }
+
+    /// The answer whether the same request passes this policy, and if not now, when.
+    ///
+    /// It says what [`retry_after`](Self::retry_after) says, and tells apart a request that never passes from one that is
+    /// not rejected.
+    pub fn passes(&self) -> Passes {
+        match self.retry_after() {
+            _ if !self.is_violated() => Passes::Now,
+            Some(_) if !self.policy().is_timed() => Passes::WhenReleased,
+            Some(wait) => Passes::In(wait),
+            None => Passes::Never,
+        }
+    }
+
+    /// The time until the policy is full again if no other request comes: then all of its units are there, and a
+    /// microsecond earlier they are not.
+    ///
+    /// You want it to say when a whole quota is back, or to keep a record for as long as it differs from a new one. A
+    /// client need not wait for it: see [`effective_window`](Self::effective_window).
+    ///
+    /// `None` if nothing is used, if it is not known when the units come back (slots of a limit of concurrent requests
+    /// do when their requests end), and in a [cached](crate::Decision::is_cached) rejection.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let policies = PolicySet::new([QuotaPolicy::per_hour("hour", 60)])?;
+    ///
+    /// let decision = store.decide(Plan::new(policies.clone(), alice, 0)).await?;
+    /// assert_eq!(decision.allowances().next().and_then(|hour| hour.full_after()), None);
+    /// // Ten units come back in ten minutes.
+    /// let decision = store.decide(Plan::new(policies, alice, 10)).await?;
+    /// let full_after = decision.allowances().next().and_then(|hour| hour.full_after());
+    /// assert_eq!(full_after, Some(Duration::from_secs(600)));
+    /// # Ok(()) });
+    /// ```
+    pub fn full_after(&self) -> Option<Duration> {
+        let Known::Measured { measured, charged } = self.known else {
+            return None;
+        };
+        let reading = self.counter().charged(measured.reading, charged);
+        let micros = self.counter().full_after(reading, measured.moment.now.as_micros())?;
+        Some(Duration::from_micros(measured.moment.until(micros)))
     }
 
     fn wait(&self) -> Option<u64> {

@@ -346,6 +346,21 @@ impl Decision {
         self.outcome
     }
 
+    /// The units that a store has granted: the cost of a plan that was allowed, which is less than what was asked for if it
+    /// was granted [in part](crate::Plan::partially). 0 for any other decision.
+    pub fn granted(&self) -> u64 {
+        self.admitted()
+            .map_or(0, |measurement| measurement.plan().costs().requests)
+    }
+
+    /// The time of the store at which it has decided, of the last one where several servers have; `None` if no store has.
+    ///
+    /// You want it to say later [when a charge was made](crate::Refund).
+    pub fn decided_at(&self) -> Option<Timestamp> {
+        let moments = self.measurement()?.moments().iter();
+        moments.map(|moment| moment.now).max()
+    }
+
     /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision,
     /// and only those that reject the request if it is a [cached](Self::is_cached) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::plan::{Charge, Plan};
+use super::plan::{Charge, Mode, Plan};
 use crate::{
     algorithm::{Form, Moment, Moments, Reading},
     lease::LeaseId,
@@ -70,13 +70,14 @@ impl Measurement {
     /// The readings of a plan. `is_allowed` is the store's word that it has let the plan pass.
     #[inline]
     pub(crate) fn new(plan: Plan, moments: Moments, read: Reads, lease: Option<LeaseId>, is_allowed: bool) -> Self {
+        let receipt = AtomicBool::new(is_allowed && plan.mode() != Mode::Question);
         Self {
             plan,
             read,
             moments,
             lease,
             is_allowed,
-            receipt: AtomicBool::new(is_allowed),
+            receipt,
         }
     }
 
@@ -120,7 +121,7 @@ impl Measurement {
     }
 
     /// Returns `true` if the plan fits. All of its charges are made then, except for those of [shadows](crate::QuotaPolicy::shadow)
-    /// that do not fit. Otherwise none is.
+    /// that do not fit. Otherwise none is, and none is for a [forecast](crate::Store::forecast) either.
     #[inline]
     pub fn is_allowed(&self) -> bool {
         self.is_allowed
@@ -143,7 +144,7 @@ impl Measurement {
                 reading: read.reading,
                 moment: self.moment(charges.part_number()),
                 fits: read.fits,
-                is_allowed: self.is_allowed,
+                is_made: self.is_allowed && self.plan.mode() != Mode::Question,
             })
         })
     }
@@ -182,7 +183,8 @@ pub struct MeasuredCharge<'a> {
     pub(crate) reading: Reading,
     pub(crate) moment: Moment,
     fits: bool,
-    is_allowed: bool,
+    /// True if the store has made all charges that fit.
+    is_made: bool,
 }
 
 impl<'a> MeasuredCharge<'a> {
@@ -201,7 +203,7 @@ impl<'a> MeasuredCharge<'a> {
     /// Returns `true` if the store has made the charge.
     #[inline]
     pub fn is_charged(&self) -> bool {
-        self.fits && self.is_allowed
+        self.fits && self.is_made
     }
 
     /// Returns `true` for a slot of a limit of concurrent requests.

@@ -3,8 +3,11 @@
 
 mod allowance;
 mod decision;
+mod forecast;
 mod measurement;
+mod partial;
 mod plan;
+mod refund;
 #[cfg(feature = "redis")]
 mod remote;
 pub(crate) mod settlement;
@@ -14,13 +17,16 @@ pub(crate) use self::remote::PartNumbers;
 pub use self::{
     allowance::Allowance,
     decision::{Decision, Outcome},
+    forecast::{Forecast, Passes},
     measurement::{MeasuredCharge, Measurement},
+    partial::PartialPlan,
     plan::{Charge, Plan},
+    refund::Charged,
     settlement::Settlement,
 };
 pub(crate) use self::{
     decision::{Cached, ChargeDenials},
     measurement::{Read, Reads},
-    plan::{Costs, PartPlan},
+    plan::{Costs, Mode, PartPlan},
     settlement::PartSettlement,
 };

@@ -73,8 +73,20 @@ pub struct Plan {
     /// Most often one.
     pub(super) parts: SmallVec<[Part; 1]>,
     pub(super) costs: Costs,
+    pub(super) mode: Mode,
     /// The time in which a decision is of use, if that is known.
     pub(super) deadline: Option<Duration>,
+}
+
+/// The answer that a plan asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// All of it, or nothing.
+    Whole,
+    /// As many of its units as pass, at least one.
+    UpTo,
+    /// Only the answer to it.
+    Question,
 }
 
 /// Policies of one partition.
@@ -91,6 +103,7 @@ pub(super) struct Part {
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
     costs: Costs,
+    is_charged: bool,
 }
 
 impl Plan {
@@ -136,6 +149,7 @@ impl Plan {
                 slots: cost.min(1),
                 ..Costs::NOTHING
             },
+            mode: Mode::Whole,
             deadline: None,
         }
     }
@@ -235,8 +249,13 @@ impl Plan {
     /// The part about each partition.
     #[inline]
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
-        let costs = self.costs;
-        self.parts.iter().map(move |part| PartPlan { part, costs })
+        let (costs, is_charged) = (self.costs, self.is_charged());
+        let part = move |part| PartPlan {
+            part,
+            costs,
+            is_charged,
+        };
+        self.parts.iter().map(part)
     }
 
     /// The same plan, whose decision is of use for this time.
@@ -266,6 +285,7 @@ impl Plan {
             [part] => Some(PartPlan {
                 part,
                 costs: self.costs,
+                is_charged: self.is_charged(),
             }),
             _ => None,
         }
@@ -284,7 +304,12 @@ impl Plan {
     /// Returns `true` if it takes anything; a plan that does not only asks.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
-        self.costs.slots > 0
+        self.costs.slots > 0 && self.mode != Mode::Question
+    }
+
+    #[inline]
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Returns `true` if it takes a slot of a limit of concurrent requests.
@@ -315,6 +340,12 @@ impl Plan {
     pub(crate) fn uncharged(mut self) -> Self {
         self.costs = Costs::NOTHING;
         self
+    }
+
+    /// The same plan, of which only the answer is asked for.
+    pub(crate) fn asked(self) -> Self {
+        let mode = Mode::Question;
+        Self { mode, ..self }
     }
 
     /// The charges, in the order in which the policies were configured, one partition after the other; see [`Charge`].
@@ -392,12 +423,12 @@ impl<'a> PartPlan<'a> {
 
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
-        self.costs.slots > 0
+        self.is_charged
     }
 
     #[inline]
     pub(crate) fn charges(self) -> impl ExactSizeIterator<Item = Charge<'a>> {
-        let Self { part, costs } = self;
+        let Self { part, costs, .. } = self;
         part.policies.iter().map(move |policy| part.charge(policy, costs))
     }
 }

@@ -54,20 +54,22 @@ use crate::{
 pub struct Settlement(Option<Change>);
 
 #[derive(Debug)]
-struct Change {
-    plan: Plan,
-    moments: Moments,
-    lease: Option<LeaseId>,
+pub(super) struct Change {
+    pub(super) plan: Plan,
+    pub(super) moments: Moments,
+    /// True if the charge is known, and not only its moment.
+    pub(super) is_known: bool,
+    pub(super) lease: Option<LeaseId>,
     /// One for each charge, in the plan's order.
-    deltas: SmallVec<[Delta; 4]>,
+    pub(super) deltas: SmallVec<[Delta; 4]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Delta {
+pub(super) struct Delta {
     /// The amount that is added to the charge, or taken from it.
-    weight: i64,
+    pub(super) weight: i64,
     /// The mark of the charge, for a refund.
-    mark: u64,
+    pub(super) mark: u64,
 }
 
 /// A change of the charge of one policy.
@@ -143,6 +145,10 @@ impl Settlement {
         Self::of(decision, actual, Free::Slots)
     }
 
+    pub(super) fn of_change(change: Option<Change>) -> Self {
+        Self(change)
+    }
+
     /// Nothing, where nothing was charged or nothing changes, and after the end of the request was settled.
     fn of(decision: &Decision, actual: Costs, free: Free) -> Self {
         let measurement = match free {
@@ -184,6 +190,7 @@ impl Settlement {
                 PartSettlement {
                     part,
                     charged_at: change.moments.get(number).copied().unwrap_or_default(),
+                    is_known: change.is_known,
                     lease: change.lease,
                     deltas: own,
                 }
@@ -198,6 +205,7 @@ pub(crate) struct PartSettlement<'a> {
     pub(crate) part: PartPlan<'a>,
     /// The moment of the charge.
     pub(crate) charged_at: Moment,
+    is_known: bool,
     pub(crate) lease: Option<LeaseId>,
     deltas: &'a [Delta],
 }
@@ -213,6 +221,11 @@ impl<'a> PartSettlement<'a> {
         self.adjustments().any(|change| !change.is_slot() && change.delta < 0)
     }
 
+    /// The birth of what was charged, if it is known; see [`Moment::birth`].
+    pub(crate) fn birth(&self) -> Option<u32> {
+        self.is_known.then_some(self.charged_at.birth)
+    }
+
     /// The change of each policy, in the plan's order.
     pub(crate) fn adjustments(self) -> impl Iterator<Item = Adjustment<'a>> {
         let changes = self.part.policies().iter().zip(self.deltas);
@@ -221,7 +234,7 @@ impl<'a> PartSettlement<'a> {
             delta: delta.weight,
             receipt: Receipt {
                 at: self.charged_at.now.as_micros(),
-                birth: self.charged_at.birth,
+                birth: self.birth(),
                 mark: delta.mark,
                 refundable_micros: policy.policy().refundable_micros(),
                 lease: self.lease,
@@ -262,6 +275,7 @@ impl Change {
         deltas.iter().any(|delta| delta.weight != 0).then(|| Self {
             plan: plan.clone(),
             moments: measurement.moments().clone(),
+            is_known: true,
             lease: measurement.lease(),
             deltas,
         })

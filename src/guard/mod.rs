@@ -31,7 +31,7 @@ use crate::{
     clock::{Clock, Timestamp},
     error::StoreError,
     exchange::{Decision, Plan, Settlement},
-    store::Store,
+    store::{Store, StoreFuture},
     telemetry::{HeldSlots, StoreTelemetry},
 };
 
@@ -159,6 +159,11 @@ impl Guard {
             Some(fallback) => fallback.settle(settlement),
             None => self.cache.settle(settlement),
         });
+    }
+
+    /// Gives units back that no decision of this instance has charged.
+    pub(crate) fn give_back(&self, refund: Settlement) -> StoreFuture<()> {
+        self.cache.settle(refund)
     }
 
     /// Forgets what a plan's partitions have used, and what this instance has prefetched and cached of them.

@@ -209,7 +209,7 @@ impl AdminHandle {
         self.0.policies.grant(partition, grant, now)
     }
 
-    fn key(&self, name: &str) -> Result<usize, AdminError> {
+    pub(super) fn key(&self, name: &str) -> Result<usize, AdminError> {
         let known = self.0.policies.keys();
         let position = known.iter().position(|key| key == name);
         position.ok_or_else(|| AdminError::UnknownKey {
@@ -218,7 +218,7 @@ impl AdminHandle {
         })
     }
 
-    fn holder(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Holder {
+    pub(super) fn holder(&self, caller: &(impl ToPartitionKey + ?Sized)) -> Holder {
         self.0.attribution.holder(&caller.to_partition_key())
     }
 
@@ -228,25 +228,34 @@ impl AdminHandle {
         holder: Holder,
         tier: Option<&str>,
     ) -> Result<Option<Decision>, AdminError> {
-        let set = {
-            let (policies, active) = (&self.0.policies, self.0.policies.active());
-            // Who is known by another key only is not among those who try rules.
-            let caller = key.is_none().then_some(holder.partition);
-            let set = Policies::of_tier(&active, tier, caller).map_err(|known| AdminError::UnknownTier {
-                name: tier.unwrap_or_default().to_owned(),
-                known,
-            })?;
-            set.map(|set| policies.granted(&active, set, holder.partition, || self.0.guard.now()))
-        };
-        match set.and_then(|set| plan(&set, key, &holder)) {
+        match self.plan(key, &holder, tier, 1)? {
             Some(plan) => Ok(Some(self.0.guard.store().peek(plan).await?)),
             None => Ok(None),
         }
     }
 
+    /// A plan of the policies that limit a caller in a tier, if any do.
+    pub(super) fn plan(
+        &self,
+        key: Option<usize>,
+        holder: &Holder,
+        tier: Option<&str>,
+        cost: u64,
+    ) -> Result<Option<Plan>, AdminError> {
+        let (policies, active) = (&self.0.policies, self.0.policies.active());
+        // Who is known by another key only is not among those who try rules.
+        let caller = key.is_none().then_some(holder.partition);
+        let set = Policies::of_tier(&active, tier, caller).map_err(|known| AdminError::UnknownTier {
+            name: tier.unwrap_or_default().to_owned(),
+            known,
+        })?;
+        let set = set.map(|set| policies.granted(&active, set, holder.partition, || self.0.guard.now()));
+        Ok(set.and_then(|set| plan(&set, key, holder, cost)))
+    }
+
     async fn reset_part(&self, key: Option<usize>, holder: Holder) -> Result<(), AdminError> {
         for set in self.0.policies.all_sets() {
-            if let Some(plan) = plan(&set, key, &holder) {
+            if let Some(plan) = plan(&set, key, &holder, 1) {
                 self.0.guard.reset(plan).await?;
             }
         }
@@ -255,9 +264,9 @@ impl AdminHandle {
 }
 
 /// A plan of those policies of a set that count by this key, if there are any.
-fn plan(set: &QuotaSet, key: Option<usize>, holder: &Holder) -> Option<Plan> {
+fn plan(set: &QuotaSet, key: Option<usize>, holder: &Holder, cost: u64) -> Option<Plan> {
     let part = set.parts.iter().find(|part| part.key == key)?;
-    Some(Plan::new(part.policies.clone(), holder.partition, 1).labelled(holder.partition, holder.label.as_ref()))
+    Some(Plan::new(part.policies.clone(), holder.partition, cost).labelled(holder.partition, holder.label.as_ref()))
 }
 
 impl fmt::Debug for AdminHandle {

@@ -215,6 +215,12 @@ impl Attribution {
         }
     }
 
+    /// The partition in which a message about a caller is counted, so that it is found out when it is repeated.
+    pub(super) fn message(&self, holder: &Holder, id: &str) -> PartitionId {
+        let about = PartitionKey::own("given back", &holder.partition.to_bytes());
+        self.scope.partition(&about.and(PartitionKey::new("id", id)))
+    }
+
     fn key(&self, named: Option<usize>) -> &Key {
         named.map_or(&self.main, |index| &self.named[index])
     }

@@ -13,6 +13,7 @@ mod content;
 mod cost;
 mod future;
 mod neighbours;
+mod refund;
 mod service;
 
 use std::{fmt, sync::Arc};
@@ -31,6 +32,7 @@ pub use self::{
     content::{RequestContent, RequestContentBody, RequestContentLayer},
     cost::ActualCost,
     future::ResponseFuture,
+    refund::{Refund, Refunded},
     service::RateLimit,
 };
 use crate::rules::RulesHandle;

@@ -25,7 +25,7 @@ pub(crate) use self::partition::{Found, PartitionState, Step};
 use crate::{
     algorithm::{Moments, Reader, Writer},
     clock::Timestamp,
-    exchange::{Measurement, PartPlan, Plan, Reads, Settlement},
+    exchange::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
     lease::{Lease, LeaseId},
     partition::PartitionId,
     random,
@@ -156,6 +156,14 @@ pub(crate) fn acquire_together(
     lease: Option<Lease>,
     mut carry_out: impl FnMut(PartPlan<'_>, Step) -> Found,
 ) -> Measurement {
+    let plan = match (plan.mode(), plan.only_part()) {
+        (Mode::UpTo, Some(part)) => {
+            let found = carry_out(part, Step::Read);
+            let readings = found.read.into_iter().map(|read| read.reading);
+            plan.granting(readings, found.moment)
+        }
+        _ => plan,
+    };
     let (mut moments, mut read, mut fits) = (Moments::new(), Reads::new(), true);
     for part in plan.parts() {
         let found = carry_out(part, Step::Read);

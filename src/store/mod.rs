@@ -14,7 +14,7 @@ use std::{
 
 use crate::{
     error::StoreError,
-    exchange::{Decision, Measurement, Plan, Settlement},
+    exchange::{Decision, Forecast, Measurement, PartialPlan, Plan, Settlement},
 };
 
 /// A store of quota. It decides a whole [`Plan`] at once: every policy is charged, or none.
@@ -196,6 +196,42 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.decide(plan.uncharged())
     }
 
+    /// Says when a plan would pass, without a charge.
+    ///
+    /// You want it to tell a client in advance, or to plan a job: [`peek`](Self::peek) says what is left, this says when
+    /// it suffices. It reserves nothing.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::Passes;
+    /// # run(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
+    /// let policies = PolicySet::new([
+    ///     QuotaPolicy::per_minute("minute", 10).with_algorithm(Algorithm::SlidingWindowLog),
+    ///     QuotaPolicy::per_day("day", 1_000),
+    /// ])?;
+    /// let mails = |count| Plan::new(policies.clone(), alice, count);
+    /// let _ = store.decide(mails(8)).await?;
+    ///
+    /// assert_eq!(store.forecast(mails(2)).await?.passes(), Passes::Now);
+    /// let three = store.forecast(mails(3)).await?;
+    /// assert!(matches!(three.passes(), Passes::In(wait) if wait.as_secs() == 59));
+    /// assert_eq!(three.allowances().map(|each| each.passes()).last(), Some(Passes::Now), "the day is no obstacle");
+    /// assert_eq!(store.forecast(mails(11)).await?.passes(), Passes::Never);
+    /// # Ok(()) });
+    /// ```
+    #[must_use = "a partition is read when the future is polled"]
+    fn forecast(&self, plan: Plan) -> StoreFuture<Forecast> {
+        self.acquire(plan.asked()).map(Forecast::of)
+    }
+
+    /// Charges as many units of a plan as there are: see [`Plan::partially`], which has an example.
+    #[must_use = "a plan is decided when the future is polled"]
+    fn decide_partially(&self, plan: PartialPlan) -> StoreFuture<Decision> {
+        self.decide(plan.into_plan())
+    }
+
     /// Returns `true` if the store has a circuit breaker for each of its servers. Default: `false`, and the layer puts one
     /// circuit breaker around the store.
     ///
@@ -322,6 +358,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
         (**self).peek(plan)
+    }
+
+    fn forecast(&self, plan: Plan) -> StoreFuture<Forecast> {
+        (**self).forecast(plan)
+    }
+
+    fn decide_partially(&self, plan: PartialPlan) -> StoreFuture<Decision> {
+        (**self).decide_partially(plan)
     }
 
     fn has_own_breakers(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     clock::{Clock, Timestamp},
-    exchange::{Decision, Measurement, Outcome, Plan, Settlement},
+    exchange::{Charged, Decision, Measurement, Outcome, Plan, Settlement},
     partition::{PartitionId, PartitionKey, Scope},
     policy::{Algorithm, Direction, PolicySet, QuotaPolicy},
     random::Sequence,
@@ -137,9 +137,12 @@ impl<S: Store> Check<S> {
             self.settle(0).await;
         }
         let plan = self.plan();
-        match self.random.below(20) {
+        match self.random.below(23) {
             0 => self.reset(plan).await,
             1 | 2 => self.peek(plan).await,
+            20 => self.forecast(plan).await,
+            21 => self.acquire_partially(plan).await,
+            22 => self.give_back(plan).await,
             3..9 if !self.open.is_empty() => {
                 let open = self.random.below(self.open.len());
                 self.settle(open).await;
@@ -172,7 +175,20 @@ impl<S: Store> Check<S> {
         let own = self.store.acquire(plan.clone()).await.expect("the store decides");
         let expected = self.memory.acquire(plan).await.expect("the memory store never fails");
         self.assert_consistent(&own);
-        let decisions = [own.decide(), expected.decide()];
+        self.decided([own.decide(), expected.decide()]);
+    }
+
+    async fn acquire_partially(&mut self, plan: Plan) {
+        self.did(format!("acquire partially {plan:?}"));
+        // Several partitions, or no policy that counts requests.
+        let Ok(plan) = plan.partially() else { return };
+        let own = self.store.decide_partially(plan.clone()).await;
+        let expected = self.memory.decide_partially(plan).await;
+        let own = own.expect("the store decides");
+        self.decided([own, expected.expect("the memory store never fails")]);
+    }
+
+    fn decided(&mut self, decisions: [Decision; 2]) {
         self.assert_same(&decisions);
         if decisions[0].outcome() == Outcome::Allowed {
             self.open.push(decisions);
@@ -184,6 +200,25 @@ impl<S: Store> Check<S> {
         let own = self.store.peek(plan.clone()).await.expect("the store looks");
         let expected = self.memory.peek(plan).await.expect("the memory store never fails");
         self.assert_same(&[own, expected]);
+    }
+
+    async fn forecast(&mut self, plan: Plan) {
+        self.did(format!("forecast {plan:?}"));
+        let own = self.store.forecast(plan.clone()).await.expect("the store looks");
+        let expected = self.memory.forecast(plan).await;
+        let expected = expected.expect("the memory store never fails");
+        assert_eq!(format!("{own:?}"), format!("{expected:?}"), "{}", self.report());
+    }
+
+    async fn give_back(&mut self, plan: Plan) {
+        let ago = [0, 100_000, 12_000_000][self.random.below(3)];
+        let charged_at = Timestamp::from_micros(self.clock.now().as_micros() - ago);
+        let charged = [Charged::Now, Charged::At(charged_at)][self.random.below(2)];
+        self.did(format!("give back {plan:?} of {charged:?}"));
+        let own = self.store.settle(Settlement::refund(plan.clone(), charged));
+        own.await.expect("the store settles");
+        let settled = self.memory.settle(Settlement::refund(plan, charged)).await;
+        settled.expect("the memory store never fails");
     }
 
     fn is_old(&self, [own, _]: &[Decision; 2]) -> bool {

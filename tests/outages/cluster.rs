@@ -14,8 +14,8 @@ use futures_util::future::join_all;
 use proptest::test_runner::{Config, TestRunner};
 use tokio::time::timeout;
 use tower_quota::{
-    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind,
+    Algorithm, Charged, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Passes, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
 };
@@ -106,6 +106,38 @@ async fn until_remaining(store: &dyn Store, plan: Plan, expected: &[u64]) {
         remaining(store, plan.clone()).await == expected
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_forecast_asks_every_node_and_charges_none_and_each_node_gives_back_its_part() {
+    let cluster = shared_cluster();
+    let store = RedisStore::cluster(cluster.urls()).unwrap();
+    let users = users_by_node(cluster, "forecast", "", 1).concat();
+    let policies = |name: &'static str| [QuotaPolicy::per_day(name, 10).with_algorithm(Algorithm::SlidingWindowLog)];
+    let three = |cost| {
+        let first = plan("forecast", &policies("first"), &users[0], cost);
+        let two = and(first, "forecast", &policies("second"), &users[1]);
+        and(two, "forecast", &policies("third"), &users[2])
+    };
+    let decision = store.decide(three(4)).await.unwrap();
+    let second = plan("forecast", &policies("second"), &users[1], 3);
+    assert_eq!(store.decide(second).await.unwrap().outcome(), Outcome::Allowed);
+
+    // The second node rejects, and the third one is asked all the same.
+    let forecast = store.forecast(three(6)).await.unwrap();
+    let each: Vec<Passes> = forecast.allowances().map(|each| each.passes()).collect();
+    assert!(
+        matches!(each[..], [Passes::Now, Passes::In(_), Passes::Now]),
+        "{each:?}"
+    );
+    assert!(matches!(forecast.passes(), Passes::In(_)));
+    assert_eq!(remaining(&store, three(1)).await, [6, 3, 6]);
+
+    let charged = Charged::At(decision.decided_at().unwrap());
+    store.settle(Settlement::refund(three(4), charged)).await.unwrap();
+    assert_eq!(remaining(&store, three(1)).await, [10, 7, 10]);
+    let partial = plan("forecast", &policies("second"), &users[1], 9).partially().unwrap();
+    assert_eq!(store.decide_partially(partial).await.unwrap().granted(), 7);
 }
 
 /// L11, L25, L29

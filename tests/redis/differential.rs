@@ -5,8 +5,8 @@ use std::{collections::HashMap, future::Future, time::Duration};
 use futures_util::future::join_all;
 use proptest::{prelude::*, sample::select, test_runner::FileFailurePersistence};
 use tower_quota::{
-    Algorithm, CalendarPeriod, CalendarWindow, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey,
-    Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Scope, Settlement, Store, Weekday,
+    Algorithm, CalendarPeriod, CalendarWindow, Charged, Decision, Direction, MemoryStore, Outcome, PartitionId,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Scope, Settlement, Store, StoreFuture, Weekday,
     clock::{Clock, Timestamp},
 };
 
@@ -227,6 +227,14 @@ enum Pass {
 #[derive(Clone, Debug)]
 enum Action {
     Acquire(Request),
+    /// As many units as there are, up to those of the request.
+    AcquirePartially(Request),
+    Forecast(Request),
+    /// What was charged so many microseconds ago, or at any time, is given back from elsewhere.
+    GiveBack {
+        request: Request,
+        ago: Option<u64>,
+    },
     Peek,
     Reset,
     /// Of the decisions that may still be settled, so many since the newest.
@@ -284,6 +292,9 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
         30 => requests().prop_map(Action::Acquire),
         15 => (which, actual, prop_oneof![3 => Just(true), 1 => Just(false)])
             .prop_map(|(which, actual, is_last)| Action::Settle { which, actual, is_last }),
+        5 => requests().prop_map(Action::AcquirePartially),
+        5 => requests().prop_map(Action::Forecast),
+        5 => (requests(), agos()).prop_map(|(request, ago)| Action::GiveBack { request, ago }),
         3 => Just(Action::Peek),
         1 => Just(Action::Reset),
     ];
@@ -296,6 +307,18 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
         action,
     });
     proptest::collection::vec(step, 1..=count)
+}
+
+/// How long ago units were charged that are given back; `None` if nobody knows.
+fn agos() -> impl Strategy<Value = Option<u64>> {
+    let agos = prop_oneof![
+        Just(0),
+        0..3_000_u64,
+        0..3_000_000_u64,
+        0..100_000_000_u64,
+        0..200_000_000_000_u64
+    ];
+    prop_oneof![1 => Just(None), 3 => agos.prop_map(Some)]
 }
 
 fn partition(scope: &str, number: u64) -> PartitionId {
@@ -358,9 +381,27 @@ impl Pair {
         now: i128,
     ) -> Result<Option<Verdict>, TestCaseError> {
         let set = (step.set, sets[step.set].policies.as_slice());
-        let request = match step.action {
-            Action::Acquire(request) => request,
-            Action::Peek => Request::NOTHING,
+        let (told, expected) = match step.action {
+            Action::Acquire(request) => self.decide(set, request, self.store.decide(plan), now).await,
+            Action::AcquirePartially(request) => match plan.partially() {
+                Ok(plan) => {
+                    let cost = self.granted(set, request, now);
+                    let decision = self.store.decide_partially(plan);
+                    self.decide(set, Request { cost, ..request }, decision, now).await
+                }
+                // There is nothing of which it could get a part.
+                Err(_) => return Ok(None),
+            },
+            Action::Peek => self.decide(set, Request::NOTHING, self.store.peek(plan), now).await,
+            Action::Forecast(request) => {
+                let told = Verdict::forecast(&self.store.forecast(plan).await.unwrap());
+                let model = self.model.as_mut();
+                (told, model.map(|model| model.forecast(now, set, request)))
+            }
+            Action::GiveBack { request, ago } => {
+                self.give_back(set, plan, request, ago, now).await;
+                return Ok(None);
+            }
             Action::Reset => {
                 self.store.reset(plan).await.unwrap();
                 if let Some(model) = &mut self.model {
@@ -373,26 +414,51 @@ impl Pair {
                 return Ok(None);
             }
         };
-        let decision = match step.action {
-            Action::Peek => self.store.peek(plan).await.unwrap(),
-            _ => self.store.decide(plan).await.unwrap(),
-        };
-        let told = Verdict::of(&decision);
-        let expected = self.model.as_mut().map(|model| model.acquire(now, set, request));
-        if let Some((expected, _)) = &expected {
-            prop_assert_eq!(
-                &told,
-                expected,
-                "{:?}, {:?}, {:?}",
-                self.store,
-                step,
-                sets[step.set].policies
-            );
-        }
-        if told.is_allowed {
-            self.open.push((decision, expected.and_then(|(_, receipt)| receipt)));
+        if let Some(expected) = &expected {
+            prop_assert_eq!(&told, expected, "{:?}, {:?}, {:?}", self.store, step, set.1);
         }
         Ok(Some(told))
+    }
+
+    /// What the store has decided, and what the model expects.
+    async fn decide(
+        &mut self,
+        set: (usize, &[QuotaPolicy]),
+        request: Request,
+        decision: StoreFuture<Decision>,
+        now: i128,
+    ) -> (Verdict, Option<Verdict>) {
+        let decision = decision.await.unwrap();
+        let told = Verdict::of(&decision);
+        let expected = self.model.as_mut().map(|model| model.acquire(now, set, request));
+        let (expected, receipt) = expected.unzip();
+        if told.is_allowed {
+            self.open.push((decision, receipt.flatten()));
+        }
+        (told, expected)
+    }
+
+    async fn give_back(
+        &mut self,
+        set: (usize, &[QuotaPolicy]),
+        plan: Plan,
+        request: Request,
+        ago: Option<u64>,
+        now: i128,
+    ) {
+        let charged_at = ago.map(|ago| now - i128::from(ago));
+        let charged = charged_at.map_or(Charged::Now, |at| Charged::At(Timestamp::from_micros(at as u64)));
+        self.store.settle(Settlement::refund(plan, charged)).await.unwrap();
+        if let Some(model) = &mut self.model {
+            model.give_back(now, set, request, charged_at);
+        }
+    }
+
+    /// The units that a request is granted for as many, or one that is rejected. Without a model, what the store says is
+    /// compared with the other one.
+    fn granted(&mut self, set: (usize, &[QuotaPolicy]), request: Request, now: i128) -> u64 {
+        let most = self.model.as_mut().map(|model| model.most(now, set, request));
+        most.map_or(request.cost, |most| most.max(request.cost.min(1)))
     }
 
     async fn settle(&mut self, which: usize, actual: Actual, is_last: bool, now: i128) {
@@ -432,8 +498,12 @@ impl Set {
     }
 
     fn plan(&self, partition: PartitionId, action: &Action) -> Plan {
-        let Action::Acquire(request) = action else {
-            return Plan::new(self.checked.clone(), partition, 1);
+        let request = match action {
+            Action::Acquire(request) | Action::AcquirePartially(request) | Action::Forecast(request) => request,
+            Action::GiveBack { request, .. } => request,
+            Action::Peek | Action::Reset | Action::Settle { .. } => {
+                return Plan::new(self.checked.clone(), partition, 1);
+            }
         };
         Plan::new(self.checked.clone(), partition, request.cost)
             .with_content_bytes(request.request_bytes, request.response_bytes)

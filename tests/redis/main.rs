@@ -18,6 +18,7 @@ mod model;
 mod partition_steps;
 mod partitions;
 mod prefetch;
+mod questions;
 mod reloads;
 #[path = "../../src/store/redis/scripts/mod.rs"]
 #[allow(dead_code, reason = "leases are not renewed by hand here")]

@@ -96,7 +96,13 @@ fn the_tests_have_the_features_of_the_crate() {
 /// A user of the ACL who is given less than the scripts call is not limited, and one who is given more could do harm.
 #[test]
 fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_scripts() {
-    let scripts = [scripts::buckets(), scripts::every_algorithm(), scripts::renew()].concat();
+    let scripts = [
+        scripts::buckets(),
+        scripts::every_algorithm(),
+        scripts::questions(),
+        scripts::renew(),
+    ]
+    .concat();
     let calls = scripts.split("redis.").skip(1);
     let called = calls.filter_map(|call| call.strip_prefix("call('").or(call.strip_prefix("pcall('")));
     let mut commands: BTreeSet<String> = called

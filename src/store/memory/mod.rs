@@ -10,7 +10,7 @@ use crate::{
     algorithm::{Moment, Moments},
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
-    exchange::{Measurement, Plan, Settlement},
+    exchange::{Measurement, Mode, Plan, Settlement},
     lease::{Lease, LeaseId},
     ledger::{Found, Step, acquire_together},
     sharded::Sharded,
@@ -159,7 +159,7 @@ impl Store for MemoryStore {
             id: LeaseId::unique(),
             until: u64::MAX,
         });
-        let Some(part) = plan.only_part() else {
+        let Some(part) = plan.only_part().filter(|_| plan.mode() != Mode::UpTo) else {
             return AcquireFuture::ready(Ok(self.0.acquire_together(plan, lease)));
         };
         let Found { moment, read, fits } = {

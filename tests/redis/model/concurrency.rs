@@ -48,6 +48,10 @@ impl Counter for Concurrency {
         Some(1_000_000)
     }
 
+    fn full_after(&self, _now: i128) -> Option<i128> {
+        None
+    }
+
     fn is_used(&self, moment: i128) -> bool {
         self.held(moment) > 0
     }

@@ -45,23 +45,13 @@ trait Counter {
     fn time_for(&self, now: i128, left: i128) -> i128;
     /// How long until so many units pass: the first moment, found by trying; `None` if there is none.
     fn wait(&self, now: i128, cost: i128) -> Option<i128> {
-        let mut late = 1;
-        while !self.fits(now + late, cost) {
-            late *= 2;
-            if late > 1 << 62 {
-                return None;
-            }
-        }
-        let mut early = 0;
-        while late - early > 1 {
-            let middle = early + (late - early) / 2;
-            if self.fits(now + middle, cost) {
-                late = middle;
-            } else {
-                early = middle;
-            }
-        }
-        Some(late)
+        first_time(|late| self.fits(now + late, cost))
+    }
+
+    /// How long until all of it is there; `None` if it is, or if nobody knows.
+    fn full_after(&self, now: i128) -> Option<i128> {
+        self.is_used(now)
+            .then(|| first_time(|late| !self.is_used(now + late)))?
     }
 
     /// Whether any of it is used.
@@ -76,6 +66,27 @@ trait Counter {
     fn step_back(&mut self, now: i128);
     /// The same used units for a policy with other numbers.
     fn adopt(&mut self, policy: &QuotaPolicy);
+}
+
+/// After how long something comes true that stays so: found by trying; `None` if it never does.
+fn first_time(is_true: impl Fn(i128) -> bool) -> Option<i128> {
+    let mut late = 1;
+    while !is_true(late) {
+        late *= 2;
+        if late > 1 << 62 {
+            return None;
+        }
+    }
+    let mut early = 0;
+    while late - early > 1 {
+        let middle = early + (late - early) / 2;
+        if is_true(middle) {
+            late = middle;
+        } else {
+            early = middle;
+        }
+    }
+    Some(late)
 }
 
 /// What is known about one policy.
@@ -145,6 +156,19 @@ impl State {
             (Self::LeakyBucket(state), Self::LeakyBucket(after)) => state.give_back(now, units, at, after),
             (Self::SlidingLog(state), Self::SlidingLog(after)) => state.give_back(units, at, after),
             (state, after) => panic!("{state:?} was charged as {after:?}"),
+        }
+    }
+}
+
+impl State {
+    /// Gives back units of which only the moment of their charge is known.
+    fn give_back_any(&mut self, now: i128, units: i128, charged_at: i128) {
+        match self {
+            Self::FixedWindow(state) => state.give_back(now, units, charged_at),
+            Self::SlidingCounter(state) => state.give_back(now, units, charged_at),
+            Self::TokenBucket(state) => state.give_back_any(now, units, charged_at),
+            Self::SlidingLog(state) => state.give_back_any(units, charged_at),
+            Self::Concurrency(_) | Self::LeakyBucket(_) => {}
         }
     }
 }

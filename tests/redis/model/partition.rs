@@ -123,6 +123,69 @@ impl Partition {
         (verdict, receipt)
     }
 
+    /// What a request would get that is only asked for.
+    pub fn forecast(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> Verdict {
+        let now = self.look(clock, policies);
+        let states: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
+        let told = policies.iter().zip(&states).map(|(policy, state)| {
+            let moment = if is_slots(policy) { clock } else { now };
+            (policy, moment, request.cost_for(policy), state, state)
+        });
+        Verdict::expected(clock, told).of_forecast(policies)
+    }
+
+    /// The most units, up to those of a request, that pass now.
+    pub fn most(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> u64 {
+        let now = self.look(clock, policies);
+        let enforced = policies.iter().filter(|policy| !policy.is_shadow());
+        let states: Vec<(&QuotaPolicy, State)> =
+            enforced.map(|policy| (policy, self.state(now, set, policy))).collect();
+        let passes = |cost| {
+            let request = Request { cost, ..request };
+            states.iter().all(|(policy, state)| {
+                let moment = if is_slots(policy) { clock } else { now };
+                state.get().fits(moment, request.cost_for(policy))
+            })
+        };
+        let (mut most, mut too_many) = (0, request.cost.saturating_add(1));
+        while too_many - most > 1 {
+            let middle = most + (too_many - most) / 2;
+            if passes(middle) {
+                most = middle;
+            } else {
+                too_many = middle;
+            }
+        }
+        most
+    }
+
+    /// Units are given back of which only the moment of their charge is known.
+    pub fn give_back(
+        &mut self,
+        clock: i128,
+        (set, policies): (usize, &[QuotaPolicy]),
+        request: Request,
+        charged_at: Option<i128>,
+    ) {
+        let units: Vec<i128> = policies.iter().map(|policy| request.returned_to(policy)).collect();
+        if units.iter().all(|units| *units == 0) {
+            return;
+        }
+        let now = self.look(clock, policies);
+        let charged_at = charged_at.unwrap_or(now);
+        let life = self.life_at(now);
+        let returned = policies.iter().zip(units).map(|(policy, units)| {
+            let mut state = self.state(now, set, policy);
+            if units > 0 && (policy.window().is_none() || now - charged_at < window(policy)) {
+                state.give_back_any(now, units, charged_at);
+            }
+            state
+        });
+        let states: Vec<State> = returned.collect();
+        self.write(now, set, policies, &states);
+        self.life = life;
+    }
+
     /// What a request has cost is known now.
     pub fn settle(&mut self, clock: i128, receipt: &Receipt, actual: Actual) {
         let deltas: Vec<i128> = receipt

@@ -56,6 +56,16 @@ impl SlidingLog {
         }
         self.entries.retain(|entry| entry.units > 0);
     }
+
+    /// Of the entries up to a moment, the newest first.
+    pub(super) fn give_back_any(&mut self, mut units: i128, charged_at: i128) {
+        for entry in self.entries.iter_mut().rev().filter(|entry| entry.at <= charged_at) {
+            let part = units.min(entry.units);
+            entry.units -= part;
+            units -= part;
+        }
+        self.entries.retain(|entry| entry.units > 0);
+    }
 }
 
 impl Counter for SlidingLog {

@@ -44,6 +44,16 @@ impl TokenBucket {
         self.left = (self.left_at(now) + given).min(self.capacity);
         self.at = now;
     }
+
+    /// The charge has emptied the bucket at most.
+    pub(super) fn give_back_any(&mut self, now: i128, units: i128, charged_at: i128) {
+        let emptied = Self {
+            left: 0,
+            at: charged_at,
+            ..self.clone()
+        };
+        self.give_back(now, units, charged_at, &emptied);
+    }
 }
 
 impl Counter for TokenBucket {

@@ -2,7 +2,7 @@
 
 use super::{State, numbers::is_slots};
 use std::time::Duration;
-use tower_quota::{Decision, Outcome, QuotaPolicy};
+use tower_quota::{Allowance, Decision, Forecast, Outcome, Passes, QuotaPolicy};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -21,6 +21,7 @@ struct Told {
     remaining: i128,
     reset: Option<i128>,
     retry_after: Option<i128>,
+    full_after: Option<i128>,
 }
 
 fn micros(duration: Duration) -> i128 {
@@ -29,20 +30,35 @@ fn micros(duration: Duration) -> i128 {
 
 impl Verdict {
     pub fn of(decision: &Decision) -> Self {
-        let policies = decision.allowances().map(|allowance| Told {
-            name: allowance.policy().name().to_owned(),
-            cost: allowance.cost().into(),
-            is_violated: allowance.is_violated(),
-            remaining: allowance.remaining().into(),
-            reset: allowance.effective_window().map(micros),
-            retry_after: allowance.retry_after().map(micros),
-        });
         Self {
             is_allowed: decision.outcome() == Outcome::Allowed,
             retry_after: decision.retry_after().map(micros),
             delay: micros(decision.delay()),
-            policies: policies.collect(),
+            policies: decision.allowances().map(Told::of).collect(),
         }
+    }
+
+    /// What a forecast says: no request waits for its turn.
+    pub fn forecast(forecast: &Forecast) -> Self {
+        Self {
+            is_allowed: forecast.passes() == Passes::Now,
+            retry_after: match forecast.passes() {
+                Passes::In(wait) => Some(micros(wait)),
+                _ => None,
+            },
+            delay: 0,
+            policies: forecast.allowances().map(Told::of).collect(),
+        }
+    }
+
+    /// The same, when it is only asked. Nobody knows when a slot is released.
+    pub(super) fn of_forecast(mut self, policies: &[QuotaPolicy]) -> Self {
+        let mut told = self.policies.iter().zip(policies);
+        let waits_for_slot = told.any(|(told, policy)| told.is_violated && is_slots(policy) && !policy.is_shadow());
+        if waits_for_slot {
+            self.retry_after = None;
+        }
+        Self { delay: 0, ..self }
     }
 
     /// From the time of each policy, what it is to be charged, and what it was before and is after that.
@@ -80,6 +96,18 @@ impl Verdict {
 }
 
 impl Told {
+    fn of(allowance: Allowance<'_>) -> Self {
+        Self {
+            name: allowance.policy().name().to_owned(),
+            cost: allowance.cost().into(),
+            is_violated: allowance.is_violated(),
+            remaining: allowance.remaining().into(),
+            reset: allowance.effective_window().map(micros),
+            retry_after: allowance.retry_after().map(micros),
+            full_after: allowance.full_after().map(micros),
+        }
+    }
+
     /// Waits are those of the clock, which may have to catch up first.
     fn expected(policy: &QuotaPolicy, cost: i128, before: &State, after: &State, (clock, now): (i128, i128)) -> Self {
         let is_violated = !before.get().fits(now, cost);
@@ -106,6 +134,7 @@ impl Told {
             remaining,
             reset: (!is_slots(policy)).then(reset),
             retry_after,
+            full_after: after.get().full_after(now).map(|time| time + now - clock),
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Charges as the bytes that a script reads.
 
+use std::iter;
+
 use super::{
     Script,
     calendars::Calendars,
     reply::{ExpectedReply, HALF},
 };
 use crate::{
-    algorithm::{Concurrency, Counter, Window},
-    exchange::{Plan, settlement::Adjustment},
+    algorithm::{Concurrency, Counter, EXACT, Window},
+    exchange::{Mode, Plan, settlement::Adjustment},
     policy::Policy,
 };
 /// The bytes of one charge, as the script unpacks them.
@@ -82,6 +84,23 @@ impl Charges {
         let mut expected = ExpectedReply::new(&mut self.bytes, width);
         expected.calendars = self.calendars;
         (script, self.bytes, expected)
+    }
+}
+
+/// The sixth argument for a plan of which a part or nothing is charged.
+pub(super) fn question(plan: &Plan) -> Option<Vec<u8>> {
+    match plan.mode() {
+        Mode::Whole => None,
+        Mode::Question => Some(b"?".to_vec()),
+        Mode::UpTo => {
+            let wanted = plan.costs().requests.min(EXACT);
+            let units = plan.charges().map(|charge| match charge.is_divisible() {
+                true => charge.policy().counter().weigh(1),
+                false => 0,
+            });
+            let numbers = iter::once(wanted).chain(units);
+            Some(numbers.flat_map(|number| (number as f64).to_le_bytes()).collect())
+        }
     }
 }
 

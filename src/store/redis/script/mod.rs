@@ -25,7 +25,7 @@ use super::{
     scripts,
 };
 use crate::{
-    algorithm::{Counter, Moment},
+    algorithm::Counter,
     clock::Timestamp,
     exchange::{PartSettlement, Plan, settlement::Adjustment},
     lease::LeaseId,
@@ -45,16 +45,23 @@ pub(super) enum Script {
     Buckets,
     /// Decides and settles everything.
     EveryAlgorithm,
+    /// Decides plans of which a part or nothing is charged.
+    Questions,
     Renew,
 }
 
 impl Script {
-    pub(super) const COUNT: usize = 3;
+    pub(super) const COUNT: usize = 4;
 
     /// The texts of all scripts where keys live on for this time at most.
     pub(super) fn texts(expiry_jitter: Duration) -> Texts {
         let jitter = expiry_jitter.as_millis() as u64;
-        let sources = [scripts::buckets(), scripts::every_algorithm(), scripts::renew()];
+        let sources = [
+            scripts::buckets(),
+            scripts::every_algorithm(),
+            scripts::questions(),
+            scripts::renew(),
+        ];
         Arc::new(sources.map(|source| Text::new(scripts::with_expiry_jitter(&source, jitter))))
     }
 }
@@ -107,19 +114,23 @@ impl Call {
         let mut charges = Charges::with_capacity(plan.policies().count());
         charges.push_plan(plan, lease_micros);
         let (script, charges, expected) = charges.finish(1 + width(plan));
+        let question = charges::question(plan);
+        let (has_sizes, has_time) = (parts > 1 || question.is_some(), now.is_some());
         let mut arguments = Arguments::new();
         arguments.push(charges);
-        if lease.is_some() || now.is_some() || parts > 1 {
+        if lease.is_some() || has_time || has_sizes {
             arguments.push(lease.map_or_else(Vec::new, |lease| lease.to_bytes().to_vec()));
         }
-        if now.is_some() || parts > 1 {
+        if has_time || has_sizes {
             arguments.push(Vec::new());
             arguments.push(now.map_or_else(Vec::new, decimal));
         }
-        if parts > 1 {
+        if has_sizes {
             let sizes = plan.parts().map(|part| size(part.charges().len()));
             arguments.push(sizes.collect());
         }
+        let script = question.as_ref().map_or(script, |_| Script::Questions);
+        arguments.extend(question);
         Self {
             sent_on: lease.map(|_| Arc::default()),
             ..Self::script(server, script, server.keyspace.keys(plan), arguments, expected)
@@ -145,9 +156,9 @@ impl Call {
     /// Settles the charge of a decision to one partition.
     pub(super) fn settle(server: &Server, settlement: PartSettlement<'_>) -> Self {
         let mut charges = Charges::with_capacity(1);
-        let Moment { now, birth, .. } = settlement.charged_at;
-        let mut receipt = (now.as_micros() as f64).to_le_bytes().to_vec();
-        receipt.extend_from_slice(&f64::from(birth).to_le_bytes());
+        let (charged_at, birth) = (settlement.charged_at.now, settlement.birth().map_or(-1.0, f64::from));
+        let mut receipt = (charged_at.as_micros() as f64).to_le_bytes().to_vec();
+        receipt.extend_from_slice(&birth.to_le_bytes());
         for adjustment in settlement.adjustments() {
             charges.push_adjustment(&adjustment);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());

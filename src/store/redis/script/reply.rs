@@ -8,7 +8,7 @@ use crate::{
     algorithm::{Counter, EXACT, Moment, Moments, Reading, sliding_counter::Windows, sliding_log::LogReading},
     clock::Timestamp,
     error::{StoreError, StoreErrorKind},
-    exchange::{Measurement, PartPlan, Plan},
+    exchange::{Measurement, Mode, PartPlan, Plan},
     lease::LeaseId,
     random,
 };
@@ -69,7 +69,7 @@ pub(super) fn part_width(part: PartPlan<'_>) -> usize {
     let widths = part.policies().iter().map(|policy| match policy.counter() {
         Counter::Bucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) | Counter::Calendar(_) => 1,
         Counter::SlidingCounter(_) => 2,
-        Counter::SlidingLog(_) => 4,
+        Counter::SlidingLog(_) => 5,
     });
     MOMENT + widths.sum::<usize>()
 }
@@ -122,6 +122,10 @@ impl Numbers<'_> {
                 readings.push(self.reading(policy.counter()).ok_or_else(unreadable)?);
             }
         }
+        let plan = match (plan.mode(), &*moments) {
+            (Mode::UpTo, [moment, ..]) => plan.granting(readings.iter().copied(), *moment),
+            _ => plan,
+        };
         // The script has found the same: it computes in the same way.
         Ok(Measurement::of_readings(plan, moments, readings, lease))
     }
@@ -147,6 +151,7 @@ impl Numbers<'_> {
                 used: self.next()?,
                 wait: self.next()?,
                 oldest_leaves: self.next()?,
+                newest_leaves: self.next()?,
                 sequence: self.next()?,
             }),
             Counter::Concurrency(_) => Reading::Concurrency(self.next()?),

@@ -3,6 +3,7 @@
   local charged_at, charged_birth
   if receipt then
     charged_at, charged_birth = read('<dd', receipt)
+    if charged_birth < 0 then charged_birth = birth end
     if now > charged_at then age = now - charged_at end
   end
   readings[width + 1] = ahead
@@ -21,6 +22,7 @@
   local is_short = not is_old and (layout == NARROW or layout == NARROW_MIXED)
   for charge_position = first_charge, last_charge, CHARGE do
     local id, short, limit, bound, charge, weight, drain = read('<I4I3ddddd', charges, charge_position)
+--- cost
     if charge ~= 0 then is_charged = true end
     local is_shadow = limit < 0
     if is_shadow then limit = -limit end
@@ -49,5 +51,6 @@
     if drain > 0 then
 --- charge
     end
+--- left
   end
 

@@ -6,8 +6,8 @@
 --           negative for a shadow, which rejects nothing and takes no charge that is above it. After them the eight
 --           bytes of the call's number, which is random: what begins with this call takes its own number from it
 -- ARGV[2]   who holds the slots that are taken or given back; empty if none are
--- ARGV[3]   to settle: the moment of the charge, the birth of what was charged, and for each policy what a refund has to
---           know; empty to decide
+-- ARGV[3]   to settle: the moment of the charge, the birth of what was charged, negative if it is unknown, and for each
+--           policy what a refund has to know; empty to decide
 -- ARGV[4]   the time in microseconds; tests only, else the server's. What is kept then stays for an hour longer than it
 --           is needed, because the server's own time goes on while that of a test stands still
 -- ARGV[5]   a byte for each partition, the number of its policies, if there are several partitions. They are gone

@@ -1,9 +1,9 @@
 //! The scripts, put together from the pieces of the algorithms that they need.
 //!
 //! A piece stands beside the Rust file of its algorithm and has sections, each with a heading `--- name`: *charge* decides
-//! about a charge, *carry* brings forward a level whose policy only another instance has, and *borders* looks at what a
-//! call has for calendars, before anything is done. Both scripts have all *carry* sections, so that neither needs the
-//! other one. Comments and indentation stay here.
+//! about a charge, *carry* brings forward a level whose policy only another instance has, *left* says how much is left of a
+//! policy, and *borders* looks at what a call has for calendars, before anything is done. All scripts that decide have all
+//! *carry* sections, so that none needs another one. Comments and indentation stay here.
 
 const BUCKET: &str = include_str!("../../../algorithm/bucket.lua");
 const FIXED_WINDOW: &str = include_str!("../../../algorithm/fixed_window.lua");
@@ -20,6 +20,16 @@ const CHARGES: &str = include_str!("charges.lua");
 const CARRY: &str = include_str!("carry.lua");
 const WRITE: &str = include_str!("write.lua");
 const TAIL: &str = include_str!("tail.lua");
+const QUESTIONS: &str = include_str!("questions.lua");
+
+const EVERY_ALGORITHM: [&str; 6] = [
+    BUCKET,
+    FIXED_WINDOW,
+    SLIDING_COUNTER,
+    SLIDING_LOG,
+    CONCURRENCY,
+    CALENDAR,
+];
 
 /// The maximum number of buckets of a partition in the usual case.
 const USUAL_BUCKETS: u8 = 4;
@@ -36,20 +46,17 @@ pub(crate) fn with_expiry_jitter(source: &str, jitter: u64) -> String {
 /// For calls with token buckets and leaky buckets only, whose levels are narrow.
 pub(crate) fn buckets() -> String {
     let usual = with_section(USUAL, "buckets", &usual_buckets());
-    decision(&usual, &[BUCKET])
+    decision(&usual, &[BUCKET], "")
 }
 
 /// For all other calls, and where a call has any other algorithm beside buckets.
 pub(crate) fn every_algorithm() -> String {
-    let pieces = [
-        BUCKET,
-        FIXED_WINDOW,
-        SLIDING_COUNTER,
-        SLIDING_LOG,
-        CONCURRENCY,
-        CALENDAR,
-    ];
-    decision(section(CALENDAR, "borders"), &pieces)
+    decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, "")
+}
+
+/// For plans that ask for as much as there is, and for those that only ask.
+pub(crate) fn questions() -> String {
+    decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, QUESTIONS)
 }
 
 /// Renews leases.
@@ -57,8 +64,8 @@ pub(crate) fn renew() -> String {
     stripped(include_str!("renew.lua"))
 }
 
-/// `first` stands before the steps.
-fn decision(first: &str, pieces: &[&str]) -> String {
+/// `first` stands before the steps. Each section of the questions has its place in another file.
+fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
     let all = |name| pieces.iter().map(|piece| section(piece, name)).collect::<String>();
     let carried = [BUCKET, SLIDING_COUNTER, CALENDAR, FIXED_WINDOW].map(|piece| section(piece, "carry"));
     let source = [
@@ -72,7 +79,15 @@ fn decision(first: &str, pieces: &[&str]) -> String {
         &with_section(WRITE, "write", &all("write")),
         TAIL,
     ];
-    stripped(&source.concat())
+    let mut source = source.concat();
+    if !questions.is_empty() {
+        let [before, after] = ["before what is left", "after what is left"].map(|name| section(questions, name));
+        source = with_section(&source, "left", &[before, &all("left"), after].concat());
+        for name in ["what", "steps", "which", "cost", "answer"] {
+            source = with_section(&source, name, section(questions, name));
+        }
+    }
+    stripped(&source)
 }
 
 /// The section that decides about one bucket in the usual case, for each of them: `@` stands for its number.

@@ -14,13 +14,16 @@ local EXACT, floor = 9007199254740992, math.floor
 -- In milliseconds.
 local EXPIRY_JITTER = 60000
 
+--- what
 readings = readings or { clock, nil, nil, nil, nil, nil }
 local steps, last_charge = 1, #charges - NUMBER_SIZE
 if part_sizes then steps, last_charge = 2 * parts, first_charge - 1 end
 if are_independent then steps = parts end
+--- steps
 local fits, is_charged, key_index, told = true, false, next_step - 1, 1
 for step = next_step, steps do
   local is_trial = step < steps and step <= parts and not are_independent
+--- which
   if are_independent then
     fits, is_charged = true, false
   elseif step == parts + 1 then

@@ -4,5 +4,6 @@
   end
 end
 if not part_sizes or not fits or are_independent then told = width end
+--- answer
 local reply = pack('<' .. string.rep('d', told), unpack(readings, 1, told))
 return sub(charges, -8, -5) .. reply .. sub(charges, -4)

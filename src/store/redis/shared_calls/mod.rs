@@ -43,7 +43,7 @@ use super::{
 use crate::{
     clock::Clock,
     error::{StoreError, StoreErrorKind},
-    exchange::{Measurement, Plan},
+    exchange::{Measurement, Mode, Plan},
 };
 
 /// The maximum number of decisions that wait for a call. Beyond it the store is overloaded: more calls would cost
@@ -95,7 +95,7 @@ impl SharedCalls {
         let running = RunningDecision(Arc::clone(&self.under_way));
         let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
         // One partition, and no slots, which have a name of their own in each call.
-        let is_simple = plan.only_part().is_some() && !plan.takes_slots();
+        let is_simple = plan.only_part().is_some() && !plan.takes_slots() && plan.mode() == Mode::Whole;
         if !is_busy || !is_simple || is_apart(server) {
             return (running, Err(plan));
         }

@@ -1,0 +1,107 @@
+//! Background jobs: a worker takes as many mails as its provider allows now, and a queue gives back what was not sent.
+//!
+//! ```sh
+//! cargo run --example jobs
+//! REDIS_URL=redis://127.0.0.1/ cargo run --example jobs
+//! ```
+//!
+//! With Redis, a second run within the hour shows that the first one has used the quota, too.
+
+use std::{convert::Infallible, env, error::Error, sync::Arc};
+
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{
+    Charged, Decision, MemoryStore, Outcome, PartitionKey, Passes, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    Refund, Scope, Store, key,
+};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let store = store()?;
+    let accepted_at = accept(&store).await?;
+    work(&*store).await?;
+    undeliverable(&store, accepted_at).await
+}
+
+/// The store that the API, its workers and the queue share.
+fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
+    #[cfg(feature = "redis")]
+    if let Ok(url) = env::var("REDIS_URL") {
+        return Ok(Arc::new(tower_quota::RedisStore::new(url)?));
+    }
+    let _ = env::var("REDIS_URL");
+    Ok(Arc::new(MemoryStore::new()))
+}
+
+/// The limits of the API: a request costs as many units as it has recipients.
+fn limits(store: &Arc<dyn Store>) -> Result<RateLimitLayer, Box<dyn Error>> {
+    let limits = RateLimitLayer::builder(Arc::clone(store))
+        .scope("mails of customers")
+        .key(key::header("x-customer"))
+        .cost_by(|request| {
+            let recipients = request
+                .headers
+                .get("x-recipients")
+                .and_then(|count| count.to_str().ok());
+            recipients.and_then(|count| count.parse().ok()).unwrap_or(1)
+        })
+        .policy(QuotaPolicy::per_hour("hour", 50))
+        .build()?;
+    Ok(limits)
+}
+
+/// The API accepts a request, and puts the moment of its charge into the job.
+async fn accept(store: &Arc<dyn Store>) -> Result<Option<Charged>, Box<dyn Error>> {
+    let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::from("accepted"))));
+    let request = Request::post("/mails")
+        .header("x-customer", "acme")
+        .header("x-recipients", "40");
+    let response = limits(store)?.layer(inner).oneshot(request.body(())?).await?;
+    println!("40 mails of acme: {}", response.status());
+    let decision = response.extensions().get::<Decision>();
+    for hour in decision.into_iter().flat_map(Decision::allowances) {
+        println!(
+            "  {} left of this hour, all of it again in {:?}",
+            hour.remaining(),
+            hour.full_after()
+        );
+    }
+    Ok(decision.and_then(Decision::decided_at).map(Charged::At))
+}
+
+/// A worker takes what its provider allows, at most 20 at a time.
+async fn work(store: &dyn Store) -> Result<(), Box<dyn Error>> {
+    let provider = Scope::new("mails of the provider").partition(&PartitionKey::new("provider", "example"));
+    let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 30)])?;
+    let batch = |most| Plan::new(policies.clone(), provider, most);
+    for _ in 0..3 {
+        let decision = store.decide_partially(batch(20).partially()?).await?;
+        match decision.outcome() {
+            Outcome::Allowed => println!("the worker sends {}", decision.granted()),
+            _ => println!("the worker sends none, and asks again in {:?}", decision.retry_after()),
+        }
+    }
+    match store.forecast(batch(20)).await?.passes() {
+        Passes::In(wait) => println!("20 at once pass in {wait:?}"),
+        passes => println!("20 at once: {passes:?}"),
+    }
+    Ok(())
+}
+
+/// The queue says, later and in another process, that 12 mails could not be sent. It delivers the message twice.
+async fn undeliverable(store: &Arc<dyn Store>, accepted_at: Option<Charged>) -> Result<(), Box<dyn Error>> {
+    let Some(charged_at) = accepted_at else {
+        return Ok(());
+    };
+    let (admin, acme) = (limits(store)?.admin(), PartitionKey::new("x-customer", "acme"));
+    let refund = Refund::new(12, charged_at).with_id("job 4711");
+    for _ in 0..2 {
+        println!("12 are given back: {:?}", admin.give_back(&acme, None, &refund).await?);
+    }
+    let left = admin.peek(&acme, None).await?;
+    for hour in left.iter().flat_map(Decision::allowances) {
+        println!("  {} left of this hour", hour.remaining());
+    }
+    Ok(())
+}

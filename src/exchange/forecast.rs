@@ -1,0 +1,111 @@
+//! The answer to a plan that is only asked.
+
+use std::{fmt, time::Duration};
+
+use super::{allowance::Allowance, decision::Decision, measurement::Measurement};
+use crate::clock::Timestamp;
+
+/// The moment at which a request passes, if no other one comes before it.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::Passes;
+///
+/// fn advice(passes: Passes) -> String {
+///     match passes {
+///         Passes::Now => "start".to_owned(),
+///         Passes::In(wait) => format!("start in {wait:?}"),
+///         Passes::WhenReleased => "start when another job has ended".to_owned(),
+///         Passes::Never => "make the job smaller".to_owned(),
+///         _ => "ask again".to_owned(),
+///     }
+/// }
+/// assert_eq!(advice(Passes::In(Duration::from_secs(90))), "start in 90s");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Passes {
+    /// It passes at the moment of the answer.
+    Now,
+    /// It passes after so long, exact to the microsecond, and not earlier.
+    In(Duration),
+    /// It passes when a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is released. Nobody
+    /// knows when that is.
+    WhenReleased,
+    /// It never passes: it costs more than a policy ever lets pass.
+    Never,
+}
+
+impl Passes {
+    /// The later of two moments.
+    fn later(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Never, _) | (_, Self::Never) => Self::Never,
+            (Self::WhenReleased, _) | (_, Self::WhenReleased) => Self::WhenReleased,
+            (Self::In(wait), Self::In(other)) => Self::In(wait.max(other)),
+            (Self::In(wait), Self::Now) | (Self::Now, Self::In(wait)) => Self::In(wait),
+            (Self::Now, Self::Now) => Self::Now,
+        }
+    }
+}
+
+/// The answer to "would this plan pass, and when?", for which nothing was charged: see
+/// [`Store::forecast`](crate::Store::forecast), which has an example, and
+/// [`AdminHandle::forecast`](crate::AdminHandle::forecast).
+///
+/// It holds for the moment at which it was made, and reserves nothing: other requests may come first. To take what there
+/// is, in one step, use [`Plan::partially`](crate::Plan::partially).
+#[derive(Clone)]
+pub struct Forecast(Decision);
+
+impl Forecast {
+    /// Makes the forecast that follows from the readings of a store.
+    pub(crate) fn of(measurement: Measurement) -> Self {
+        Self(measurement.decide())
+    }
+
+    /// The moment at which all policies let the plan pass. [Shadows](crate::QuotaPolicy::shadow) let everything pass, and a
+    /// [leaky queue](crate::Algorithm::LeakyBucketQueue) lets a plan pass when it has a place for it, where it then waits for
+    /// its turn.
+    pub fn passes(&self) -> Passes {
+        let enforced = self.allowances().filter(|allowance| !allowance.policy().is_shadow());
+        enforced
+            .map(|allowance| allowance.passes())
+            .fold(Passes::Now, Passes::later)
+    }
+
+    /// The time of the store at which it was made.
+    pub fn made_at(&self) -> Timestamp {
+        self.0.now().unwrap_or_default()
+    }
+
+    /// One allowance per policy, without the plan's charge: [`Allowance::passes`] says when the policy lets the plan pass.
+    pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
+        self.0.allowances()
+    }
+}
+
+impl fmt::Debug for Forecast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Forecast")
+            .field("passes", &self.passes())
+            .field("allowances", &self.allowances().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_later_of_two_moments_is_the_one_that_both_policies_have_reached() {
+        let (short, long) = (Passes::In(Duration::from_secs(1)), Passes::In(Duration::from_secs(2)));
+        let in_order = [Passes::Now, short, long, Passes::WhenReleased, Passes::Never];
+        for (position, earlier) in in_order.into_iter().enumerate() {
+            for later in &in_order[position..] {
+                assert_eq!((earlier.later(*later), later.later(earlier)), (*later, *later));
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Plans of which as much passes as there is.
+
+use super::plan::{Charge, Mode, Plan};
+use crate::{
+    algorithm::{Moment, Reading},
+    error::{ConfigError, ConfigErrorKind},
+    policy::QuotaUnit,
+};
+
+/// A [`Plan`] of which as many units pass as there are: see [`Plan::partially`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartialPlan(Plan);
+
+impl Plan {
+    /// The same plan as an upper limit: [`Store::decide_partially`](crate::Store::decide_partially) charges as many units
+    /// as all policies have left, at most those of the plan and at least one, in one step.
+    ///
+    /// You want it for a batch worker that takes as many jobs as it may do now. Under a
+    /// [concurrency limit](crate::QuotaPolicy::concurrent) the grant takes one slot, however large it is, and bytes of
+    /// content are charged as the plan says.
+    ///
+    /// With no unit left the plan is rejected, and [`retry_after`](crate::Decision::retry_after) is the time until one
+    /// unit passes. A [shadow](crate::QuotaPolicy::shadow) makes no grant smaller. A granted decision is settled as any
+    /// other: [`Decision::granted`](crate::Decision::granted) is what it has cost.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("jobs").partition(&PartitionKey::new("user", "alice"));
+    /// let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 30), QuotaPolicy::per_day("day", 40)])?;
+    /// let up_to = |jobs| Plan::new(policies.clone(), alice, jobs).partially();
+    ///
+    /// for (asked, granted) in [(25, 25), (25, 5), (25, 0)] {
+    ///     assert_eq!(store.decide_partially(up_to(asked)?).await?.granted(), granted);
+    /// }
+    /// let rejected = store.decide_partially(up_to(25)?).await?;
+    /// assert_eq!(rejected.outcome(), Outcome::Rejected);
+    /// assert!(rejected.retry_after() <= Some(Duration::from_secs(2)), "one job passes again");
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the plan is about several partitions, which may be on several servers, or if none of its policies counts
+    /// requests: there is nothing of which it could get a part.
+    pub fn partially(self) -> Result<PartialPlan, ConfigError> {
+        let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
+        if self.only_part().is_none() {
+            return error("partial plan: it has several partitions; only one can grant a part");
+        }
+        if !self
+            .charges()
+            .any(|charge| charge.is_divisible() && !charge.is_shadow())
+        {
+            return error(
+                "partial plan: none of its policies counts and limits requests, so that there is no part to grant",
+            );
+        }
+        // A plan that takes nothing has no parts.
+        let mode = if self.is_charged() { Mode::UpTo } else { Mode::Whole };
+        Ok(PartialPlan(Self { mode, ..self }))
+    }
+
+    /// The plan that is asked first, which costs none of the units of which a part can be granted.
+    pub(crate) fn without_parts(&self) -> Self {
+        self.costing(0)
+    }
+
+    /// The plan that is carried out where a store has read this: for as many units as pass, or for one if none does.
+    pub(crate) fn granting(self, readings: impl IntoIterator<Item = Reading>, moment: Moment) -> Self {
+        let (mut granted, mut fits) = (self.costs.requests, true);
+        let without_parts = self.without_parts();
+        let enforced = without_parts
+            .charges()
+            .zip(readings)
+            .filter(|(charge, _)| !charge.is_shadow());
+        for (charge, reading) in enforced {
+            fits &= charge.is_admitted(reading, moment);
+            if charge.is_divisible() {
+                let counter = charge.policy().counter();
+                granted = granted.min(counter.remaining(reading, moment.now.as_micros()));
+            }
+        }
+        let units = if fits { granted.max(1) } else { 1 };
+        Self {
+            mode: Mode::Whole,
+            ..self.costing(units.min(self.costs.requests))
+        }
+    }
+}
+
+impl PartialPlan {
+    pub(crate) fn into_plan(self) -> Plan {
+        self.0
+    }
+}
+
+impl Charge<'_> {
+    /// Returns `true` if a part of it can be granted.
+    pub(crate) fn is_divisible(&self) -> bool {
+        self.policy().policy().unit() == QuotaUnit::Requests
+    }
+}

@@ -1,0 +1,241 @@
+//! Units given back from elsewhere, and questions about them, for job queues and support staff.
+
+use std::time::Duration;
+
+use super::{
+    admin::{AdminError, AdminHandle},
+    attribution::Holder,
+};
+use crate::{
+    exchange::{Charged, Forecast, Outcome, Plan, Settlement},
+    partition::ToPartitionKey,
+    policy::{PolicySet, QuotaPolicy},
+};
+
+/// Units that [`AdminHandle::give_back`] gives back to a caller.
+///
+/// ```
+/// use tower_quota::{Charged, Refund, clock::Timestamp};
+///
+/// let charged_at = Timestamp::from_micros(1_767_225_600_000_000);
+/// let refund = Refund::new(40, Charged::At(charged_at)).with_id("job 4711");
+/// # let _ = refund;
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refund {
+    units: u64,
+    charged: Charged,
+    id: Option<String>,
+}
+
+impl Refund {
+    /// So many units, which were charged at this moment. [`Settlement::refund`] says what becomes of windows that have
+    /// ended since.
+    pub fn new(units: u64, charged: Charged) -> Self {
+        Self {
+            units,
+            charged,
+            id: None,
+        }
+    }
+
+    /// The same with the id of the message that gives back, so that a message that is delivered twice gives back once. It
+    /// is any text; ids of different callers, or by different keys, are different.
+    ///
+    /// The store keeps it for as long as the longest window of the policies, as one more partition. Units that were
+    /// charged before are not given back, unless as [`Charged::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict
+    /// it earlier.
+    #[must_use]
+    pub fn with_id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+}
+
+/// The fate of a [`Refund`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Refunded {
+    /// The store has given back what was still missing of the units.
+    Done,
+    /// A refund with this id came before; nothing has changed.
+    Repeated,
+    /// There is nothing to give back, or nothing to give it back to: no policy counts the caller's requests by this key in this
+    /// tier, or only leaky buckets do.
+    NotCounted,
+}
+
+impl AdminHandle {
+    /// Gives units back to a caller that another process has charged, or that a request of this process has used for a job:
+    /// to the policies of a tier that count requests by the layer's main key, chosen as in [`peek`](Self::peek).
+    ///
+    /// You want it where a queue learns minutes later that a job was not carried out. While the request is in progress,
+    /// [`ActualCost`](crate::ActualCost) is simpler and exact. No policy is lifted above its quota, and windows that have
+    /// ended stay as they are: see [`Settlement::refund`].
+    ///
+    /// The rejections that this instance has cached about the caller end at once; other instances see the units after
+    /// [a second at most](crate::RateLimitLayerBuilder::denial_cache). Units that were charged by the
+    /// [fallback](crate::RateLimitLayerBuilder::fallback) are not given back to it.
+    ///
+    /// # Messages that come twice
+    ///
+    /// Without an id, a refund that is made twice gives back twice: later requests of the caller have that much more, up
+    /// to a full quota. With [`Refund::with_id`] the store keeps the id and gives back once at most. The id and the units
+    /// are two steps: if the process ends, or the store fails, between them, the units are not given back, and the
+    /// message that comes again is [`Refunded::Repeated`].
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("renderings")
+    ///     .key(key::header("x-user-id"))
+    ///     .cost(5)
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// let request = || Request::post("/renderings").header("x-user-id", "alice");
+    /// let response = send(&layer, request()).await;
+    /// // This goes into the job.
+    /// let charged_at = response.extensions().get().and_then(Decision::decided_at).expect("a store has decided");
+    /// send(&layer, request()).await;
+    /// assert_eq!(send(&layer, request()).await.status(), 429);
+    ///
+    /// // The job could not be carried out, and the queue says so twice.
+    /// let alice = PartitionKey::new("x-user-id", "alice");
+    /// let refund = Refund::new(5, Charged::At(charged_at)).with_id("job 4711");
+    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, Refunded::Done);
+    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, Refunded::Repeated);
+    ///
+    /// assert_eq!(send(&layer, request()).await.status(), 200);
+    /// assert_eq!(send(&layer, request()).await.status(), 429);
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the layer has no such tier, or the store does not answer. It is not known then if the units were given back.
+    pub async fn give_back(
+        &self,
+        caller: &(impl ToPartitionKey + ?Sized),
+        tier: Option<&str>,
+        refund: &Refund,
+    ) -> Result<Refunded, AdminError> {
+        self.give_back_part(None, self.holder(caller), tier, refund).await
+    }
+
+    /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key).
+    ///
+    /// # Errors
+    ///
+    /// If the layer has no such key or tier, or the store does not answer.
+    pub async fn give_back_by(
+        &self,
+        key: &str,
+        caller: &(impl ToPartitionKey + ?Sized),
+        tier: Option<&str>,
+        refund: &Refund,
+    ) -> Result<Refunded, AdminError> {
+        let key = Some(self.key(key)?);
+        self.give_back_part(key, self.holder(caller), tier, refund).await
+    }
+
+    /// Says when so many units of a caller would pass, without a charge, by the policies that [`peek`](Self::peek) reads.
+    ///
+    /// You want it to tell a customer, or to plan a job. It reserves nothing. `None` if no policy limits the caller.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 60))
+    ///     .build()?;
+    /// send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+    ///
+    /// let alice = PartitionKey::new("x-user-id", "alice");
+    /// let forecast = async |units| layer.admin().forecast(&alice, None, units).await.map(|it| it.map(|it| it.passes()));
+    /// assert_eq!(forecast(59).await?, Some(Passes::Now));
+    /// // One unit comes back each minute.
+    /// assert!(matches!(forecast(60).await?, Some(Passes::In(wait)) if wait <= Duration::from_secs(60)));
+    /// assert_eq!(forecast(61).await?, Some(Passes::Never));
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the layer has no such tier, or the store does not answer.
+    pub async fn forecast(
+        &self,
+        caller: &(impl ToPartitionKey + ?Sized),
+        tier: Option<&str>,
+        units: u64,
+    ) -> Result<Option<Forecast>, AdminError> {
+        self.forecast_part(None, self.holder(caller), tier, units).await
+    }
+
+    /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key).
+    ///
+    /// # Errors
+    ///
+    /// If the layer has no such key or tier, or the store does not answer.
+    pub async fn forecast_by(
+        &self,
+        key: &str,
+        caller: &(impl ToPartitionKey + ?Sized),
+        tier: Option<&str>,
+        units: u64,
+    ) -> Result<Option<Forecast>, AdminError> {
+        let key = Some(self.key(key)?);
+        self.forecast_part(key, self.holder(caller), tier, units).await
+    }
+
+    async fn forecast_part(
+        &self,
+        key: Option<usize>,
+        holder: Holder,
+        tier: Option<&str>,
+        units: u64,
+    ) -> Result<Option<Forecast>, AdminError> {
+        match self.plan(key, &holder, tier, units)? {
+            Some(plan) => Ok(Some(self.0.guard.store().forecast(plan).await?)),
+            None => Ok(None),
+        }
+    }
+
+    async fn give_back_part(
+        &self,
+        key: Option<usize>,
+        holder: Holder,
+        tier: Option<&str>,
+        refund: &Refund,
+    ) -> Result<Refunded, AdminError> {
+        let Some(plan) = self.plan(key, &holder, tier, refund.units)? else {
+            return Ok(Refunded::NotCounted);
+        };
+        let message = refund.id.as_ref().map(|id| self.message(&plan, &holder, id));
+        let settlement = Settlement::refund(plan, refund.charged);
+        if settlement.is_empty() {
+            return Ok(Refunded::NotCounted);
+        }
+        if let Some(message) = message {
+            let decision = self.0.guard.store().decide(message).await?;
+            if decision.outcome() == Outcome::Rejected {
+                return Ok(Refunded::Repeated);
+            }
+        }
+        self.0.guard.give_back(settlement).await?;
+        Ok(Refunded::Done)
+    }
+
+    /// A plan that passes once in the longest window of another one.
+    fn message(&self, plan: &Plan, holder: &Holder, id: &str) -> Plan {
+        let windows = plan
+            .charges()
+            .filter_map(|charge| charge.policy().policy().usual_window());
+        let window = windows.max().unwrap_or(Duration::from_secs(1));
+        let once = PolicySet::new([QuotaPolicy::new("once", 1, window)]);
+        let once = once.expect("a window of a policy is valid for another one");
+        Plan::new(once, self.0.attribution.message(holder, id), 1)
+    }
+}

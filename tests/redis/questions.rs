@@ -1,0 +1,375 @@
+//! Partial grants, forecasts and units that are given back from elsewhere: in memory and in Redis, also where many ask at
+//! once. That all numbers are right is shown in `differential`.
+
+use std::{convert::Infallible, sync::Arc, time::Duration};
+
+use futures_util::future::join_all;
+use http::{Request, Response};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Algorithm, Charged, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Passes,
+    Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Refund, Refunded, Scope, Settlement, Store,
+    clock::{Clock, Timestamp},
+    key,
+};
+
+use crate::support::RedisServer;
+
+/// In the middle of a window of every length that tests use.
+const START: Timestamp = Timestamp::from_micros(1_700_010_000_000_000);
+
+/// A store of each kind, and the server of the one that has one.
+fn stores(clock: &Clock) -> (RedisServer, [Arc<dyn Store>; 2]) {
+    let server = RedisServer::start();
+    let redis = RedisStore::builder(server.url()).clock(clock.clone()).build().unwrap();
+    let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    (server, [Arc::new(memory), Arc::new(redis)])
+}
+
+fn user(name: &str) -> PartitionId {
+    Scope::new("questions").partition(&PartitionKey::new("user", name))
+}
+
+fn policies(policies: impl IntoIterator<Item = QuotaPolicy>) -> PolicySet {
+    PolicySet::new(policies).unwrap()
+}
+
+const ALGORITHMS: [Algorithm; 7] = [
+    Algorithm::TokenBucket,
+    Algorithm::StrictTokenBucket,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindowCounter,
+    Algorithm::SlidingWindowLog,
+    Algorithm::LeakyBucketMeter,
+    Algorithm::LeakyBucketQueue { max_waiting: 99 },
+];
+
+async fn left(store: &dyn Store, plan: Plan) -> Vec<u64> {
+    let peeked = store.peek(plan).await.unwrap();
+    peeked.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+#[tokio::test]
+async fn of_many_workers_that_ask_at_once_all_together_get_what_there_is() {
+    let clock = Clock::manual(START);
+    let (_server, stores) = stores(&clock);
+    for algorithm in ALGORITHMS {
+        let name = format!("{algorithm:?}");
+        let policies = policies([
+            QuotaPolicy::new("hour", 100, Duration::from_secs(3_600)).with_algorithm(algorithm),
+            QuotaPolicy::per_day("day", 1_000),
+        ]);
+        for store in &stores {
+            let plan = Plan::new(policies.clone(), user(&name), 7).partially().unwrap();
+            let most = left(&**store, Plan::new(policies.clone(), user(&name), 1)).await[0];
+            let tasks = (0..40).map(|_| {
+                let (store, plan) = (Arc::clone(store), plan.clone());
+                tokio::spawn(async move { store.decide_partially(plan).await.unwrap() })
+            });
+            let decisions: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
+            let granted: Vec<u64> = decisions.iter().map(|decision| decision.granted()).collect();
+            assert_eq!(granted.iter().sum::<u64>(), most, "{name} in {store:?}");
+            // At most one got less than it wanted.
+            let partial = granted.iter().filter(|granted| (1..7).contains(*granted)).count();
+            assert!(partial <= 1, "{name} in {store:?}: {granted:?}");
+            for decision in decisions {
+                assert_eq!(decision.outcome() == Outcome::Allowed, decision.granted() > 0);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_grant_takes_one_slot_and_all_bytes_or_nothing() {
+    let clock = Clock::manual(START);
+    let (_server, stores) = stores(&clock);
+    let policies = policies([
+        QuotaPolicy::per_day("jobs", 10),
+        QuotaPolicy::concurrent("batches", 1),
+        QuotaPolicy::per_day("bytes", 100).with_content_bytes(Direction::Request),
+    ]);
+    for store in stores {
+        let plan = |jobs, bytes| {
+            let plan = Plan::new(policies.clone(), user("alice"), jobs).with_content_bytes(bytes, 0);
+            plan.partially().unwrap()
+        };
+        let first = store.decide_partially(plan(6, 30)).await.unwrap();
+        assert_eq!(first.granted(), 6);
+        // The slot is taken.
+        let second = store.decide_partially(plan(6, 30)).await.unwrap();
+        assert_eq!((second.outcome(), second.granted()), (Outcome::Rejected, 0));
+        store.settle(Settlement::new(&first, 5)).await.unwrap();
+        // These bytes do not fit, and are not charged in part.
+        assert_eq!(store.decide_partially(plan(9, 71)).await.unwrap().granted(), 0);
+        assert_eq!(store.decide_partially(plan(9, 70)).await.unwrap().granted(), 5);
+        let peeked = left(&*store, Plan::new(policies.clone(), user("alice"), 1)).await;
+        assert_eq!(peeked, [0, 0, 0], "{store:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
+    let clock = Clock::manual(START);
+    let (_server, stores) = stores(&clock);
+    let quota = 999_999_999_999_999;
+    let counter = QuotaPolicy::new("counter", quota, Duration::from_secs(1_000_000_000));
+    let policies = policies([counter.with_algorithm(Algorithm::SlidingWindowCounter)]);
+    for store in stores {
+        clock.set(Timestamp::from_micros(1_999_999_999_999_999));
+        let plan = Plan::new(policies.clone(), user("largest"), u64::MAX);
+        let all = store.decide_partially(plan.clone().partially().unwrap()).await.unwrap();
+        assert_eq!(all.granted(), quota);
+        // A microsecond of this window is one unit, less a part of it.
+        for micros in [
+            2_000_000_000_000_000,
+            2_000_000_000_000_001,
+            2_000_000_000_000_007,
+            2_345_678_901_234_567,
+        ] {
+            clock.set(Timestamp::from_micros(micros));
+            let expected = left(&*store, plan.clone()).await[0];
+            let granted = store.decide_partially(plan.clone().partially().unwrap()).await.unwrap();
+            assert_eq!(granted.granted(), expected, "{micros} in {store:?}");
+            assert_eq!(left(&*store, plan.clone()).await, [0]);
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_granted_in_part_is_an_error_that_says_why() {
+    let jobs = || policies([QuotaPolicy::per_day("jobs", 10)]);
+    let slots = policies([QuotaPolicy::concurrent("slots", 1)]);
+    let shadow = policies([QuotaPolicy::per_day("jobs", 10).shadow()]);
+    for (plan, reason) in [
+        (
+            Plan::new(jobs(), user("alice"), 5).and(jobs(), user("bob")),
+            "several partitions",
+        ),
+        (Plan::new(slots, user("alice"), 5), "none of its policies counts"),
+        (Plan::new(shadow, user("alice"), 5), "none of its policies counts"),
+    ] {
+        let error = plan.partially().unwrap_err();
+        assert_eq!(error.kind(), ConfigErrorKind::Policies);
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+    assert!(Plan::new(jobs(), user("alice"), 5).partially().is_ok());
+}
+
+#[tokio::test]
+async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
+    let clock = Clock::manual(START);
+    let (server, stores) = stores(&clock);
+    let own = policies([QuotaPolicy::per_day("day", 10), QuotaPolicy::concurrent("slots", 1)]);
+    let all = policies([QuotaPolicy::per_day("all", 5).with_algorithm(Algorithm::SlidingWindowLog)]);
+    for store in stores {
+        let plan = |cost| Plan::new(own.clone(), user("alice"), cost).and(all.clone(), user("everybody"));
+        for (cost, passes) in [(5, Passes::Now), (6, Passes::Never), (11, Passes::Never)] {
+            let forecast = store.forecast(plan(cost)).await.unwrap();
+            assert_eq!(forecast.passes(), passes, "{store:?}");
+            assert_eq!(forecast.made_at(), START);
+            assert_eq!(
+                forecast.allowances().map(|each| each.remaining()).collect::<Vec<_>>(),
+                [10, 1, 5]
+            );
+        }
+        assert_eq!(left(&*store, plan(1)).await, [10, 1, 5], "{store:?}");
+        let holder = store.decide(plan(3)).await.unwrap();
+        assert_eq!(store.forecast(plan(1)).await.unwrap().passes(), Passes::WhenReleased);
+        store.settle(Settlement::new(&holder, 3)).await.unwrap();
+        let two = store.forecast(plan(3)).await.unwrap();
+        assert_eq!(two.passes(), Passes::In(Duration::from_secs(86_400)));
+        clock.advance(Duration::from_secs(86_400));
+        assert_eq!(store.forecast(plan(3)).await.unwrap().passes(), Passes::Now);
+        clock.set(START);
+    }
+    drop(server);
+}
+
+#[tokio::test]
+async fn a_refund_from_elsewhere_never_lifts_a_policy_above_its_quota() {
+    let clock = Clock::manual(START);
+    let (_server, stores) = stores(&clock);
+    for algorithm in ALGORITHMS {
+        let name = format!("{algorithm:?}");
+        let policies = policies([
+            QuotaPolicy::new("hour", 10, Duration::from_secs(3_600)).with_algorithm(algorithm),
+            QuotaPolicy::concurrent("slots", 2),
+        ]);
+        for store in &stores {
+            let plan = |cost| Plan::new(policies.clone(), user(&name), cost);
+            let full = left(&**store, plan(1)).await;
+            // To one that was never seen.
+            for charged in [Charged::Now, Charged::At(START)] {
+                store.settle(Settlement::refund(plan(u64::MAX), charged)).await.unwrap();
+            }
+            assert_eq!(left(&**store, plan(1)).await, full, "{name} in {store:?}");
+            let holder = store.decide(plan(1)).await.unwrap();
+            assert_eq!(holder.outcome(), Outcome::Allowed);
+            store
+                .settle(Settlement::refund(plan(1_000), Charged::Now))
+                .await
+                .unwrap();
+            // A leaky bucket keeps its place, and only its holder gives back the slot.
+            let is_leaky = name.starts_with("Leaky");
+            let expected = [full[0] - u64::from(is_leaky), 1];
+            assert_eq!(left(&**store, plan(1)).await, expected, "{name} in {store:?}");
+            store.settle(Settlement::unused(&holder)).await.unwrap();
+            assert_eq!(left(&**store, plan(1)).await, full, "{name} in {store:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refund_of_a_window_that_is_over_credits_this_one_only_if_it_says_so() {
+    let clock = Clock::manual(START);
+    let (_server, stores) = stores(&clock);
+    let windows = [
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+    ];
+    for algorithm in windows {
+        let name = format!("old {algorithm:?}");
+        let policies = policies([QuotaPolicy::per_minute("minute", 10).with_algorithm(algorithm)]);
+        for store in &stores {
+            clock.set(START);
+            let plan = |cost| Plan::new(policies.clone(), user(&name), cost);
+            let old = store.decide(plan(10)).await.unwrap().decided_at().unwrap();
+            clock.advance(Duration::from_secs(120));
+            assert_eq!(store.decide(plan(8)).await.unwrap().outcome(), Outcome::Allowed);
+            store
+                .settle(Settlement::refund(plan(5), Charged::At(old)))
+                .await
+                .unwrap();
+            assert_eq!(left(&**store, plan(1)).await, [2], "{name} in {store:?}");
+            store.settle(Settlement::refund(plan(5), Charged::Now)).await.unwrap();
+            assert_eq!(left(&**store, plan(1)).await, [7], "{name} in {store:?}");
+        }
+    }
+}
+
+fn layer(server: &RedisServer) -> RateLimitLayer {
+    let builder = RateLimitLayer::builder(RedisStore::new(server.url()).unwrap());
+    let builder = builder.scope("renderings").key(key::header("x-user-id")).cost(5);
+    // A machine that is busy with other tests must not make requests pass uncounted.
+    let builder = builder
+        .policy(QuotaPolicy::per_day("day", 10))
+        .deadline(Duration::from_secs(60));
+    builder.build().unwrap()
+}
+
+async fn send(layer: &RateLimitLayer, user: &str) -> Decision {
+    let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new())));
+    let request = Request::builder().header("x-user-id", user).body(()).unwrap();
+    let response = layer.layer(inner).oneshot(request).await.unwrap();
+    response.extensions().get::<Decision>().unwrap().clone()
+}
+
+fn alice() -> PartitionKey {
+    PartitionKey::new("x-user-id", "alice")
+}
+
+#[tokio::test]
+async fn units_that_a_queue_gives_back_lift_the_cached_rejections_of_this_instance_at_once() {
+    let server = RedisServer::start();
+    let (layer, other) = (layer(&server), layer(&server));
+    let charged_at = send(&layer, "alice").await.decided_at().unwrap();
+    send(&layer, "alice").await;
+    assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
+    assert!(send(&layer, "alice").await.is_cached());
+
+    // Fewer than a day has brought since, by far.
+    let refund = Refund::new(5, Charged::At(charged_at)).with_id("job 1");
+    assert_eq!(
+        layer.admin().give_back(&alice(), None, &refund).await.unwrap(),
+        Refunded::Done
+    );
+    assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Allowed);
+    assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
+
+    // The message comes again, to another instance; the same id of another caller is another message.
+    assert_eq!(
+        other.admin().give_back(&alice(), None, &refund).await.unwrap(),
+        Refunded::Repeated
+    );
+    let bob = PartitionKey::new("x-user-id", "bob");
+    assert_eq!(
+        other.admin().give_back(&bob, None, &refund).await.unwrap(),
+        Refunded::Done
+    );
+    assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
+    // Without an id, each message counts.
+    let refund = Refund::new(5, Charged::Now);
+    for _ in 0..3 {
+        assert_eq!(
+            other.admin().give_back(&alice(), None, &refund).await.unwrap(),
+            Refunded::Done
+        );
+    }
+    let forecast = other.admin().forecast(&alice(), None, 10).await.unwrap().unwrap();
+    assert_eq!(forecast.passes(), Passes::Now);
+    assert_eq!(
+        other
+            .admin()
+            .forecast(&alice(), None, 11)
+            .await
+            .unwrap()
+            .unwrap()
+            .passes(),
+        Passes::Never
+    );
+}
+
+#[tokio::test]
+async fn of_a_message_that_many_instances_get_at_once_one_gives_back() {
+    let server = RedisServer::start();
+    let layers: Vec<_> = (0..4).map(|_| layer(&server)).collect();
+    send(&layers[0], "alice").await;
+    send(&layers[0], "alice").await;
+    let refund = Refund::new(5, Charged::Now).with_id("job 1");
+    let (alice, refund) = (&alice(), &refund);
+    let refunds = (0..40).map(|number| {
+        let admin = layers[number % 4].admin();
+        async move { admin.give_back(alice, None, refund).await.unwrap() }
+    });
+    let done = join_all(refunds).await;
+    assert_eq!(done.iter().filter(|refunded| **refunded == Refunded::Done).count(), 1);
+    let left = layers[0].admin().peek(alice, None).await.unwrap().unwrap();
+    assert_eq!(left.allowances().next().unwrap().remaining(), 5);
+}
+
+#[tokio::test]
+async fn nothing_is_given_back_where_nothing_counts_the_caller() {
+    let clock = Clock::manual(START);
+    let (_server, stores) = stores(&clock);
+    for store in stores {
+        let builder = RateLimitLayer::builder(store)
+            .scope("queues")
+            .key(key::header("x-user-id"));
+        let layer = builder
+            .named_key("team", key::header("x-team"))
+            .named_key("queue", key::header("x-queue"))
+            .policy(QuotaPolicy::per_day("team", 10).counted_by("team"))
+            .policy(
+                QuotaPolicy::per_day("queue", 10)
+                    .with_algorithm(Algorithm::LeakyBucketMeter)
+                    .counted_by("queue"),
+            )
+            .build()
+            .unwrap();
+        let (admin, refund) = (layer.admin(), Refund::new(5, Charged::Now).with_id("job 1"));
+        assert_eq!(
+            admin.give_back(&alice(), None, &refund).await.unwrap(),
+            Refunded::NotCounted
+        );
+        let by = async |key| admin.give_back_by(key, &alice(), None, &refund).await;
+        assert_eq!(by("queue").await.unwrap(), Refunded::NotCounted);
+        assert_eq!(by("team").await.unwrap(), Refunded::Done);
+        assert!(by("taem").await.is_err());
+        assert!(admin.forecast(&alice(), None, 5).await.unwrap().is_none());
+        let team = admin.forecast_by("team", &alice(), None, 5).await.unwrap().unwrap();
+        assert_eq!(team.passes(), Passes::Now);
+        assert!(admin.forecast_by("taem", &alice(), None, 5).await.is_err());
+    }
+}
