@@ -304,3 +304,30 @@ async fn a_source_that_fails_at_once_holds_up_no_request_and_all_are_counted() {
         assert_eq!(by_status(&responses), HashMap::from([(200, 2), (429, 8)]), "{mood:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn places_among_the_waiting_come_back_whatever_becomes_of_their_requests() {
+    let service = Limited::with(|builder| builder.max_waiting(3).max_look_ups(2));
+    let moods = [
+        Mood::Fails,
+        Mood::Hangs,
+        Mood::Panics,
+        Mood::AnswersAfter(10 * MILLISECOND),
+    ];
+    for (user, mood) in (0..).zip(moods.into_iter().cycle().take(40)) {
+        service.scene.source.mood(mood);
+        let request = |user| tokio_test::task::spawn(service.request(user));
+        let mut requests: Vec<_> = [user, user, user + 100, user + 200].into_iter().map(request).collect();
+        for request in &mut requests {
+            let _ = request.poll();
+        }
+        // Some are cancelled while they wait, and some while their look-up is in the queue.
+        drop(requests.split_off(usize::try_from(user).unwrap() % 5));
+        join_all(requests).await;
+        service.scene.time.pass(20 * SECOND).await;
+    }
+    service.scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));
+    let responses = service.burst(1_000, 4).await;
+    let waited = responses.iter().filter(|response| response.waited == 200 * MILLISECOND);
+    assert_eq!(waited.count(), 3, "{responses:?}");
+}
