@@ -1,8 +1,9 @@
-.PHONY: help check test bench outages soak
+.PHONY: help check test browser-test bench outages soak
 
 help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
 	@echo 'make test   format, lints, documentation, examples, all tests, every feature alone, minimum Rust version'
+	@echo 'make browser-test  the pages of the examples in a headless Chromium, which root gets installed'
 	@echo 'make bench  the benchmarks'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less'
@@ -15,6 +16,9 @@ check:
 
 test:
 	@scripts/check
+
+browser-test:
+	@scripts/browser-test
 
 bench:
 	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo bench --all-features

@@ -1,0 +1,57 @@
+//! An example under test, as a process.
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+/// A running example. It is killed when this is dropped.
+#[derive(Debug)]
+pub struct Example {
+    process: Child,
+    url: String,
+}
+
+impl Example {
+    /// Starts an example on a free port and waits until it says its URL.
+    ///
+    /// `EXAMPLES` is the folder of the built examples, which `make browser-test` sets.
+    ///
+    /// # Panics
+    ///
+    /// If the example was not built, or ends before it says where it listens.
+    pub fn start(name: &str) -> Self {
+        let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/examples");
+        let program = env::var_os("EXAMPLES")
+            .map_or_else(|| PathBuf::from(default), PathBuf::from)
+            .join(name);
+        let process = Command::new(&program)
+            .env("PORT", "0")
+            .env_remove("REDIS_URL")
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut process = process.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let output = process.stdout.take().expect("it is piped");
+        let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+        let url = lines.find_map(|line| Some(line[line.find("http://")?..].to_owned()));
+        // An example whose output nothing reads would end with the next line.
+        thread::spawn(move || lines.for_each(drop));
+        let url = url.unwrap_or_else(|| panic!("{name} ended before it listened"));
+        Self { process, url }
+    }
+
+    /// The address of its page, with a slash at its end.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

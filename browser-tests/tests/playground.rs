@@ -1,0 +1,359 @@
+//! The playground in a real browser, used as a visitor uses it.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+use std::fs;
+
+use tower_quota_browser_tests::{Browser, Example, Key};
+
+/// The page of an example of its own.
+struct Visit {
+    page: Browser,
+    _example: Example,
+}
+
+impl Visit {
+    fn start() -> Self {
+        Self::with(1_500, 1_180)
+    }
+
+    fn with(width: u32, height: u32) -> Self {
+        let example = Example::start("playground");
+        let mut page = Browser::open(example.url(), width, height);
+        page.wait_for_text("#meters", "5 of 5 left");
+        Self {
+            page,
+            _example: example,
+        }
+    }
+
+    /// Ends the visit. Not one message in the console may be an error.
+    fn end(mut self) {
+        let errors = self.page.errors();
+        assert!(errors.is_empty(), "{errors:#?}");
+    }
+}
+
+const METER: &str = ".meter:first-child .number";
+
+#[test]
+fn a_bucket_drains_with_each_request_and_fills_by_itself() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.click("#one");
+    page.wait_for_text(METER, "4 of 5 left");
+    page.click("#one");
+    page.click("#one");
+    page.wait_for_text(METER, "2 of 5 left");
+    page.wait_for_text(
+        "#response",
+        "ratelimit-policy: \"burst\";q=5;w=10, \"minute\";q=20;w=60",
+    );
+    page.wait_for_text(METER, "3 of 5 left");
+    page.wait_for_text(METER, "5 of 5 left");
+    visit.end();
+}
+
+#[test]
+fn a_rejection_counts_down_and_then_the_same_request_passes() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.click("#ten");
+    page.wait_for_text("#response", "HTTP/1.1 429 Too Many Requests");
+    page.wait_for_text("#response", "\"violated-policies\":[\"burst\"]");
+    page.wait_for_text("#countdown", "The same request passes in");
+    page.wait_for_text("#legend", "5 rejected");
+    page.screenshot("rejection");
+    page.wait_for_text("#countdown", "the same request passes now");
+    page.click("#one");
+    page.wait_for_text("#response", "HTTP/1.1 200 OK");
+    page.wait_for("document.querySelector('#countdown').hidden");
+    visit.end();
+}
+
+#[test]
+fn another_dialect_changes_the_fields_but_not_what_is_left() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.click("#one");
+    page.wait_for_text("#response", "ratelimit: \"burst\";r=4");
+    page.set("#dialect", "draft-06");
+    page.wait_for_text("#program", "ResponseFields::draft06()");
+    page.click("#one");
+    page.wait_for_text("#response", "ratelimit-remaining: 3");
+    page.wait_for_text("#response", "ratelimit-policy: 5;w=10, 20;w=60");
+    page.set("#dialect", "x-unix-time");
+    page.wait_for_text("#program", "LegacyReset::UnixTime");
+    page.click("#one");
+    page.wait_for_text("#response", "x-ratelimit-reset: 1");
+    page.set("#dialect", "none");
+    page.wait_for_text("#program", "ResponseFields::none()");
+    page.click("#one");
+    page.wait_for("!document.querySelector('#response').innerText.includes('ratelimit')");
+    visit.end();
+}
+
+#[test]
+fn each_part_of_a_response_is_explained_where_the_pointer_is() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.click("#one");
+    page.wait_for_text("#response", "200 OK");
+    page.eval("[...document.querySelectorAll('.part')].find((part) => part.textContent.startsWith('t=')).id = 'time'");
+    page.hover("#time");
+    page.wait_for_text("#explanation", "not “reset”");
+    page.wait_for_text("#explanation", "gives units back one by one");
+    // All that was received is shown.
+    let (shown, parts) = (
+        page.text("#response"),
+        page.eval("document.querySelectorAll('.part').length"),
+    );
+    assert!(
+        shown.ends_with("Hello!") && shown.contains("content-length: 7"),
+        "{shown}"
+    );
+    assert!(parts.as_u64().unwrap() > 15, "{parts}");
+    page.screenshot("explanation");
+    visit.end();
+}
+
+/// `tests/playground` compiles all programs of this file.
+#[test]
+fn the_copied_program_is_one_that_a_test_compiles() {
+    let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/playground/programs.rs");
+    let programs = fs::read_to_string(programs).unwrap();
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.allow_clipboard();
+    let copy = |page: &mut Browser| {
+        page.click("#copy");
+        page.wait_for_text("#copied", "Copied");
+        let copied = page.eval("navigator.clipboard.readText()");
+        copied.as_str().unwrap().to_owned()
+    };
+    let first = copy(page);
+    assert!(first.contains("fn main()") && programs.contains(&first), "{first}");
+
+    page.set("[name=algorithm]", "leaky-bucket-queue");
+    page.set("#dialect", "draft-06");
+    page.wait_for_text("#program", "draft06");
+    page.wait_for_text("#program", "LeakyBucketQueue { max_waiting: 5 }");
+    let second = copy(page);
+    assert!(programs.contains(&second), "{second}");
+    visit.end();
+}
+
+#[test]
+fn requests_wait_in_a_queue_and_are_seen_to_wait() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.set("[name=algorithm]", "leaky-bucket-queue");
+    page.wait_for_text("#meters", "6 of 6 left");
+    page.click("#ten");
+    page.wait_for_text("#legend", "5 waiting now");
+    page.wait_for_text("#legend", "4 rejected");
+    page.wait_for_text("#legend", "6 passed");
+    page.wait_for_text("#legend", "0 waiting now");
+    visit.end();
+}
+
+#[test]
+fn the_same_requests_are_counted_under_each_algorithm() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.click("#ten");
+    let expected = [
+        "5\t5\t0", "3\t7\t0", "5\t5\t0", "5\t5\t0", "5\t5\t0", "1\t9\t0", "\t4\t",
+    ];
+    for (index, numbers) in expected.iter().enumerate() {
+        page.wait_for_text(&format!("#compared tbody tr:nth-child({})", index + 1), numbers);
+    }
+    // A meter has room for one unit.
+    page.set("#cost", "2");
+    page.wait_for_text("#compared tbody tr:nth-child(6)", "Not possible");
+    visit.end();
+}
+
+#[test]
+fn what_happens_without_the_store_is_the_failure_mode() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.click("#away");
+    page.wait_for_text("#away", "Bring the store back");
+    page.wait_for_text("#store-note", "fails open");
+    page.wait_for_text("#meters", "unknown");
+    page.click("#ten");
+    page.wait_for_text("#legend", "10 passed uncounted");
+    page.set("#outage", "closed");
+    page.wait_for_text("#program", "FailureMode::Closed");
+    page.click("#one");
+    page.wait_for_text("#response", "503 Service Unavailable");
+    page.wait_for_text("#legend", "1 failed with 503");
+    page.set("#outage", "fallback");
+    page.wait_for_text("#meters", "5 of 5 left");
+    page.click("#ten");
+    page.wait_for_text("#response", "429");
+    page.wait_for_text(METER, "0 of 5 left");
+    page.screenshot("outage");
+    page.click("#away");
+    page.wait_for_text("#away", "Take the store away");
+    page.wait_for_text(METER, "5 of 5 left");
+    visit.end();
+}
+
+#[test]
+fn a_mistake_is_named_and_the_limits_stay() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.set("[name=quota]", "0");
+    page.wait_for_text("#mistake", "Quota: Value must be");
+    page.click("#one");
+    page.wait_for_text(METER, "4 of 5 left");
+    page.set("[name=quota]", "7");
+    page.wait_for("document.querySelector('#mistake').textContent === ''");
+    page.wait_for_text(METER, "of 7 left");
+    let errors = page.errors();
+    assert!(errors.is_empty(), "{errors:#?}");
+
+    // `build()` finds what a field alone does not show.
+    page.set("#cost", "8");
+    page.wait_for_text("#mistake", "cost 8");
+    // Answered with 422, which a browser reports by itself.
+    let is_expected = |error: &String| error.contains("/api/setup");
+    assert!(page.errors().iter().all(is_expected), "{:#?}", page.errors());
+}
+
+#[test]
+fn everything_can_be_done_with_the_keyboard() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    let focus = |page: &mut Browser| {
+        let focus =
+            page.eval("document.activeElement.id || document.activeElement.className || document.activeElement.name");
+        focus.as_str().unwrap_or_default().to_owned()
+    };
+    let tab_to = |page: &mut Browser, wanted: &str| {
+        for _ in 0..60 {
+            page.press(Key::Tab);
+            if focus(page).contains(wanted) {
+                return;
+            }
+        }
+        panic!("no tab leads to {wanted}");
+    };
+    page.press(Key::Tab);
+    assert_eq!(focus(page), "skip");
+    page.press(Key::Enter);
+    tab_to(page, "one");
+    page.press(Key::Enter);
+    page.wait_for_text(METER, "4 of 5 left");
+    page.press(Key::Space);
+    page.wait_for_text(METER, "3 of 5 left");
+    tab_to(page, "rate");
+    page.press(Key::ArrowRight);
+    page.wait_for_text("#rate-shown", "1/s");
+    page.press(Key::ArrowLeft);
+    page.wait_for_text("#rate-shown", "off");
+    tab_to(page, "part");
+    let first = page.text("#explanation");
+    page.press(Key::ArrowRight);
+    page.press(Key::ArrowRight);
+    page.wait_for(&format!(
+        "document.querySelector('#explanation').innerText !== {first:?}"
+    ));
+    tab_to(page, "copy");
+    tab_to(page, "program");
+    visit.end();
+}
+
+#[test]
+fn a_narrow_window_needs_no_sideways_scrolling() {
+    let mut visit = Visit::with(360, 740);
+    let page = &mut visit.page;
+    page.click("#ten");
+    page.wait_for_text("#response", "429");
+    let width = page.eval("document.documentElement.scrollWidth");
+    assert!(width.as_u64().unwrap() <= 360, "{width}");
+    page.eval("void scrollTo(0, 0)");
+    let bottom = page.eval("document.querySelector('#one').getBoundingClientRect().bottom");
+    assert!(
+        bottom.as_f64().unwrap() < 740.0,
+        "the first button is below the window: {bottom}"
+    );
+    page.screenshot("narrow");
+    visit.end();
+}
+
+/// The condition that so many requests of the last minute were rejected.
+fn rejected_are(count: u32) -> String {
+    format!(r"Number(document.querySelector('#legend').innerText.match(/(\d+) rejected/)[1]) >= {count}")
+}
+
+/// WCAG 2.2, 1.4.3: 4.5 to 1.
+const CONTRASTS: &str = r"(() => {
+    const parse = (colour) => colour.match(/[\d.]+/g).map(Number);
+    const light = ([red, green, blue]) => [red, green, blue]
+        .map((part) => part / 255)
+        .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+    const behind = (element) => {
+        for (let here = element; here !== null; here = here.parentElement) {
+            const colour = parse(getComputedStyle(here).backgroundColor);
+            if (colour.length === 3 || colour[3] === 1) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const own = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim() !== '');
+    return [...document.querySelectorAll('body *')]
+        .filter((element) => own(element) && element.checkVisibility())
+        .map((element) => {
+            const [one, other] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+            const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+            return [contrast, element.outerHTML.slice(0, 120)];
+        })
+        .filter(([contrast]) => contrast < 4.5);
+})()";
+
+#[test]
+fn text_can_be_read_in_light_and_in_dark() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.set("#rate", "3");
+    page.set("#from", "2");
+    page.wait_for_text("#response", "429");
+    page.wait_for(&rejected_are(8));
+    for scheme in ["light", "dark"] {
+        page.prefer("prefers-color-scheme", scheme);
+        let low = page.eval(CONTRASTS);
+        assert!(low.as_array().unwrap().is_empty(), "{scheme}: {low:#}");
+        page.screenshot(scheme);
+    }
+    visit.end();
+}
+
+#[test]
+fn a_thousand_requests_a_second_leave_the_page_quick_and_small() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.eval(
+        "globalThis.frames = 0; globalThis.draws = 0;
+         const count = () => { frames++; requestAnimationFrame(count); };
+         const clear = CanvasRenderingContext2D.prototype.clearRect;
+         CanvasRenderingContext2D.prototype.clearRect = function (...area) {
+             if (this.canvas.id === 'levels') draws++;
+             return clear.apply(this, area);
+         };
+         requestAnimationFrame(count);",
+    );
+    page.set("#from", "4");
+    page.set("#rate", "10");
+    page.wait_for(&rejected_are(2_000));
+    let (draws, frames) = (page.eval("draws"), page.eval("frames"));
+    assert!(
+        draws.as_u64() <= frames.as_u64() && draws.as_u64() > Some(5),
+        "{draws} in {frames} frames"
+    );
+    page.set("#rate", "0");
+    page.wait_for_text("#rate-shown", "off");
+    visit.end();
+}

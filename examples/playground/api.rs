@@ -1,0 +1,148 @@
+//! What the page asks for.
+
+use std::convert::Infallible;
+
+use axum::{
+    Json, Router,
+    extract::{Request, State},
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+    routing::{get, post, put},
+};
+use futures_util::{Stream, stream};
+use http::{StatusCode, header};
+use serde_json::{Value, json};
+use tokio::sync::broadcast::error::RecvError;
+use tower::ServiceExt;
+use tower_quota::Decision;
+
+use super::{
+    Playground,
+    load::MAX_RATE,
+    setup::{Setup, number},
+    tally::CALLERS,
+};
+
+/// More at once are a load: the slider is for it.
+const MAX_AT_ONCE: u64 = 100;
+
+type Answer = Result<Json<Value>, Mistake>;
+
+/// A request of the page that cannot be met, with the reason for its reader.
+pub(crate) struct Mistake(String);
+
+impl IntoResponse for Mistake {
+    fn into_response(self) -> Response {
+        (StatusCode::UNPROCESSABLE_ENTITY, Json(json!({ "error": self.0 }))).into_response()
+    }
+}
+
+impl From<String> for Mistake {
+    fn from(reason: String) -> Self {
+        Self(reason)
+    }
+}
+
+pub(crate) fn routes() -> Router<Playground> {
+    Router::new()
+        .route(
+            "/",
+            get(|| file("text/html; charset=utf-8", include_str!("page/index.html"))),
+        )
+        .route("/style.css", get(|| file("text/css", include_str!("page/style.css"))))
+        .route("/playground.js", get(|| script(include_str!("page/playground.js"))))
+        .route("/charts.js", get(|| script(include_str!("page/charts.js"))))
+        .route("/explain.js", get(|| script(include_str!("page/explain.js"))))
+        .route("/api/setup", get(setup).put(change_setup))
+        .route("/api/events", get(events))
+        .route("/api/send", post(send))
+        .route("/api/load", put(change_load))
+        .route("/api/store", put(change_store))
+        .route("/api/refill", post(refill))
+        .route("/try", get(limited))
+}
+
+async fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, kind)], text)
+}
+
+async fn script(text: &'static str) -> impl IntoResponse {
+    file("text/javascript", text).await
+}
+
+/// The route with the limits. It answers any client: `curl` as well as the page's own.
+async fn limited(State(playground): State<Playground>, request: Request) -> Response {
+    let stage = playground.stage();
+    let under_way = playground.tally.begin();
+    if let Some(caller) = request.headers().get("x-user-id").and_then(|name| name.to_str().ok()) {
+        stage.compare(caller, &playground.compared);
+    }
+    let Ok(response) = stage.limited.clone().oneshot(request).await;
+    under_way.end(response.extensions().get::<Decision>());
+    response
+}
+
+async fn setup(State(playground): State<Playground>) -> Json<Value> {
+    Json(playground.describe())
+}
+
+async fn change_setup(State(playground): State<Playground>, Json(value): Json<Value>) -> Answer {
+    playground.change(Setup::from_json(&value)?)?;
+    Ok(Json(playground.describe()))
+}
+
+async fn send(State(playground): State<Playground>, Json(value): Json<Value>) -> Answer {
+    let (callers, count) = (callers(&value)?, number(&value, "count")?);
+    if count > MAX_AT_ONCE {
+        return Err(format!("count: {count}; at once there may be {MAX_AT_ONCE}").into());
+    }
+    for caller in callers.iter().cycle().take(count as usize) {
+        playground.load.send(caller.clone());
+    }
+    Ok(Json(Value::Null))
+}
+
+async fn change_load(State(playground): State<Playground>, Json(value): Json<Value>) -> Answer {
+    let (callers, rate) = (callers(&value)?, number(&value, "rate")?);
+    if rate > MAX_RATE {
+        return Err(format!("rate: {rate}; {MAX_RATE} a second are the most").into());
+    }
+    playground.load.set(rate, callers);
+    Ok(Json(Value::Null))
+}
+
+async fn change_store(State(playground): State<Playground>, Json(value): Json<Value>) -> Answer {
+    let is_available = value["is_available"].as_bool();
+    let is_available = is_available.ok_or_else(|| "is_available: true or false is needed".to_owned())?;
+    playground.stores.main.take_away(!is_available);
+    Ok(Json(Value::Null))
+}
+
+async fn refill(State(playground): State<Playground>, Json(_): Json<Value>) -> Json<Value> {
+    playground.stage().refill().await;
+    Json(Value::Null)
+}
+
+/// The names come back to the page and go into requests, so only known ones do.
+fn callers(value: &Value) -> Result<Vec<String>, String> {
+    let names = value["callers"].as_array().ok_or("callers: a list is needed")?;
+    let known = CALLERS.iter().filter(|known| names.iter().any(|name| name == *known));
+    Ok(known.map(|name| (*name).to_owned()).collect())
+}
+
+/// Ten times a second, what has happened since.
+async fn events(State(playground): State<Playground>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let events = stream::unfold(playground.ticks.subscribe(), |mut ticks| async {
+        loop {
+            match ticks.recv().await {
+                Ok(tick) => return Some((Ok(Event::default().data(tick)), ticks)),
+                // A page in the background that was not read for long goes on with what is new.
+                Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    });
+    Sse::new(events).keep_alive(KeepAlive::default())
+}

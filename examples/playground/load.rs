@@ -1,0 +1,127 @@
+//! Requests at a rate, in turn by several callers.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::client::{Client, Exchange};
+
+/// Requests per second.
+pub(crate) const MAX_RATE: u64 = 1_000;
+
+/// The step in which requests are sent: up to five at once at the highest rate.
+const STEP: Duration = Duration::from_millis(5);
+
+/// What a machine that stood still for long does not make up for.
+const MOST_DUE: f64 = 50.0;
+
+#[derive(Debug)]
+pub(crate) struct Load {
+    client: Client,
+    order: Mutex<Order>,
+    last: Mutex<Option<(String, Exchange)>>,
+    sent: AtomicU64,
+    /// Not sent, because too many were under way.
+    skipped: AtomicU64,
+    broken: AtomicU64,
+}
+
+/// What is to be sent.
+#[derive(Clone, Debug, Default)]
+struct Order {
+    rate: u64,
+    callers: Vec<String>,
+}
+
+impl Load {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
+            order: Mutex::default(),
+            last: Mutex::default(),
+            sent: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            broken: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn set(&self, rate: u64, callers: Vec<String>) {
+        *self.order.lock().unwrap_or_else(PoisonError::into_inner) = Order { rate, callers };
+    }
+
+    pub(crate) fn stop(&self) {
+        self.set(0, Vec::new());
+    }
+
+    fn order(&self) -> Order {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn rate(&self) -> u64 {
+        self.order().rate
+    }
+
+    /// Sends at the rate that is set, for ever.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let mut steps = interval(STEP);
+        steps.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        let (mut last, mut due, mut turn) = (Instant::now(), 0.0_f64, 0_usize);
+        loop {
+            steps.tick().await;
+            let (now, order) = (Instant::now(), self.order());
+            due = (due + order.rate as f64 * (now - last).as_secs_f64()).min(MOST_DUE);
+            last = now;
+            if order.rate == 0 || order.callers.is_empty() {
+                due = 0.0;
+            }
+            while due >= 1.0 {
+                due -= 1.0;
+                turn = turn.wrapping_add(1);
+                self.send(order.callers[turn % order.callers.len()].clone());
+            }
+        }
+    }
+
+    /// Sends one request, and does not wait for its response.
+    pub(crate) fn send(self: &Arc<Self>, caller: String) {
+        let load = Arc::clone(self);
+        tokio::spawn(async move {
+            let count = match load.client.send(&caller).await {
+                Some(Ok(exchange)) => {
+                    *load.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((caller, exchange));
+                    &load.sent
+                }
+                Some(Err(_)) => &load.broken,
+                None => &load.skipped,
+            };
+            count.fetch_add(1, Relaxed);
+        });
+    }
+
+    /// The settings, and the counts since the last call.
+    pub(crate) fn take(&self) -> Value {
+        let Order { rate, callers } = self.order();
+        json!({
+            "rate": rate,
+            "callers": callers,
+            "sent": self.sent.swap(0, Relaxed),
+            "skipped": self.skipped.swap(0, Relaxed),
+            "broken": self.broken.swap(0, Relaxed),
+        })
+    }
+
+    /// The last exchange since the last call.
+    pub(crate) fn take_last(&self) -> Option<Value> {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).take();
+        last.map(|(caller, exchange)| {
+            json!({ "caller": caller, "request": exchange.request, "response": exchange.response })
+        })
+    }
+}

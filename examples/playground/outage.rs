@@ -1,0 +1,80 @@
+//! A store that can be taken away, so that an outage can be watched.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use tower_quota::{AcquireFuture, Decision, Plan, Settlement, Store, StoreError, StoreErrorKind, StoreFuture};
+
+/// Another store, or an error of every call while that one is taken away.
+#[derive(Clone, Debug)]
+pub(crate) struct RemovableStore {
+    store: Arc<dyn Store>,
+    is_taken_away: Arc<AtomicBool>,
+}
+
+impl RemovableStore {
+    pub(crate) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            is_taken_away: Arc::default(),
+        }
+    }
+
+    pub(crate) fn take_away(&self, is_taken_away: bool) {
+        self.is_taken_away.store(is_taken_away, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_taken_away(&self) -> bool {
+        self.is_taken_away.load(Ordering::Relaxed)
+    }
+
+    fn check(&self) -> Result<&dyn Store, StoreError> {
+        match self.is_taken_away() {
+            true => Err(StoreError::new(
+                StoreErrorKind::Unreachable,
+                "taken away in the playground",
+            )),
+            false => Ok(&*self.store),
+        }
+    }
+}
+
+impl Store for RemovableStore {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        match self.check() {
+            Ok(store) => store.acquire(plan),
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        match self.check() {
+            Ok(store) => store.settle(settlement),
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        match self.check() {
+            Ok(store) => store.reset(plan),
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
+    }
+
+    fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
+        match self.check() {
+            Ok(store) => store.peek(plan),
+            Err(error) => StoreFuture::ready(Err(error)),
+        }
+    }
+
+    fn has_own_breakers(&self) -> bool {
+        self.store.has_own_breakers()
+    }
+
+    fn catch_up(&self) -> StoreFuture<()> {
+        self.store.catch_up()
+    }
+}

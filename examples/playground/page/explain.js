@@ -1,0 +1,142 @@
+// The parts of a response, each with its meaning.
+
+const STATUS = {
+  200: "The request has passed the layer, and the service has answered.",
+  429: "Too Many Requests. At least one policy has too little left. Nothing was charged by any policy: all of them are charged, or none.",
+  503: "Service Unavailable. The store gave no decision, and this layer fails closed. Retry-After is 1 second.",
+};
+
+const FIELDS = {
+  "content-type": "The type of the content. A rejection is application/problem+json (RFC 9457).",
+  "content-length": "The bytes of the content.",
+  date: "The moment at which the server made the response.",
+  "retry-after": "Seconds until the same request passes, if no other request of this caller comes before it. Rounded up to whole seconds, so that it never promises too much.",
+  ratelimit: "RateLimit: what this caller has left, for each policy.",
+  "ratelimit-policy": "RateLimit-Policy: the policies themselves. They do not change from request to request.",
+  "ratelimit-limit": "The quota of the policy that is closest to its end. Draft-06 has a place for one policy only.",
+  "ratelimit-remaining": "Units left of that policy. A hint, and no promise.",
+  "x-ratelimit-limit": "The quota of the policy that is closest to its end. No document defines X-RateLimit fields.",
+  "x-ratelimit-remaining": "Units left of that policy.",
+};
+
+const GIVES_BACK = {
+  "token-bucket": (policy) => `A token bucket gives units back one by one, here one each ${each(policy)}. It never resets.`,
+  "strict-token-bucket": (policy) => `A strict token bucket gives units back one by one, more slowly than its quota says: the units that it holds count as well. It never resets.`,
+  "fixed-window": (policy) => `A fixed window does reset, at whole multiples of ${policy.window} s. While much is left and its end is near, t is longer than the time to that end: otherwise a client that spends all in t would send too fast.`,
+  "sliding-window-counter": () => "A sliding window resets at no single moment: units leave it while it slides.",
+  "sliding-window-log": () => "A log forgets each request by itself, one window after it came. There is no single moment of reset.",
+  "leaky-bucket-meter": (policy) => `A leaky bucket lets one unit pass each ${each(policy)}. It never resets.`,
+  "leaky-bucket-queue": (policy) => `Requests leave this queue one each ${each(policy)}. It never resets.`,
+};
+
+const PROBLEM = {
+  status: "The status once more, for those who only have the content.",
+  title: "The title of this type of problem.",
+  type: "The type of the problem, registered by IANA: quota-exceeded, or temporary-reduced-capacity when the store fails.",
+  "violated-policies": "The policies that had too little left for this request.",
+};
+
+function each(policy) {
+  const seconds = policy.window / policy.quota;
+  return seconds >= 1 ? `${+seconds.toFixed(2)} s` : `${+(seconds * 1_000).toFixed(2)} ms`;
+}
+
+/** The parts of a response in their order, each `{ text, note, kind }`. Their texts together are the response. */
+export function parts(response, setup) {
+  const [head, body] = response.split("\r\n\r\n");
+  const [status, ...fields] = head.split("\r\n");
+  const code = Number(status.split(" ")[1]);
+  const isRejected = code !== 200;
+  const found = [{ text: status, note: STATUS[code] ?? "The status of the response.", kind: isRejected ? "status-bad" : "status-good" }];
+  for (const field of fields) {
+    const colon = field.indexOf(":");
+    const name = field.slice(0, colon);
+    found.push({ text: "\n" });
+    found.push({ text: name, note: fieldNote(name, setup) }, { text: ": " });
+    found.push(...valueParts(name, field.slice(colon + 2), { setup, isRejected }));
+  }
+  found.push({ text: "\n\n" }, ...bodyParts(body ?? ""));
+  return found;
+}
+
+function fieldNote(name, setup) {
+  if (name.endsWith("ratelimit-reset")) return resetNote(name, setup);
+  return FIELDS[name] ?? "A field of the service.";
+}
+
+function valueParts(name, value, context) {
+  if (name === "ratelimit" || name === "ratelimit-policy") return listParts(name, value, context);
+  if (name.endsWith("ratelimit-reset")) return [{ text: value, note: resetNote(name, context.setup) }];
+  return [{ text: value, note: FIELDS[name] ?? "A field of the service." }];
+}
+
+/** `"burst";r=4;t=8, "minute";r=19;t=57`, and the same with Tokens or numbers as names. */
+function listParts(field, value, context) {
+  const found = [];
+  for (const [index, item] of value.split(/, (?=["a-zA-Z0-9*])/).entries()) {
+    if (index > 0) found.push({ text: ", " });
+    const [name, ...parameters] = item.split(/;(?=[a-z])/);
+    const bare = name.replaceAll('"', "").replaceAll("\\", "");
+    const isNumber = /^\d+$/.test(name);
+    const policy = isNumber
+      ? context.setup.policies.find((policy) => String(policy.quota) === name)
+      : context.setup.policies.find((policy) => policy.name === bare);
+    const note = isNumber ? `The quota of a policy. Draft-06 has no names.` : `The policy ${name}.`;
+    found.push({ text: name, note: policy ? `${note} ${describe(policy)}` : note });
+    const values = Object.fromEntries(parameters.map((parameter) => parameter.split("=")));
+    for (const parameter of parameters) {
+      found.push({ text: ";" }, { text: parameter, note: parameterNote(field, parameter, values, policy, context) });
+    }
+  }
+  return found;
+}
+
+function describe(policy) {
+  return `${policy.quota} units per ${policy.window} s, as a ${policy.algorithm.replaceAll("-", " ")}.`;
+}
+
+function parameterNote(field, parameter, values, policy, { isRejected }) {
+  const [name, value] = parameter.split("=");
+  switch (name) {
+    case "r":
+      return `r: ${value} units are left. A hint, and no promise: other requests of this caller take from them, too.`;
+    case "t":
+      return windowNote(value, values, policy, isRejected);
+    case "q":
+      return `q: the quota, ${value} units in each window.`;
+    case "w":
+      return `w: the window, ${value} seconds.`;
+    default:
+      return "A parameter that an application has added.";
+  }
+}
+
+function windowNote(value, values, policy, isRejected) {
+  const how = policy === undefined ? "" : ` ${GIVES_BACK[policy.algorithm]?.(policy) ?? ""}`;
+  if (isRejected && Number(values.r) < 1) {
+    return `t: the wait, ${value} s. Nothing is left of this policy, so t is the time until there is more. It is not the time until the whole quota is back.${how}`;
+  }
+  return `t: the effective window, ${value} s, and not “reset”. In this time the client may spend the ${values.r} units that are left. Spread over it, they never run out early.${how}`;
+}
+
+function resetNote(name, setup) {
+  const unit = setup.dialect === "x-unix-time" ? "A moment as Unix time" : "Seconds";
+  return `${unit}: the same time that draft-11 calls t. The name says reset, but only a fixed window resets at one moment; the later drafts gave the field up for t, the time in which the units that are left may be spent. Beside a Retry-After it names the same moment.`;
+}
+
+function bodyParts(body) {
+  if (!body.startsWith("{")) return [{ text: body.trimEnd(), note: "The content, made by the service behind the layer." }];
+  const found = [{ text: "{" }];
+  for (const [index, [name, value]] of Object.entries(JSON.parse(body)).entries()) {
+    if (index > 0) found.push({ text: "," });
+    found.push({ text: `${JSON.stringify(name)}:${JSON.stringify(value)}`, note: PROBLEM[name] ?? "A member of the problem details." });
+  }
+  found.push({ text: "}" });
+  return found;
+}
+
+/** The seconds of a `Retry-After`, or `null`. */
+export function retryAfter(response) {
+  const found = /\r\nretry-after: (\d+)\r\n/i.exec(response);
+  return found === null ? null : Number(found[1]);
+}

@@ -1,0 +1,176 @@
+//! The set-up as a Rust program that a reader copies.
+
+use std::time::Duration;
+
+use tower_quota::{Algorithm, QuotaPolicy};
+
+use super::setup::{Outage, Setup, own_burst};
+
+/// rustfmt breaks a chain of calls that is longer.
+const CHAIN_WIDTH: usize = 60;
+
+/// A whole program with these limits, formatted as rustfmt does it. With `with_redis`, its store is a Redis.
+///
+/// A test compiles it for every algorithm with every dialect.
+pub(crate) fn program(setup: &Setup, with_redis: bool) -> String {
+    let store = match with_redis {
+        true => r#"RedisStore::new("redis://127.0.0.1/")?"#,
+        false => "MemoryStore::new()",
+    };
+    format!(
+        r#"// Cargo.toml:
+//
+// [dependencies]
+// axum = "0.8"
+// tokio = {{ version = "1", features = ["full"] }}
+// tower-quota = {{ version = "0.1", features = ["axum"] }}
+
+use std::{{{standard}}};
+
+use axum::{{Router, routing::get}};
+use tokio::net::TcpListener;
+use tower_quota::{{
+    {crate_names},
+    key::{{self, KeyExtractor}},
+}};
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {{
+    let limits = RateLimitLayer::builder({store})
+        .scope("api")
+        // Any client can send any header. If you authenticate users, take `key::extension`.
+        .key(key::header("x-user-id").or_else(key::client_ip()))
+{settings}        .build()?;
+
+    let app = Router::new()
+        .route("/", get(|| async {{ "Hello!\n" }}))
+        .layer(limits);
+
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("http://{{}}/", listener.local_addr()?);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}}
+"#,
+        standard = standard_names(setup),
+        crate_names = crate_names(setup, with_redis).join(", "),
+        settings = settings(setup, with_redis),
+    )
+}
+
+fn standard_names(setup: &Setup) -> &'static str {
+    if setup.policies.iter().any(|policy| short_constructor(policy).is_none()) {
+        "error::Error, net::SocketAddr, time::Duration"
+    } else {
+        "error::Error, net::SocketAddr"
+    }
+}
+
+/// In the order in which rustfmt wants them.
+fn crate_names(setup: &Setup, with_redis: bool) -> Vec<&'static str> {
+    let code = setup.dialect.code;
+    let has_algorithms = setup
+        .policies
+        .iter()
+        .any(|policy| policy.algorithm() != Algorithm::default());
+    let names = [
+        ("Algorithm", has_algorithms),
+        ("FailureMode", setup.outage == Outage::Closed),
+        ("LegacyReset", code.contains("LegacyReset")),
+        ("MemoryStore", !with_redis || setup.outage == Outage::Fallback),
+        ("QuotaPolicy", true),
+        ("RateLimitLayer", true),
+        ("RedisStore", with_redis),
+        ("ResponseFields", !is_default_dialect(setup)),
+    ];
+    names
+        .iter()
+        .filter(|(_, is_used)| *is_used)
+        .map(|(name, _)| *name)
+        .collect()
+}
+
+fn is_default_dialect(setup: &Setup) -> bool {
+    setup.dialect.name == "draft-11"
+}
+
+/// The calls of the builder between the key and `build`, each on lines of its own.
+fn settings(setup: &Setup, with_redis: bool) -> String {
+    let mut lines: String = setup.policies.iter().map(policy).collect();
+    if setup.cost != 1 {
+        lines += &format!("        .cost({})\n", grouped(setup.cost));
+    }
+    if setup.outage != Outage::Open && !with_redis {
+        lines += "        // A store in memory does not fail. A `RedisStore` in its place can.\n";
+    }
+    lines += match setup.outage {
+        Outage::Closed => "        .failure_mode(FailureMode::Closed)\n",
+        Outage::Fallback => "        .fallback(MemoryStore::new())\n",
+        Outage::Open => "",
+    };
+    if !is_default_dialect(setup) {
+        lines += &format!("        .response_fields({})\n", setup.dialect.code);
+    }
+    lines
+}
+
+fn policy(policy: &QuotaPolicy) -> String {
+    let mut calls = vec![constructor(policy)];
+    if policy.algorithm() != Algorithm::default() {
+        calls.push(format!(".with_algorithm({})", algorithm(policy.algorithm())));
+    }
+    if let Some(burst) = own_burst(policy) {
+        calls.push(format!(".with_burst_capacity({})", grouped(burst)));
+    }
+    let line = calls.concat();
+    if calls.len() == 1 || line.len() <= CHAIN_WIDTH {
+        return format!("        .policy({line})\n");
+    }
+    let lines = calls.join("\n                ");
+    format!("        .policy(\n            {lines},\n        )\n")
+}
+
+fn constructor(policy: &QuotaPolicy) -> String {
+    let (name, quota) = (policy.name(), grouped(policy.quota()));
+    match short_constructor(policy) {
+        Some(short) => format!("QuotaPolicy::{short}({name:?}, {quota})"),
+        None => {
+            let window = grouped(policy.window().unwrap_or_default().as_secs());
+            format!("QuotaPolicy::new({name:?}, {quota}, Duration::from_secs({window}))")
+        }
+    }
+}
+
+fn short_constructor(policy: &QuotaPolicy) -> Option<&'static str> {
+    match policy.window().as_ref().map(Duration::as_secs)? {
+        1 => Some("per_second"),
+        60 => Some("per_minute"),
+        3_600 => Some("per_hour"),
+        86_400 => Some("per_day"),
+        _ => None,
+    }
+}
+
+fn algorithm(algorithm: Algorithm) -> String {
+    match algorithm {
+        Algorithm::LeakyBucketQueue { max_waiting } => {
+            let max_waiting = grouped(max_waiting);
+            format!("Algorithm::LeakyBucketQueue {{ max_waiting: {max_waiting} }}")
+        }
+        other => format!("Algorithm::{other:?}"),
+    }
+}
+
+/// A number as one writes it in Rust: `86_400`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('_');
+        }
+        text.push(digit);
+    }
+    text
+}

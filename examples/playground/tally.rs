@@ -1,0 +1,63 @@
+//! Counts of requests by what became of them, since the page was told last.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use serde_json::{Value, json};
+use tower_quota::{Decision, Outcome};
+
+/// The callers of the page.
+pub(crate) const CALLERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
+
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    passed: AtomicU64,
+    rejected: AtomicU64,
+    /// Passed although no store has counted them.
+    uncounted: AtomicU64,
+    /// Rejected because no store has decided.
+    failed: AtomicU64,
+    /// Not decided yet, or decided and waiting for their turn.
+    waiting: AtomicU64,
+}
+
+/// A request under way. It counts as waiting until it is dropped.
+#[derive(Debug)]
+#[must_use = "it counts as waiting until it is dropped"]
+pub(crate) struct UnderWay<'a>(&'a Tally);
+
+impl Tally {
+    pub(crate) fn begin(&self) -> UnderWay<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        UnderWay(self)
+    }
+
+    /// The counts since the last call, and how many are waiting now.
+    pub(crate) fn take(&self) -> Value {
+        json!({
+            "passed": self.passed.swap(0, Relaxed),
+            "rejected": self.rejected.swap(0, Relaxed),
+            "uncounted": self.uncounted.swap(0, Relaxed),
+            "failed": self.failed.swap(0, Relaxed),
+            "waiting": self.waiting.load(Relaxed),
+        })
+    }
+}
+
+impl UnderWay<'_> {
+    pub(crate) fn end(self, decision: Option<&Decision>) {
+        let count = match decision.map(Decision::outcome) {
+            Some(Outcome::Allowed) => &self.0.passed,
+            Some(Outcome::FailedOpen) => &self.0.uncounted,
+            Some(Outcome::FailedClosed) => &self.0.failed,
+            Some(outcome) if outcome.is_pass() => &self.0.uncounted,
+            _ => &self.0.rejected,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
