@@ -99,6 +99,8 @@ pub enum ConfigErrorKind {
     Store,
     /// A setting of a [`TierLayer`](crate::tier::TierLayer).
     Tier,
+    /// A unit of your own: its name, its cost, or one too many.
+    Unit,
     /// The number of units that an instance may prefetch at once.
     Prefetch,
     /// The window of a policy.

@@ -7,6 +7,7 @@
 //! - [Failed logins only](#failed-logins-only)
 //! - [Guesses that lock no user out](#guesses-that-lock-no-user-out)
 //! - [Logins with the account in a JSON body](#logins-with-the-account-in-a-json-body)
+//! - [Tokens](#tokens)
 //! - [What must not be a key](#what-must-not-be-a-key)
 //! - [In an app of axum](#in-an-app-of-axum)
 //!
@@ -406,6 +407,110 @@
 //! ```
 //!
 //! The example `login` is the whole service, with a real server and that limit in front.
+//!
+//! # Tokens
+//!
+//! A language model is limited by tokens rather than by requests, and how many an answer takes is known when it is over. So
+//! charge what it may take at most, or what it takes as a rule, and give back the rest:
+//!
+//! - A policy that [counts](crate::QuotaPolicy::counting) tokens holds in one decision with those of requests, and with a
+//!   limit of answers at a time. A request that has too few tokens left uses up none of the others.
+//! - The estimate is in the body. A middleware around the layer reads that once, up to a bound, leaves what it has found in the
+//!   extensions, and passes the bytes on: the handler need not parse them again. It reads for clients that the limits
+//!   may then reject, so put it *inside* of authentication, keep the bound small, and have a timeout around it.
+//! - The stream of the answer keeps the [`UsageHandle`](crate::UsageHandle) of its request, and says the real amount when it is
+//!   over. One that says it in its `drop` also says it for clients that stop an answer in the middle. Where only the
+//!   last message of the model tells the amount, say it there: an answer that is stopped before then costs its estimate.
+//!
+//! An estimate that is too low overdraws the policy, and later requests wait until that is paid off; one that is too high
+//! lets fewer answers be written at a time than the quota has tokens for.
+//!
+//! ```
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+//! use axum::{
+//!     Extension, Router, body::{Body, to_bytes}, extract::Request, middleware::{self, Next}, response::Response, routing::post,
+//! };
+//! use futures_util::{StreamExt, stream};
+//! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, UsageHandle, key};
+//!
+//! #[derive(Clone)]
+//! struct Prompt {
+//!     tokens: u64,
+//!     max_tokens: u64,
+//! }
+//!
+//! /// Reads the body once. The bytes are passed on, and not copied.
+//! async fn read_prompt(request: Request, next: Next) -> Result<Response, StatusCode> {
+//!     let (mut head, body) = request.into_parts();
+//!     let body = to_bytes(body, 16_384).await.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+//!     let json: serde_json::Value = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+//!     let prompt = json["prompt"].as_str().ok_or(StatusCode::BAD_REQUEST)?;
+//!     head.extensions.insert(Prompt {
+//!         tokens: prompt.len() as u64 / 4,
+//!         max_tokens: json["max_tokens"].as_u64().unwrap_or(500),
+//!     });
+//!     Ok(next.run(Request::from_parts(head, Body::from(body))).await)
+//! }
+//!
+//! /// Says what was used, also if it is dropped before it is over.
+//! struct Answer {
+//!     used: u64,
+//!     usage: UsageHandle,
+//! }
+//!
+//! impl Drop for Answer {
+//!     fn drop(&mut self) {
+//!         self.usage.finish("tokens", self.used);
+//!     }
+//! }
+//!
+//! async fn complete(Extension(prompt): Extension<Prompt>, usage: Option<Extension<UsageHandle>>) -> Body {
+//!     let answer = Answer { used: prompt.tokens, usage: usage.map(|Extension(usage)| usage).unwrap_or_default() };
+//!     let words = stream::iter(["a ", "short ", "answer"]).scan(answer, |answer, word| {
+//!         answer.used += 1;
+//!         std::future::ready(Some(Ok::<_, Infallible>(word)))
+//!     });
+//!     Body::from_stream(words)
+//! }
+//!
+//! # run(async {
+//! let limits = RateLimitLayer::builder(MemoryStore::new())
+//!     .scope("models")
+//!     .key(key::header("x-user-id")) // which a gateway sets
+//!     .policy(QuotaPolicy::per_day("requests", 1_000))
+//!     .policy(QuotaPolicy::per_day("tokens", 1_000).counting("tokens"))
+//!     .policy(QuotaPolicy::concurrent("at once", 2))
+//!     .cost_of("tokens", |request| {
+//!         request.extensions.get().map_or(0, |prompt: &Prompt| prompt.tokens + prompt.max_tokens)
+//!     })
+//!     .build()?;
+//! let admin = limits.admin();
+//! let app: Router = Router::new()
+//!     .route("/", post(complete))
+//!     .layer(limits)
+//!     .layer(middleware::from_fn(read_prompt)); // outside of the limits
+//!
+//! let ask = async |max_tokens| {
+//!     let body = format!(r#"{{"prompt": "Say a few words, please.", "max_tokens": {max_tokens}}}"#);
+//!     app.clone().oneshot(Request::post("/").header("x-user-id", "alice").body(Body::from(body))?).await.map_err(Box::<dyn Error>::from)
+//! };
+//! let left = async || {
+//!     let decision = admin.peek(&PartitionKey::new("x-user-id", "alice"), None).await?;
+//!     let left = decision.iter().flat_map(|decision| decision.allowances()).map(|allowance| allowance.remaining());
+//!     Ok::<_, Box<dyn Error>>(left.collect::<Vec<_>>())
+//! };
+//!
+//! let answer = ask(800).await?;
+//! assert_eq!(left().await?, [999, 194, 1]);
+//! assert_eq!(ask(800).await?.status(), 429);
+//! assert_eq!(answer.into_body().collect().await?.to_bytes(), "a short answer");
+//! assert_eq!(left().await?, [999, 991, 2]);
+//! assert_eq!(ask(800).await?.status(), 200);
+//! # Ok(()) });
+//! ```
+//!
+//! With the feature `axum`, the handle is an argument by itself. The example `llm_gateway` is
+//! such a gateway, with server-sent events.
 //!
 //! # What must not be a key
 //!

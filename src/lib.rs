@@ -163,11 +163,12 @@ pub use self::{
     layer::{
         ActualCost, AdminError, AdminHandle, HeldSlot, NoKey, RateLimit, RateLimitBody, RateLimitLayer,
         RateLimitLayerBuilder, Refund, Refunded, RequestContent, RequestContentBody, RequestContentLayer,
-        ResponseFuture, SlotHandle,
+        ResponseFuture, SlotHandle, UsageHandle,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     policy::{
-        Algorithm, CalendarPeriod, CalendarWindow, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit, Weekday,
+        Algorithm, CalendarPeriod, CalendarWindow, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName,
+        Weekday,
     },
     rejection::Rejection,
     response_fields::{LegacyReset, RatioCap, ResponseFields, ShownWhen},

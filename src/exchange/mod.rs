@@ -11,6 +11,7 @@ mod refund;
 #[cfg(feature = "redis")]
 mod remote;
 pub(crate) mod settlement;
+mod units;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::remote::PartNumbers;
@@ -29,4 +30,5 @@ pub(crate) use self::{
     measurement::{Read, Reads},
     plan::{Costs, Mode, PartPlan},
     settlement::PartSettlement,
+    units::UnitCosts,
 };

@@ -4,10 +4,12 @@ use std::{slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
+use super::units::UnitCosts;
+
 use crate::{
     algorithm::{Moment, Reading},
     partition::PartitionId,
-    policy::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit},
+    policy::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit, UnitId},
 };
 
 /// The cost of a request, in each of the units.
@@ -18,6 +20,8 @@ pub(crate) struct Costs {
     pub(crate) response_bytes: u64,
     /// 1 for a request that is counted at all, which takes a slot and at least a byte.
     pub(crate) slots: u64,
+    /// In units of the program's own.
+    pub(crate) units: UnitCosts,
 }
 
 impl Costs {
@@ -27,6 +31,7 @@ impl Costs {
         request_bytes: 0,
         response_bytes: 0,
         slots: 0,
+        units: UnitCosts::NONE,
     };
 
     #[inline]
@@ -34,6 +39,7 @@ impl Costs {
         let content = match unit {
             QuotaUnit::Requests => return self.requests,
             QuotaUnit::ConcurrentRequests => return self.slots,
+            QuotaUnit::Custom(unit) => return self.units.of(unit.id()),
             QuotaUnit::ContentBytes(content) => content,
         };
         let bytes = match content {
@@ -103,6 +109,7 @@ pub(super) struct Part {
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
     costs: Costs,
+    /// True if the plan takes anything, of this partition or another one.
     is_charged: bool,
 }
 
@@ -111,7 +118,8 @@ impl Plan {
     pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
     /// A plan that charges `cost` units to each of the policies that count requests, a slot to those that count
-    /// concurrent requests, and a byte to those that count bytes.
+    /// concurrent requests, a byte to those that count bytes, and nothing to those that count units of
+    /// [your own](Self::with_units).
     ///
     /// A cost of 0 charges nothing, in no unit, and passes while no policy is overdrawn; a cost above a capacity never
     /// passes.
@@ -223,9 +231,50 @@ impl Plan {
     #[inline]
     #[must_use]
     pub fn with_content_bytes(mut self, request: u64, response: u64) -> Self {
-        if self.is_charged() {
+        if self.costs.slots > 0 {
             self.costs.request_bytes = request;
             self.costs.response_bytes = response;
+        }
+        self
+    }
+
+    /// The same plan with so many units of [your own](crate::QuotaPolicy::counting) of this name, for all policies that
+    /// count them. A later call for the same unit replaces the amount; units that no call names are 0, and so are all of
+    /// them in a plan of cost 0.
+    ///
+    /// A plan has room for three names, as many as a [`PolicySet`] may count, and leaves out further ones.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("models").partition(&PartitionKey::new("user", "alice"));
+    /// let (requests, tokens) = (QuotaPolicy::per_hour("requests", 60), QuotaPolicy::per_hour("tokens", 1_000));
+    /// let policies = PolicySet::new([requests, tokens.counting("tokens")])?;
+    /// let prompt = |tokens| Plan::new(policies.clone(), alice, 1).with_units("tokens", tokens);
+    ///
+    /// for (tokens, outcome, left) in [
+    ///     (900, Outcome::Allowed, [59, 100]),
+    ///     (200, Outcome::Rejected, [59, 100]), // the request is not charged either
+    ///     (100, Outcome::Allowed, [58, 0]),
+    /// ] {
+    ///     let decision = store.decide(prompt(tokens)).await?;
+    ///     assert_eq!(decision.outcome(), outcome);
+    ///     assert!(decision.allowances().map(|allowance| allowance.remaining()).eq(left));
+    /// }
+    /// # Ok(()) });
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn with_units(self, unit: &str, amount: u64) -> Self {
+        self.with_unit_costs(UnitId::of(unit), amount)
+    }
+
+    /// The same for the number of the name.
+    #[inline]
+    pub(crate) fn with_unit_costs(mut self, unit: UnitId, amount: u64) -> Self {
+        if self.costs.slots > 0 {
+            self.costs.units.set(unit, amount);
         }
         self
     }
@@ -304,7 +353,8 @@ impl Plan {
     /// Returns `true` if it takes anything; a plan that does not only asks.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
-        self.costs.slots > 0 && self.mode != Mode::Question
+        let asks_only = self.mode == Mode::Question;
+        self.costs.slots > 0 && !asks_only && self.charges().any(|charge| charge.cost > 0)
     }
 
     #[inline]

@@ -11,7 +11,7 @@ use crate::{
     algorithm::{Form, Moment, Moments, Receipt},
     lease::LeaseId,
     partition::PartitionId,
-    policy::Policy,
+    policy::{Policy, UnitId},
 };
 
 /// A change of the charges of a [`Decision`], for [`Store::settle`](crate::Store::settle).
@@ -94,6 +94,38 @@ impl Settlement {
             requests: actual_cost,
             ..decision.charged()
         };
+        Self::finish(decision, actual)
+    }
+
+    /// The same with actual amounts in units of [your own](crate::QuotaPolicy::counting). Units that are not named keep their
+    /// charge.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// # let store = MemoryStore::new();
+    /// # let alice = Scope::new("models").partition(&PartitionKey::new("user", "alice"));
+    /// let policies = PolicySet::new([QuotaPolicy::per_hour("tokens", 1_000).counting("tokens")])?;
+    /// let decision = store.decide(Plan::new(policies.clone(), alice, 1).with_units("tokens", 900)).await?;
+    /// // The answer was shorter than expected.
+    /// store.settle(Settlement::with_units(&decision, 1, [("tokens", 250)])).await?;
+    ///
+    /// let decision = store.peek(Plan::new(policies, alice, 1)).await?;
+    /// assert_eq!(decision.allowances().next().map(|tokens| tokens.remaining()), Some(750));
+    /// # Ok(()) });
+    /// ```
+    pub fn with_units<'a>(
+        decision: &Decision,
+        actual_cost: u64,
+        units: impl IntoIterator<Item = (&'a str, u64)>,
+    ) -> Self {
+        let mut actual = Costs {
+            requests: actual_cost,
+            ..decision.charged()
+        };
+        for (unit, amount) in units {
+            actual.units.set(UnitId::of(unit), amount);
+        }
         Self::finish(decision, actual)
     }
 

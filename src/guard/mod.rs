@@ -181,6 +181,11 @@ impl Guard {
         &*self.cache.store.bare
     }
 
+    /// Counts what a request was expected to use of a unit of the program's own, and what it has used.
+    pub(crate) fn used(&self, unit: &str, expected: u64, used: u64) {
+        self.log.units(unit, expected, used);
+    }
+
     /// Counts a request that holds slots for as long as it keeps what is returned.
     pub(crate) fn slots_held(&self, decision: &Decision) -> Option<HeldSlots> {
         decision.holds_slots().then(|| self.log.slots_held())

@@ -11,6 +11,7 @@ use super::{
     content::Reader,
     cost::RequestCost,
     neighbours::{Neighbour, Passed},
+    usage::UsageHandle,
 };
 use crate::{
     clock::Clock,
@@ -162,6 +163,7 @@ impl Limits {
             plan = Some(extended.labelled(holder.partition, holder.label.as_ref()));
         }
         let plan = plan.ok_or(Outcome::Unlimited)?;
+        let plan = self.cost.in_units(plan, &set.units, request);
         if set.follow_up.counts_request_bytes {
             return Ok(plan.with_content_bytes(self.announced_bytes(request), 0));
         }
@@ -212,6 +214,10 @@ impl Limits {
         if follow_up.has_slots {
             let outer = request.extensions.remove();
             request.extensions.insert(SlotHandle::new(&charge, outer));
+        }
+        if follow_up.has_units {
+            let outer = request.extensions.remove();
+            request.extensions.insert(UsageHandle::new(&charge, outer));
         }
         Admitted {
             decision: told,

@@ -26,6 +26,9 @@ impl Limits {
     ) -> Response<RateLimitBody<B>> {
         let (mut decision, mut charge) = (admitted.decision, admitted.charge);
         let (head, body) = response.into_parts();
+        if let Some(charge) = charge.as_ref().filter(|_| body.is_end_stream()) {
+            charge.ended();
+        }
         if decision.admitted().is_some() {
             if is_rejected(&head.extensions) {
                 self.give_back(&mut decision, charge.take());

@@ -1,4 +1,4 @@
-//! The decision as an argument of axum handlers.
+//! The decision, and the handle for what was used, as arguments of axum handlers.
 
 use std::{convert::Infallible, error::Error, fmt};
 
@@ -9,6 +9,7 @@ use axum::{
 };
 use http::{Response, StatusCode, request::Parts};
 
+use super::UsageHandle;
 use crate::exchange::Decision;
 
 /// The decision about the request, for handlers: what is left for this caller. Needs
@@ -55,6 +56,43 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
         Ok(parts.extensions.get().cloned())
+    }
+}
+
+/// The handle for what the request has really used. Where no layer has left one, because the request is not limited or was
+/// not counted, it is the default one, which does nothing.
+///
+/// ```
+/// use axum::{Router, routing::post};
+/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, UsageHandle, key};
+/// # use tower::ServiceExt;
+///
+/// async fn complete(usage: UsageHandle, prompt: String) -> String {
+///     let answer = prompt.to_uppercase(); // … a model
+///     usage.finish("tokens", (prompt.len() + answer.len()) as u64 / 4);
+///     answer
+/// }
+///
+/// # tokio_test::block_on(async {
+/// let limits = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("models")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_day("tokens", 86_400).counting("tokens"))
+///     .cost_of("tokens", |_| 1_000)
+///     .build()?;
+/// let app: Router = Router::new().route("/", post(complete)).layer(limits);
+///
+/// let request = http::Request::post("/").header("x-user-id", "alice").body("four score".to_owned())?;
+/// let response = app.oneshot(request).await?;
+/// assert_eq!(response.headers()["ratelimit"], r#""tokens";r=86395;t=86395"#);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+impl<S: Sync> FromRequestParts<S> for UsageHandle {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get().cloned().unwrap_or_default())
     }
 }
 

@@ -16,7 +16,7 @@ pin_project! {
     /// The body of a response of [`RateLimit`](crate::RateLimit).
     ///
     /// It forwards the inner body frame by frame, with trailers and size hint. If a policy
-    /// counts bytes or concurrent requests, the request goes on until the body has ended or is dropped.
+    /// counts bytes, concurrent requests or units of your own, the request goes on until the body has ended or is dropped.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -88,7 +88,11 @@ impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
                 if let Some(charge) = this.charge {
                     let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
                     charge.response_bytes(data.map_or(0, Bytes::len));
-                    if !matches!(frame, Some(Ok(_))) || body.is_end_stream() {
+                    let is_over = frame.is_none() || body.is_end_stream();
+                    if is_over {
+                        charge.ended();
+                    }
+                    if is_over || matches!(frame, Some(Err(_))) {
                         *this.charge = None;
                     }
                 }

@@ -1,4 +1,4 @@
-//! The open charge of a request that was passed on: its slots, its bytes, its place in a queue.
+//! The open charge of a request that was passed on: its slots, its bytes, its own units, its place in a queue.
 
 use std::{
     fmt,
@@ -8,10 +8,12 @@ use std::{
 use http::Method;
 use smallvec::SmallVec;
 
+use super::usage::{Report, Usage};
 use crate::{
-    exchange::{Costs, Decision, Settlement},
+    exchange::{Costs, Decision, Measurement, Plan, Settlement},
     guard::Guard,
     mutex::Mutex,
+    policy::{MAX_UNITS, QuotaUnit, UnitId},
     telemetry::HeldSlots,
 };
 
@@ -27,11 +29,15 @@ struct State {
     decision: Decision,
     /// The costs of the request so far, as opposed to those that are charged.
     actual: Costs,
+    /// The real amounts in units of the program's own, as far as they were said.
+    usage: Usage,
     progress: Progress,
     /// True if a [`Reader`](super::content::Reader) counts the bytes of the request.
     has_reader: bool,
     /// True if the content of the response is sent, and not its head alone.
     has_response_content: bool,
+    /// True once the response has ended, and was not dropped before.
+    has_ended: bool,
 }
 
 /// The progress of the request.
@@ -54,9 +60,11 @@ impl OpenCharge {
         let state = State {
             actual: decision.charged(),
             decision,
+            usage: Usage::default(),
             progress: Progress::Queued,
             has_reader: false,
             has_response_content: *request != Method::HEAD,
+            has_ended: false,
         };
         Arc::new(Self {
             _slots: guard.slots_held(&state.decision),
@@ -75,6 +83,11 @@ impl OpenCharge {
         self.state.lock().progress = Progress::Unserved;
     }
 
+    /// The response has ended.
+    pub(super) fn ended(&self) {
+        self.state.lock().has_ended = true;
+    }
+
     /// The response begins. Its costs and the length that it announces are charged before it is sent; for a long one, the
     /// first instalment.
     pub(super) fn announce(&self, costs: &mut Costs, length: Option<u64>) {
@@ -83,8 +96,27 @@ impl OpenCharge {
         let length = length.filter(|_| state.has_response_content);
         costs.request_bytes = state.actual.request_bytes.max(charged.request_bytes);
         costs.response_bytes = length.map_or(charged.response_bytes, |length| length.min(Self::INSTALMENT));
+        costs.units = state.usage.amounts(charged.units, state.has_ended);
         state.actual.requests = costs.requests;
         self.settle(&mut state, *costs);
+    }
+
+    /// The handler says what was used of a unit. Returns `true` if that has an effect.
+    pub(super) fn used(&self, unit: UnitId, report: Report) -> bool {
+        let mut state = self.state.lock();
+        let mut charged = state.decision.charged();
+        let Some(place) = charged.units.place(unit) else {
+            return false;
+        };
+        state.usage.take(place, report);
+        let used = state.usage.amounts(charged.units, false);
+        let (before, now) = (charged.units.amounts()[place], used.amounts()[place]);
+        let is_final = matches!(report, Report::Final(_));
+        if (is_final && now != before) || now > before.saturating_mul(2) {
+            charged.units.set(unit, now);
+            self.settle(&mut state, charged);
+        }
+        true
     }
 
     /// From now on the request's bytes are counted as they come, in place of the announced ones.
@@ -116,6 +148,22 @@ impl OpenCharge {
         }
     }
 
+    /// Counts the units of the program's own, for operators.
+    fn report(&self, state: &State) {
+        let plan = state.decision.admitted().map(Measurement::plan);
+        let expected = plan.map_or(Costs::NOTHING, Plan::costs);
+        let mut told = [false; MAX_UNITS];
+        for policy in plan.into_iter().flat_map(Plan::policies) {
+            if let QuotaUnit::Custom(unit) = policy.policy().unit()
+                && let Some(place) = expected.units.place(unit.id())
+                && !std::mem::replace(&mut told[place], true)
+            {
+                let [expected, used] = [expected, state.actual].map(|costs| costs.units.amounts()[place]);
+                self.guard.used(unit.as_str(), expected, used);
+            }
+        }
+    }
+
     fn settle(&self, state: &mut State, costs: Costs) {
         let settlement = Settlement::change(&state.decision, costs);
         self.guard.settle(&state.decision, settlement);
@@ -135,11 +183,34 @@ impl Drop for OpenCharge {
                 // given back: otherwise a client that reads most of a large response and disconnects would owe nothing.
                 let charged = state.decision.charged().response_bytes;
                 state.actual.response_bytes = state.actual.response_bytes.max(charged);
+                state.actual.units = state.usage.amounts(state.decision.charged().units, state.has_ended);
                 Settlement::finish(&state.decision, state.actual)
             }
-            Progress::Unserved => Settlement::unused(&state.decision),
+            Progress::Unserved => {
+                state.actual = Costs::NOTHING;
+                Settlement::unused(&state.decision)
+            }
         };
         self.guard.settle(&state.decision, settlement);
+        self.report(&state);
+    }
+}
+
+/// The charges of the layers around each other, for the inner service. They end without regard to it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OpenCharges(SmallVec<[Weak<OpenCharge>; 1]>);
+
+impl OpenCharges {
+    /// A request that goes round in circles does not collect the charges of rounds that are over.
+    pub(super) fn new(charge: &Arc<OpenCharge>, outer: Option<Self>) -> Self {
+        let outer = outer.into_iter().flat_map(|outer| outer.0);
+        let open = outer.filter(|outer| outer.strong_count() > 0);
+        Self(open.chain([Arc::downgrade(charge)]).collect())
+    }
+
+    /// Those that are still open.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Arc<OpenCharge>> {
+        self.0.iter().filter_map(Weak::upgrade)
     }
 }
 
@@ -191,15 +262,12 @@ impl fmt::Debug for OpenCharge {
 /// # Ok(()) });
 /// ```
 #[derive(Clone, Debug)]
-pub struct SlotHandle(SmallVec<[Weak<OpenCharge>; 1]>);
+pub struct SlotHandle(OpenCharges);
 
 impl SlotHandle {
-    /// `outer` is what the layers around this one have left in the request. A request that goes round in circles does not
-    /// collect the slots of rounds that are over.
+    /// `outer` is what the layers around this one have left in the request.
     pub(super) fn new(charge: &Arc<OpenCharge>, outer: Option<Self>) -> Self {
-        let outer = outer.into_iter().flat_map(|outer| outer.0);
-        let open = outer.filter(|outer| outer.strong_count() > 0);
-        Self(open.chain([Arc::downgrade(charge)]).collect())
+        Self(OpenCharges::new(charge, outer.map(|outer| outer.0)))
     }
 
     /// Holds the slot for as long as the returned value lives; `None` if the request is over already.
@@ -227,7 +295,7 @@ impl SlotHandle {
     /// # Ok(()) });
     /// ```
     pub fn hold(&self) -> Option<HeldSlot> {
-        let held: SmallVec<_> = self.0.iter().filter_map(Weak::upgrade).collect();
+        let held: SmallVec<_> = self.0.iter().collect();
         (!held.is_empty()).then_some(HeldSlot(held))
     }
 }

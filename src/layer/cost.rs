@@ -2,6 +2,12 @@
 
 use http::{request, response};
 
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    exchange::Plan,
+    policy::UnitName,
+};
+
 pub(super) type CostOf = dyn Fn(&request::Parts) -> u64 + Send + Sync;
 pub(super) type ActualCostOf = dyn Fn(&response::Parts) -> Option<u64> + Send + Sync;
 
@@ -10,6 +16,8 @@ pub(super) type ActualCostOf = dyn Fn(&response::Parts) -> Option<u64> + Send + 
 pub(super) struct RequestCost {
     pub(super) expected: ExpectedCost,
     pub(super) actual: Option<Box<ActualCostOf>>,
+    /// The costs in units of the program's own.
+    pub(super) units: Vec<(UnitName, Box<CostOf>)>,
 }
 
 /// The cost that is charged before the inner service is called.
@@ -38,6 +46,28 @@ impl RequestCost {
             ExpectedCost::By(_) => None,
             ExpectedCost::Same(cost) => Some(cost),
         }
+    }
+
+    /// The names of the units that have a cost.
+    pub(super) fn units(&self) -> Result<Vec<UnitName>, ConfigError> {
+        let mut names = Vec::new();
+        for (unit, _) in &self.units {
+            unit.check()?;
+            if names.contains(unit) {
+                let message = format!("unit {unit:?}: its cost is set twice");
+                return Err(ConfigError::new(ConfigErrorKind::Unit, message));
+            }
+            names.push(*unit);
+        }
+        Ok(names)
+    }
+
+    /// The plan with the costs in these units.
+    pub(super) fn in_units(&self, plan: Plan, units: &[usize], request: &request::Parts) -> Plan {
+        units.iter().fold(plan, |plan, unit| {
+            let (name, cost) = &self.units[*unit];
+            plan.with_unit_costs(name.id(), cost(request))
+        })
     }
 
     /// The cost in the response, or else the one that the application computes from it.

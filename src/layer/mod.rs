@@ -15,6 +15,7 @@ mod future;
 mod neighbours;
 mod refund;
 mod service;
+mod usage;
 
 use std::{fmt, sync::Arc};
 
@@ -34,6 +35,7 @@ pub use self::{
     future::ResponseFuture,
     refund::{Refund, Refunded},
     service::RateLimit,
+    usage::UsageHandle,
 };
 use crate::rules::RulesHandle;
 

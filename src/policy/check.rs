@@ -10,6 +10,9 @@ use crate::{
 pub(super) fn check(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     check_name(policy.name())?;
     ConfigError::check_range(ConfigErrorKind::Quota, "quota", policy.quota, 1..=MAX_QUOTA)?;
+    if let QuotaUnit::Custom(unit) = policy.unit {
+        unit.check()?;
+    }
     let counter = counter(policy)?;
     check_prefetch(policy)?;
     Ok(counter)

@@ -6,14 +6,23 @@ mod quota_policy;
 mod set;
 #[cfg(test)]
 mod tests;
+mod unit;
 
-pub(crate) use self::set::{BlockTerms, MAX_POLICIES};
+use std::fmt;
+
 pub use self::{
     calendar::CalendarWindow,
     quota_policy::QuotaPolicy,
     set::{Policy, PolicySet},
+    unit::UnitName,
+};
+pub(crate) use self::{
+    set::{BlockTerms, MAX_POLICIES, MAX_UNITS},
+    unit::UnitId,
 };
 pub use crate::algorithm::{CalendarPeriod, Weekday};
+
+use crate::fields::Unit;
 
 /// The largest quota and burst capacity: fifteen digits, the most that a structured field can carry.
 pub(crate) const MAX_QUOTA: u64 = 999_999_999_999_999;
@@ -127,6 +136,7 @@ pub enum Algorithm {
 /// | [`Requests`](Self::Requests) | its cost, by default 1 | requests cost about the same, or you know what they cost |
 /// | [`ContentBytes`](Self::ContentBytes) | the bytes of its content | bandwidth or storage is what runs out |
 /// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended | requests are slow, and few at a time can be served |
+/// | [`Custom`](Self::Custom) | what the program says, before and after it was served | something of your own runs out: tokens, rows, money |
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -137,14 +147,16 @@ pub enum Algorithm {
 ///     QuotaPolicy::per_minute("requests", 60),
 ///     QuotaPolicy::per_minute("bandwidth", 1_000_000).with_content_bytes(Direction::Both),
 ///     QuotaPolicy::concurrent("slots", 8),
+///     QuotaPolicy::per_minute("tokens", 100_000).counting("tokens"),
 /// ])?;
-/// // A request that costs 5, has 200 bytes of content, and 300 in its response:
-/// let plan = Plan::new(policies, alice, 5).with_content_bytes(200, 300);
+/// // A request that costs 5, has 200 bytes of content, 300 in its response, and takes 700 tokens:
+/// let plan = Plan::new(policies, alice, 5).with_content_bytes(200, 300).with_units("tokens", 700);
 ///
 /// let costs: Vec<_> = plan.charges().map(|charge| (charge.policy().policy().unit(), charge.cost())).collect();
 /// assert_eq!(costs[0], (QuotaUnit::Requests, 5));
 /// assert_eq!(costs[1], (QuotaUnit::ContentBytes(Direction::Both), 500));
 /// assert_eq!(costs[2], (QuotaUnit::ConcurrentRequests, 1));
+/// assert_eq!((costs[3].0.to_string(), costs[3].1), ("tokens".to_owned(), 700));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -154,9 +166,38 @@ pub enum QuotaUnit {
     ConcurrentRequests,
     /// Bytes of content, without fields.
     ContentBytes(Direction),
+    /// Units of the program's own; see [`QuotaPolicy::counting`].
+    Custom(UnitName),
     /// Requests, each with its cost.
     #[default]
     Requests,
+}
+
+impl QuotaUnit {
+    /// The unit in the words of the draft's registry. Without one a policy is left out of `RateLimit-Policy`: readers would take
+    /// it to count requests.
+    pub(crate) fn registered(self) -> Option<Unit> {
+        match self {
+            Self::ConcurrentRequests => Some(Unit::ConcurrentRequests),
+            Self::ContentBytes(_) => Some(Unit::ContentBytes),
+            Self::Custom(_) => None,
+            Self::Requests => Some(Unit::Requests),
+        }
+    }
+}
+
+/// The name as rules from a file have it.
+impl fmt::Display for QuotaUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ConcurrentRequests => "concurrent_requests",
+            Self::ContentBytes(Direction::Both) => "content_bytes",
+            Self::ContentBytes(Direction::Request) => "request_content_bytes",
+            Self::ContentBytes(Direction::Response) => "response_content_bytes",
+            Self::Custom(name) => name.as_str(),
+            Self::Requests => "requests",
+        })
+    }
 }
 
 /// The content whose bytes are counted.

@@ -2,15 +2,17 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use super::{Algorithm, CalendarWindow, Direction, MAX_QUOTA, QuotaUnit};
+use super::{Algorithm, CalendarWindow, Direction, MAX_QUOTA, QuotaUnit, UnitName};
 use crate::fields::ExtensionValue;
 
 /// A named limit: so many units per time window, or so many at a time, for each partition.
 ///
 /// By default it counts requests with a *token bucket*: a bucket of [`burst_capacity`](Self::burst_capacity) units (by
-/// default the quota) that fills evenly, at `quota` units per `window`. So `per_minute("minute", 60)` lets 60 requests
-/// pass at one moment and then one each second; no more than the capacity and what the rate has added since pass in any
-/// time. [`Algorithm`] and [`QuotaUnit`] say what else there is.
+/// default the quota) that fills evenly, at `quota` units per `window`. In any time *t* no more than the capacity and
+/// `quota` × *t* ÷ `window` units pass. So `per_minute("minute", 60)` lets 60 requests pass at one moment and then one each
+/// second: up to 119 in a minute that begins with a full bucket, as fixed windows do around a border. Where no minute may
+/// see more than 60, take [`StrictTokenBucket`](Algorithm::StrictTokenBucket) or
+/// [`SlidingWindowLog`](Algorithm::SlidingWindowLog). [`Algorithm`] and [`QuotaUnit`] say what else there is.
 ///
 /// Counting is exact to the unit and the microsecond. Only where a full bucket times the window has more digits than
 /// a double holds (5 003 in 31 days is such a quota, 5 000 is not) is the rate rounded down, by less than a millionth.
@@ -61,8 +63,9 @@ use crate::fields::ExtensionValue;
 /// ```
 ///
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
-/// of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
-/// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`), `key`,
+/// of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`,
+/// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
+/// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::counting)), `key`,
 /// `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
@@ -257,6 +260,52 @@ impl QuotaPolicy {
     #[must_use]
     pub const fn with_content_bytes(mut self, content: Direction) -> Self {
         self.unit = QuotaUnit::ContentBytes(content);
+        self
+    }
+
+    /// Counts units of your own, `"tokens"` say, in place of requests: for what runs out sooner than requests do.
+    ///
+    /// A policy of requests beside it, and policies of up to three such units, hold in the same decision: all of them are
+    /// charged, or none.
+    ///
+    /// - **Before** the request is passed on, the layer charges what
+    ///   [`cost_of`](crate::RateLimitLayerBuilder::cost_of) says for the unit: the amount, or an estimate. `build()` rejects
+    ///   a unit that has no cost.
+    /// - **Afterwards** the handler says in the [`UsageHandle`](crate::UsageHandle) of its request what was really used, also
+    ///   while the response is streamed. The difference is given back, or charged: the policy is then overdrawn, by up to as
+    ///   much again as it may hold, and later requests wait until that is paid off.
+    ///
+    /// A unit has from 1 to 24 printable ASCII characters. Policies of different units share no used units. The
+    /// `RateLimit` field shows what is left; `RateLimit-Policy` leaves the policy out, because draft-11 lets `qu` name only
+    /// the units of its registry, and a reader takes a policy without one to count requests. Dialects without names show no
+    /// such policy at all.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::UsageHandle;
+    ///
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("models")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("requests", 60))
+    ///     .policy(QuotaPolicy::per_minute("tokens", 6_000).counting("tokens"))
+    ///     .cost_of("tokens", |_| 1_000) // the estimate
+    ///     .build()?;
+    /// let answer = layer.layer(service_fn(async |request: Request<()>| {
+    ///     let usage = request.extensions().get::<UsageHandle>().cloned().unwrap_or_default();
+    ///     usage.finish("tokens", 400);
+    ///     Ok::<_, Infallible>(Response::new("a short answer".to_owned()))
+    /// }));
+    ///
+    /// let response = answer.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
+    /// assert_eq!(response.headers()["ratelimit"], r#""requests";r=59;t=59, "tokens";r=5600;t=56"#);
+    /// assert_eq!(response.headers()["ratelimit-policy"], r#""requests";q=60;w=60"#);
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub const fn counting(mut self, unit: &str) -> Self {
+        self.unit = QuotaUnit::Custom(UnitName::new(unit));
         self
     }
 

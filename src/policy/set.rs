@@ -2,7 +2,9 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, check};
+use smallvec::SmallVec;
+
+use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
     algorithm::{Counter, Form},
     error::{ConfigError, ConfigErrorKind},
@@ -127,8 +129,9 @@ impl PolicySet {
     ///
     /// # Errors
     ///
-    /// If there are none or more than 16, if two have the same name (or, once in four thousand million pairs, names
-    /// that stores cannot tell apart), or if one of them is out of its range.
+    /// If there are none or more than 16, if they count more than three units of [your own](QuotaPolicy::counting), if two have
+    /// the same name (or, once in four thousand million pairs, names that stores cannot tell apart), or if one of them is out
+    /// of its range.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
         let mut checked: Vec<Policy> = Vec::new();
         for policy in policies {
@@ -140,7 +143,9 @@ impl PolicySet {
         }
         let (kind, name) = (ConfigErrorKind::Policies, "policies: their number");
         ConfigError::check_range(kind, name, checked.len(), 1..=MAX_POLICIES)?;
-        Ok(Self::of(checked))
+        let set = Self::of(checked);
+        set.check_units()?;
+        Ok(set)
     }
 
     fn of(checked: Vec<Policy>) -> Self {
@@ -151,6 +156,34 @@ impl PolicySet {
             has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
             policies: checked.into(),
         }
+    }
+
+    /// The units of the program's own, each of them once, in the order of the policies.
+    pub(crate) fn units(&self) -> SmallVec<[UnitName; MAX_UNITS]> {
+        let mut units = SmallVec::new();
+        for policy in self.iter() {
+            if let QuotaUnit::Custom(unit) = policy.policy.unit
+                && !units.contains(&unit)
+            {
+                units.push(unit);
+            }
+        }
+        units
+    }
+
+    fn check_units(&self) -> Result<(), ConfigError> {
+        let units = self.units();
+        if units.len() > MAX_UNITS {
+            let message = format!("policies: they count more than {MAX_UNITS} units of your own, {units:?}");
+            return Err(ConfigError::new(ConfigErrorKind::Unit, message));
+        }
+        for (index, unit) in units.iter().enumerate() {
+            if let Some(other) = units[..index].iter().find(|other| other.id() == unit.id()) {
+                let message = format!("unit {unit:?}: it cannot be told from unit {other:?}; rename one of them");
+                return Err(ConfigError::new(ConfigErrorKind::Unit, message));
+            }
+        }
+        Ok(())
     }
 
     /// Those that are not among the policies with these ids, if there are any.
@@ -219,6 +252,9 @@ fn indistinguishable(name: &str, other: &str) -> ConfigError {
 /// The maximum number of policies in one decision: enough for any sensible set, and a bound on the size of a value in Redis.
 pub(crate) const MAX_POLICIES: usize = 16;
 
+/// The maximum number of units of the program's own in one decision. A plan has room for so many without an allocation.
+pub(crate) const MAX_UNITS: usize = 3;
+
 /// The name of a time zone has the separator, and no space.
 fn calendar(policy: &QuotaPolicy) -> String {
     let window = policy.calendar.as_ref();
@@ -243,14 +279,19 @@ pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
         (_, Algorithm::SlidingWindowCounter) => format!("sliding window counter {window}"),
         (_, Algorithm::SlidingWindowLog) => format!("sliding window log {window}"),
     };
+    let own;
     let unit = match policy.unit {
         QuotaUnit::ConcurrentRequests => "concurrent requests",
         QuotaUnit::ContentBytes(Direction::Both) => "bytes",
         QuotaUnit::ContentBytes(Direction::Request) => "request bytes",
         QuotaUnit::ContentBytes(Direction::Response) => "response bytes",
+        QuotaUnit::Custom(name) => {
+            own = format!("unit of {} characters {name}", name.as_str().len());
+            &own
+        }
         QuotaUnit::Requests => "requests",
     };
-    // The name comes last: no other part can hold the separator.
+    // The name comes last, and a unit of the program's own says how long it is: no other part can hold the separator.
     let material = format!("{algorithm}/{unit}/{}", policy.name);
     let hash = blake3::derive_key("tower-quota 2026-11-21 policy id", material.as_bytes());
     u32::from_le_bytes([hash[0], hash[1], hash[2], hash[3]])

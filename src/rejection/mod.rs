@@ -12,9 +12,8 @@ use smallvec::SmallVec;
 use self::problem::ProblemType;
 use crate::{
     exchange::{Allowance, Decision, Outcome},
-    fields::Unit,
     partition::PartitionId,
-    response_fields,
+    policy::QuotaUnit,
 };
 
 /// A request that is rejected: what a custom response is made from.
@@ -307,7 +306,7 @@ pub(crate) struct Notice<'a> {
 pub(crate) struct Violation<'a> {
     pub(crate) policy: &'a str,
     /// The quota in its unit, if the violation is about one.
-    pub(crate) quota: Option<(u64, Unit)>,
+    pub(crate) quota: Option<(u64, QuotaUnit)>,
     pub(crate) subject: Subject<'a>,
     /// True if the request costs more than the policy ever lets pass.
     pub(crate) is_final: bool,
@@ -329,7 +328,7 @@ impl<'a> Violation<'a> {
         let policy = allowance.policy();
         Self {
             policy: policy.name(),
-            quota: Some((policy.quota(), response_fields::unit(policy.unit()))),
+            quota: Some((policy.quota(), policy.unit())),
             subject: match shows_keys && policy.shows_partition_key {
                 true => Subject::Partition(allowance.partition()),
                 false => Subject::Scope(scope),

@@ -8,10 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-pub(crate) use self::{
-    policy_fields::{PolicyFields, unit},
-    write::Delay,
-};
+pub(crate) use self::{policy_fields::PolicyFields, write::Delay};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     exchange::{Allowance, Decision},

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use super::{Form, ResponseFields};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    fields::{FieldError, Unit, draft06, draft11, in_between},
+    fields::{FieldError, draft06, draft11, in_between},
     policy::{PolicySet, QuotaPolicy, QuotaUnit},
 };
 
@@ -57,8 +57,8 @@ impl fmt::Debug for Shown {
 macro_rules! named_policies {
     ($dialect:ident, $policies:expr) => {{
         let mut items = Vec::new();
-        for policy in $policies {
-            let item = named_item!($dialect, policy).map_err(|error| unsayable(policy, &error))?;
+        for (policy, unit) in $policies.filter_map(|policy| Some((policy, policy.unit().registered()?))) {
+            let item = named_item!($dialect, policy, unit).map_err(|error| unsayable(policy, &error))?;
             items.push((item, policy.shows_partition_key));
         }
         if items.is_empty() {
@@ -88,10 +88,10 @@ macro_rules! named_policies {
 }
 
 macro_rules! named_item {
-    ($dialect:ident, $policy:expr) => {{
+    ($dialect:ident, $policy:expr, $unit:expr) => {{
         let policy: &QuotaPolicy = $policy;
         let item = $dialect::PolicyItem::new(policy.name(), policy.quota()).and_then(|item| {
-            let item = item.with_unit(unit(policy.unit()));
+            let item = item.with_unit($unit);
             match policy.window() {
                 Some(window) => item.with_window(window),
                 None => Ok(item),
@@ -166,15 +166,6 @@ fn draft06_policies<'a>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Resu
 /// Returns `true` if a dialect with numbers only can show the policy: readers take them for requests.
 pub(super) fn has_one_number(policy: &QuotaPolicy) -> bool {
     policy.unit() == QuotaUnit::Requests
-}
-
-/// The unit as fields name it.
-pub(crate) fn unit(unit: QuotaUnit) -> Unit {
-    match unit {
-        QuotaUnit::ConcurrentRequests => Unit::ConcurrentRequests,
-        QuotaUnit::ContentBytes(_) => Unit::ContentBytes,
-        QuotaUnit::Requests => Unit::Requests,
-    }
 }
 
 fn unsayable(policy: &QuotaPolicy, error: &FieldError) -> ConfigError {

@@ -138,15 +138,28 @@ fn algorithm_form<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<A
     AlgorithmForm::deserialize(deserializer).map(Some)
 }
 
+/// The name of a unit. One that the crate does not have is the program's own.
 #[derive(Default, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(from = "String")]
 enum UnitForm {
     ConcurrentRequests,
-    ContentBytes,
-    RequestContentBytes,
+    Content(Direction),
+    Custom(String),
     #[default]
     Requests,
-    ResponseContentBytes,
+}
+
+impl From<String> for UnitForm {
+    fn from(name: String) -> Self {
+        match &*name {
+            "concurrent_requests" => Self::ConcurrentRequests,
+            "content_bytes" => Self::Content(Direction::Both),
+            "request_content_bytes" => Self::Content(Direction::Request),
+            "requests" => Self::Requests,
+            "response_content_bytes" => Self::Content(Direction::Response),
+            _ => Self::Custom(name),
+        }
+    }
 }
 
 /// A number of which so many are the most. What is no whole number is told so here, with the bounds; what is out of them
@@ -222,9 +235,8 @@ impl PolicyForm {
         let mut policy = with_window(&self.unit, self.name, self.quota, self.window_seconds, self.calendar)?;
         policy = match self.unit {
             UnitForm::ConcurrentRequests | UnitForm::Requests => policy,
-            UnitForm::ContentBytes => policy.with_content_bytes(Direction::Both),
-            UnitForm::RequestContentBytes => policy.with_content_bytes(Direction::Request),
-            UnitForm::ResponseContentBytes => policy.with_content_bytes(Direction::Response),
+            UnitForm::Content(content) => policy.with_content_bytes(content),
+            UnitForm::Custom(unit) => policy.counting(&unit),
         };
         if let Some(algorithm) = self.algorithm {
             policy = policy.with_algorithm(algorithm);

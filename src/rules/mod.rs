@@ -29,7 +29,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     exchange::Outcome,
     partition::PartitionId,
-    policy::{Policy, QuotaPolicy, QuotaUnit},
+    policy::{Policy, QuotaPolicy, QuotaUnit, UnitName},
     response_fields::ResponseFields,
 };
 
@@ -45,6 +45,8 @@ struct Frame {
     tiers: TierSource,
     /// The names of all keys but the main one.
     keys: Vec<String>,
+    /// The units of the program's own that have a cost.
+    units: Vec<UnitName>,
     /// The cost of every request, if it is fixed.
     fixed_cost: Option<u64>,
     fields: ResponseFields,

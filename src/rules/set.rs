@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::Frame;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::{Algorithm, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit},
+    policy::{Algorithm, Direction, MAX_UNITS, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
     response_fields::PolicyFields,
 };
 
@@ -21,6 +21,8 @@ pub(crate) struct QuotaSet {
     pub(crate) parts: SmallVec<[SetPart; 1]>,
     pub(crate) fields: Arc<PolicyFields>,
     pub(crate) follow_up: FollowUp,
+    /// The positions of its units among those of the program's own that have a cost.
+    pub(crate) units: Units,
     pub(crate) has_shadows: bool,
     /// True if these are other policies with a part of their quotas.
     pub(crate) is_reduced: bool,
@@ -36,6 +38,9 @@ pub(crate) struct SetPart {
     pub(crate) policies: PolicySet,
 }
 
+/// Positions of units.
+pub(crate) type Units = SmallVec<[usize; MAX_UNITS]>;
+
 type Reduced = [OnceLock<Arc<QuotaSet>>; 99];
 
 /// The parts of a request that are followed after it was admitted.
@@ -45,6 +50,7 @@ pub(crate) struct FollowUp {
     pub(crate) counts_response_bytes: bool,
     pub(crate) has_queue: bool,
     pub(crate) has_slots: bool,
+    pub(crate) has_units: bool,
 }
 
 /// The policies by key, each key in the place of its first policy.
@@ -75,6 +81,23 @@ fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>
     checked.collect()
 }
 
+/// The positions of the units that policies count.
+fn units(policies: &PolicySet, known: &[UnitName]) -> Result<Units, ConfigError> {
+    let positions = policies.units().into_iter().map(|unit| {
+        let position = known.iter().position(|other| *other == unit);
+        position.ok_or_else(|| {
+            let unit_of = |policy: &&Policy| policy.policy().unit() == QuotaUnit::Custom(unit);
+            let policy = policies
+                .iter()
+                .find(unit_of)
+                .map_or("", |policy| policy.policy().name());
+            let message = format!("policy {policy:?}: unit {unit:?} has no cost; `cost_of` has set those of {known:?}");
+            ConfigError::new(ConfigErrorKind::Unit, message)
+        })
+    });
+    positions.collect()
+}
+
 impl FollowUp {
     fn of(policies: &PolicySet) -> Self {
         let any = |test: &dyn Fn(&QuotaPolicy) -> bool| policies.iter().any(|policy| test(policy.policy()));
@@ -87,11 +110,12 @@ impl FollowUp {
             counts_response_bytes: counts(Direction::Response),
             has_queue: any(&|policy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })),
             has_slots: policies.has_slots,
+            has_units: any(&|policy| matches!(policy.unit(), QuotaUnit::Custom(_))),
         }
     }
 
     pub(crate) fn is_needed(self) -> bool {
-        self.counts_request_bytes || self.counts_response_bytes || self.has_queue || self.has_slots
+        self.counts_request_bytes || self.counts_response_bytes || self.has_queue || self.has_slots || self.has_units
     }
 }
 
@@ -99,13 +123,15 @@ impl QuotaSet {
     pub(super) fn new(policies: Vec<QuotaPolicy>, frame: &Frame) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
         let parts = parts(&policies, &frame.keys)?;
+        let units = units(&policies, &frame.units)?;
         let fields = frame.fields.prepare(&policies)?;
-        Ok(Self::of(policies, parts, fields))
+        Ok(Self::of(policies, parts, units, fields))
     }
 
-    fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, fields: PolicyFields) -> Self {
+    fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, units: Units, fields: PolicyFields) -> Self {
         Self {
             parts,
+            units,
             fields: Arc::new(fields),
             follow_up: FollowUp::of(&policies),
             has_shadows: policies.iter().any(|policy| policy.policy().is_shadow()),
@@ -152,7 +178,10 @@ impl QuotaSet {
         // An odd number may be one that cannot be counted exactly, or equal to another where dialects forbid that. The
         // next lower ones are as good.
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
-        let same = || Self::of(self.policies.clone(), self.parts.clone(), PolicyFields::default());
+        let same = || {
+            let (policies, parts, units) = (self.policies.clone(), self.parts.clone(), self.units.clone());
+            Self::of(policies, parts, units, PolicyFields::default())
+        };
         let mut found = found.unwrap_or_else(same);
         if frame.fields.shows_usual_policies() {
             found.fields = Arc::clone(&self.fields);

@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use super::{Active, Frame, Policies, Rules, Sets, Tiers};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::QuotaPolicy,
+    policy::{QuotaPolicy, UnitName},
     response_fields::ResponseFields,
 };
 
@@ -29,10 +29,11 @@ impl RulesSettings {
         self.has_data = true;
     }
 
-    /// `keys` are the names of all keys but the main one.
+    /// `keys` are the names of all keys but the main one, `units` those of the program's own units that have a cost.
     pub(crate) fn build(
         mut self,
         keys: Vec<String>,
+        units: Vec<UnitName>,
         fixed_cost: Option<u64>,
         fields: ResponseFields,
     ) -> Result<Policies, ConfigError> {
@@ -46,12 +47,14 @@ impl RulesSettings {
         let frame = Frame {
             tiers,
             keys,
+            units,
             fixed_cost,
             fields,
         };
         let sets = Sets::new(self.rules, &frame)?;
         if !self.has_data {
             check_keys_are_used(&frame.keys, &sets)?;
+            check_units_are_used(&frame.units, &sets)?;
         }
         let active = Active {
             is_on: true,
@@ -76,4 +79,15 @@ fn check_keys_are_used(keys: &[String], sets: &Sets) -> Result<(), ConfigError> 
         return Err(ConfigError::new(ConfigErrorKind::Key, message));
     }
     Ok(())
+}
+
+fn check_units_are_used(units: &[UnitName], sets: &Sets) -> Result<(), ConfigError> {
+    let is_used = |index| sets.all().any(|set| set.units.contains(&index));
+    match units.iter().enumerate().find(|(index, _)| !is_used(*index)) {
+        Some((_, unit)) => {
+            let message = format!("unit {unit:?}: no policy counts it; use `counting`, or leave it out");
+            Err(ConfigError::new(ConfigErrorKind::Unit, message))
+        }
+        None => Ok(()),
+    }
 }

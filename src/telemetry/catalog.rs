@@ -32,6 +32,7 @@ catalog! {
             "Requests whose content has no known length and is not counted";
         UNDECIDED "tower_quota_undecided_total" "Requests that the store gave no decision for, by the reason";
         UNKNOWN_TIER "tower_quota_unknown_tier_total" "Requests of a tier that is not configured";
+        UNITS "tower_quota_units_total" "Units of the program's own, as they were expected and as they were used";
         UNSETTLED "tower_quota_unsettled_total" "Settlements that a store has dropped";
     }
     describe_gauge in Count {

@@ -17,7 +17,8 @@ use super::tier::Unresolved;
 use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, NEVER_FITS, QUEUE_WAIT,
-        SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNKNOWN_TIER, register,
+        SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER,
+        register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
     series::Series,
@@ -244,6 +245,7 @@ struct StoreHandles {
     seconds: Histogram,
     slots_held: Gauge,
     undecided: Each<StoreErrorKind, 6>,
+    units: Series,
 }
 
 impl StoreHandles {
@@ -266,6 +268,7 @@ impl StoreHandles {
             undecided: Each::new(reasons, |reason| {
                 counter!(UNDECIDED, labels(scope, [("reason", reason)]))
             }),
+            units: Series::default(),
         }
     }
 }
@@ -304,6 +307,15 @@ impl StoreMeters {
         let micros = clock.now().micros_since(after.0);
         let seconds = &self.handles(scope).seconds;
         seconds.record(Duration::from_micros(micros));
+    }
+
+    pub(super) fn units(&self, scope: &str, unit: &str, expected: u64, used: u64) {
+        let units = &self.handles(scope).units;
+        for (amount, count) in [("expected", expected), ("used", used)] {
+            units.add(["", unit, amount], count, |[_, unit, amount]| {
+                counter!(UNITS, labels(scope, [("unit", unit), ("amount", amount)]))
+            });
+        }
     }
 
     pub(super) fn slots_held(&self, scope: &str) -> OneMore {

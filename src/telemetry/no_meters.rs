@@ -73,6 +73,8 @@ impl StoreMeters {
 
     pub(super) fn answered(&self, _: &str, _: Stopwatch, _: &Clock) {}
 
+    pub(super) fn units(&self, _: &str, _: &str, _: u64, _: u64) {}
+
     pub(super) fn slots_held(&self, _: &str) -> OneMore {
         OneMore
     }

@@ -32,10 +32,15 @@ impl Series {
 
     /// Counts one more under these names, by a counter that `new` makes if it is not there yet.
     pub(super) fn increment(&self, names: Names<'_>, new: impl Fn(Names<'_>) -> Counter) {
+        self.add(names, 1, new);
+    }
+
+    /// The same for so many more.
+    pub(super) fn add(&self, names: Names<'_>, count: u64, new: impl Fn(Names<'_>) -> Counter) {
         let [_, _, outcome] = names;
         match self.entry(names, &new) {
-            Some(entry) => entry.counter.increment(1),
-            None => new([Self::OTHER, Self::OTHER, outcome]).increment(1),
+            Some(entry) => entry.counter.increment(count),
+            None => new([Self::OTHER, Self::OTHER, outcome]).increment(count),
         }
     }
 

@@ -104,6 +104,11 @@ impl StoreTelemetry {
         self.meters.slots_held(&self.scope)
     }
 
+    /// A request is over that was expected to use so many units of the program's own, and has used so many.
+    pub(crate) fn units(&self, unit: &str, expected: u64, used: u64) {
+        self.meters.units(&self.scope, unit, expected, used);
+    }
+
     /// The time in which a request waits for the store.
     pub(crate) fn waiting<F: Future>(&self, decision: F) -> impl Future<Output = F::Output> + use<F> {
         in_span!("quota_decision", scope = self.scope, decision)

@@ -86,6 +86,14 @@ fn sets() -> Vec<PolicySet> {
             QuotaPolicy::concurrent("slots", 4),
         ],
         vec![
+            of(Algorithm::TokenBucket).counting("tokens"),
+            of(Algorithm::SlidingWindowLog),
+        ],
+        vec![
+            of(Algorithm::SlidingWindowLog).counting("tokens"),
+            second.clone().counting("images"),
+        ],
+        vec![
             second,
             of(Algorithm::SlidingWindowCounter),
             QuotaPolicy::per_day("day", 90),
@@ -167,7 +175,10 @@ impl<S: Store> Check<S> {
             }
             _ => Plan::new(self.policies.clone(), partition("alice"), cost),
         };
+        let images = [0, 0, 1, 2][self.random.below(4)];
         plan.with_content_bytes(cost, 0)
+            .with_units("tokens", cost / 2)
+            .with_units("images", images)
     }
 
     async fn acquire(&mut self, plan: Plan) {
@@ -229,10 +240,11 @@ impl<S: Store> Check<S> {
     async fn settle(&mut self, open: usize) {
         let decisions = self.open.remove(open);
         let cost = [None, Some(0), Some(1), Some(4)][self.random.below(4)];
-        self.did(format!("settle {:?}: {cost:?}", decisions[0]));
+        let tokens = [0, 1, 5][self.random.below(3)];
+        self.did(format!("settle {:?}: {cost:?}, {tokens} tokens", decisions[0]));
         let [own, expected] = decisions.each_ref().map(|decision| match cost {
             None => Settlement::unused(decision),
-            Some(cost) => Settlement::new(decision, cost),
+            Some(cost) => Settlement::with_units(decision, cost, [("tokens", tokens)]),
         });
         let settling = self.store.settle(own);
         match self.random.below(2) {

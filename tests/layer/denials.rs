@@ -16,7 +16,7 @@ use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     AcquireFuture, Algorithm, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, MemoryStore, Outcome,
     Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Settlement, Store, StoreError,
-    StoreErrorKind, StoreFuture, ToPartitionKey,
+    StoreErrorKind, StoreFuture, ToPartitionKey, UsageHandle,
     clock::{Clock, Timestamp},
     key,
 };
@@ -142,6 +142,39 @@ fn dialects() -> [ResponseFields; 8] {
         ResponseFields::legacy(LegacyReset::UnixTime),
         ResponseFields::none(),
     ]
+}
+
+/// A refund by the handle of a request, which is settled when the body has ended, and is final before.
+#[tokio::test]
+async fn tokens_that_a_handler_gives_back_are_there_for_the_next_request_at_once() {
+    let clock = clock();
+    let tokens = QuotaPolicy::per_day("tokens", 1_000).counting("tokens");
+    let layer = RateLimitLayer::builder(Remote::new(&clock))
+        .scope("denials")
+        .key(key::header("x-user-id"))
+        .clock(clock.clone())
+        .policy(QuotaPolicy::per_day("requests", 100))
+        .policy(tokens)
+        .cost_of("tokens", |_| 800)
+        .build()
+        .unwrap();
+    let service = layer.layer(service_fn(async |request: Request<()>| {
+        let usage: Option<&UsageHandle> = request.extensions().get();
+        usage.unwrap().set("tokens", 10);
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("answer")))
+    }));
+    for _ in 0..5 {
+        clock.advance(Duration::from_millis(1));
+        let open = service.clone().oneshot(request()).await.unwrap();
+        assert_eq!(open.status(), StatusCode::OK);
+        for _ in 0..3 {
+            let rejected = send(&layer, request()).await;
+            assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert!(is_cached(&rejected));
+        }
+        // The next request comes a moment later, long before a rejection is forgotten by itself.
+        open.into_body().collect().await.unwrap();
+    }
 }
 
 /// C2, D4: field by field and byte by byte, also half a second later.

@@ -16,6 +16,7 @@ mod screening;
 mod slots;
 mod test_util;
 mod tier;
+mod usage;
 
 use std::{
     convert::Infallible,

@@ -94,7 +94,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     (
         "unit",
         r#""bananas""#,
-        "unit: unknown variant `bananas`, expected one of `concurrent_requests`",
+        r#"policy "a": unit "bananas" has no cost; `cost_of` has set those of []"#,
     ),
     (
         "unit",

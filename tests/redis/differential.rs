@@ -79,6 +79,7 @@ fn with_unit(policy: QuotaPolicy, unit: u8) -> QuotaPolicy {
         0 => policy.with_content_bytes(Direction::Request),
         1 => policy.with_content_bytes(Direction::Response),
         2 => policy.with_content_bytes(Direction::Both),
+        3 | 4 => policy.counting("tokens"),
         _ => policy,
     }
 }
@@ -143,9 +144,11 @@ fn renumbered(old: &QuotaPolicy, quota: u64, capacity: Option<u64>) -> QuotaPoli
         (None, Some(window)) => QuotaPolicy::per_calendar(name, quota, window.clone()),
         (None, None) => return QuotaPolicy::concurrent(name, quota.min(12)),
     };
-    if let QuotaUnit::ContentBytes(content) = old.unit() {
-        new = new.with_content_bytes(content);
-    }
+    new = match old.unit() {
+        QuotaUnit::ContentBytes(content) => new.with_content_bytes(content),
+        QuotaUnit::Custom(unit) => new.counting(unit.as_str()),
+        _ => new,
+    };
     match (old.algorithm(), capacity) {
         (Algorithm::LeakyBucketQueue { .. }, Some(max_waiting)) => {
             new.with_algorithm(Algorithm::LeakyBucketQueue { max_waiting })
@@ -272,10 +275,11 @@ fn requests() -> impl Strategy<Value = Request> {
     let huge = || select(vec![1 << 53, 999_999_999_999_999, u64::MAX / 2, u64::MAX - 1, u64::MAX]);
     let cost = prop_oneof![12 => Just(1), 1 => Just(0), 6 => 1..=12_u64, 2 => 1..=6_000_u64, 1 => huge()];
     let bytes = || prop_oneof![4 => Just(0), 12 => 0..=12_u64, 2 => 1..=6_000_u64, 1 => huge()];
-    (cost, bytes(), bytes()).prop_map(|(cost, request_bytes, response_bytes)| Request {
+    (cost, bytes(), bytes(), bytes()).prop_map(|(cost, request_bytes, response_bytes, tokens)| Request {
         cost,
         request_bytes,
         response_bytes,
+        tokens,
     })
 }
 
@@ -284,7 +288,10 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     let actual = prop_oneof![
         8 => (0..=15_u64).prop_map(Actual::Cost),
         2 => (0..=6_000_u64).prop_map(Actual::Cost),
-        1 => huge.prop_map(Actual::Cost),
+        1 => huge.clone().prop_map(Actual::Cost),
+        5 => (0..=15_u64).prop_map(Actual::Tokens),
+        1 => (0..=6_000_u64).prop_map(Actual::Tokens),
+        1 => huge.prop_map(Actual::Tokens),
         6 => Just(Actual::Unused),
     ];
     let which = prop_oneof![3 => Just(0), 1 => 0..30_usize];
@@ -468,6 +475,7 @@ impl Pair {
         let (decision, receipt) = &mut self.open[position];
         let settlement = match actual {
             Actual::Cost(cost) => Settlement::new(decision, cost),
+            Actual::Tokens(tokens) => Settlement::with_units(decision, 1, [("tokens", tokens)]),
             Actual::Unused => Settlement::unused(decision),
         };
         // Should it be settled once more, nothing more comes of it.
@@ -507,6 +515,7 @@ impl Set {
         };
         Plan::new(self.checked.clone(), partition, request.cost)
             .with_content_bytes(request.request_bytes, request.response_bytes)
+            .with_units("tokens", request.tokens)
     }
 }
 
@@ -596,10 +605,10 @@ proptest! {
     fn waiting_for_retry_after_is_enough_and_one_microsecond_less_is_not(
         policies in (1..=4_usize).prop_flat_map(|count| (0..count).map(|name| timed(NAMES[name])).collect::<Vec<_>>()),
         before in proptest::collection::vec((0..5_000_000_u64, requests(), proptest::option::of(0..60_u64)), 0..40),
-        request in (1..=30_u64, 0..=30_u64, 0..=30_u64),
+        request in (1..=30_u64, 0..=30_u64, 0..=30_u64, 0..=30_u64),
     ) {
-        let (cost, request_bytes, response_bytes) = request;
-        let request = Request { cost, request_bytes, response_bytes };
+        let (cost, request_bytes, response_bytes, tokens) = request;
+        let request = Request { cost, request_bytes, response_bytes, tokens };
         block_on(async {
             let (clock, memory, redis) = stores();
             let scope = fresh_scope();

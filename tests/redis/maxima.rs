@@ -176,6 +176,44 @@ fn reach(policy: QuotaPolicy, arrivals: &[Arrival], most: u64) {
     }
 }
 
+/// L19: what the documentation says of the default, `q` at once and `q` in each window besides, in any time.
+#[test]
+fn in_any_time_a_token_bucket_lets_no_more_pass_than_its_burst_and_what_its_rate_gives() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let bench = Bench::new();
+    let policy = (
+        1..=30_u64,
+        proptest::sample::select(vec![1, 7, 60]),
+        proptest::option::of(1..=40_u64),
+    );
+    let config = Config {
+        cases: RUNS_IN_MEMORY,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let result = TestRunner::new(config).run(&(policy, arrivals(150)), |((quota, seconds, capacity), arrivals)| {
+        let policy = QuotaPolicy::new("policy", quota, Duration::from_secs(seconds));
+        let policy = capacity.map_or(policy.clone(), |capacity| policy.with_burst_capacity(capacity));
+        let passed = runtime.block_on(bench.passed(&bench.memory, &policy, &arrivals));
+        for (first, (start, _)) in passed.iter().enumerate() {
+            let mut units = 0;
+            for (at, cost) in &passed[first..] {
+                units += cost;
+                let most = policy.burst_capacity() + (at - start) * quota / (seconds * SECOND);
+                prop_assert!(units <= most, "{} in {} µs: {:?}", units, at - start, policy);
+            }
+        }
+        Ok(())
+    });
+    result.unwrap();
+    // 7 per second: 7 at one moment, and 13 in the second that begins there.
+    reach(QuotaPolicy::per_second("policy", 7), &[Arrival::After(0, 7)], 7);
+    reach(QuotaPolicy::per_second("policy", 7), &greedy(40), 13);
+}
+
 fn of(algorithm: Algorithm) -> impl Fn(u64, Duration, u64) -> QuotaPolicy {
     move |quota, window, _| QuotaPolicy::new("policy", quota, window).with_algorithm(algorithm)
 }

@@ -156,6 +156,21 @@ fn violations(status: &Status) -> Vec<(String, String, String, i64)> {
     violations.into_iter().map(parts).collect()
 }
 
+/// The name that the program gives it: there is no registry of metrics.
+#[tokio::test]
+async fn a_violation_names_a_unit_of_the_programs_own() {
+    let limits = limits_by(key::header("x-user-id"), MemoryStore::new(), "api", 9)
+        .policy(QuotaPolicy::per_day("most", 500).counting("tokens"))
+        .cost_of("tokens", |_| 600);
+    let mut client = health_behind(limits.build().unwrap()).await;
+    let rejected = check_as(&mut client, "alice").await.unwrap_err();
+    let text = str::to_owned;
+    assert_eq!(
+        violations(&rejected),
+        [(text("scope:api"), text("most"), text("tokens"), 500)]
+    );
+}
+
 /// The key is that of the `RateLimit` field, and what clients must not see is not here either.
 #[tokio::test]
 async fn a_violation_says_whose_quota_it_is_and_which_and_how_much() {

@@ -15,6 +15,7 @@ mod hostile;
 mod hyper_server;
 #[path = "../support/later_store.rs"]
 mod later_store;
+mod llm_gateway;
 #[path = "../support/load.rs"]
 mod load;
 mod login;

@@ -20,7 +20,7 @@ use tower_layer::Layer;
 use tower_quota::{
     AcquireFuture, Algorithm, Direction, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, PolicySet, QuotaPolicy,
     RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreError, StoreErrorKind,
-    StoreFuture, Tiers,
+    StoreFuture, Tiers, UsageHandle,
     clock::{Clock, Timestamp},
     key,
     tier::TierLayer,
@@ -530,6 +530,37 @@ async fn slots_are_held_until_the_response_has_ended() {
     assert_eq!(held(), 0.0);
 }
 
+#[tokio::test]
+async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
+    let (recorder, page) = recorder();
+    let _guard = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("in", 1_000).counting("input"))
+        .policy(QuotaPolicy::per_day("also in", 900).counting("input"))
+        .policy(QuotaPolicy::per_day("out", 1_000).counting("output"))
+        .cost_of("output", |_| 100)
+        .cost_of("input", |_| 10)
+        .build()
+        .unwrap();
+    let service = layer.layer(service_fn(async |request: Request<()>| {
+        let usage: Option<&UsageHandle> = request.extensions().get();
+        usage.unwrap().set("output", 30);
+        Ok::<_, Infallible>(Response::new(String::from("answer")))
+    }));
+    for _ in 0..3 {
+        let response = service.clone().oneshot(request("alice")).await.unwrap();
+        response.into_body().collect().await.unwrap();
+    }
+    // This one goes away.
+    drop(service.oneshot(request("alice")).await.unwrap());
+    let units = |unit, amount| {
+        let series = format!(r#"tower_quota_units_total{{scope="test",unit="{unit}",amount="{amount}"}}"#);
+        value(&page.render(), &series)
+    };
+    assert_eq!((units("input", "expected"), units("input", "used")), (40.0, 40.0));
+    assert_eq!((units("output", "expected"), units("output", "used")), (400.0, 190.0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_wait_of_queued_requests_is_measured() {
     let (recorder, page) = recorder();
@@ -757,6 +788,8 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     let layer = builder(MemoryStore::new())
         .policy(QuotaPolicy::per_day("day", 9))
         .policy(QuotaPolicy::per_day("planned", 1).shadow())
+        .policy(QuotaPolicy::per_day("tokens", 9).counting("tokens"))
+        .cost_of("tokens", |_| 1)
         .build()
         .unwrap();
     send(&layer, request("alice")).await;

@@ -148,14 +148,16 @@ impl RateLimitLayerBuilder {
     /// # Errors
     ///
     /// The first mistake found: a scope, key or policy that is missing, a policy or setting out of its range, a
-    /// [fixed cost](Self::cost) above what a policy can ever hold, a [named key](Self::named_key) that no policy counts by
-    /// (unless [rules](Self::rules) came as data, which may count by it later). The message names the policy or setting,
-    /// the value and the bound.
+    /// [fixed cost](Self::cost) above what a policy can ever hold, a [unit](QuotaPolicy::counting) without
+    /// a cost, a [named key](Self::named_key) or a [unit](Self::cost_of) that no policy counts by (unless
+    /// [rules](Self::rules) came as data, which may do so later). The message names the policy or setting, the value and the
+    /// bound.
     pub fn build(self) -> Result<RateLimitLayer, ConfigError> {
         let attribution = self.attribution.build()?;
         self.screening.check()?;
         self.fields.check()?;
-        let policies = self.rules.build(attribution.names(), self.cost.fixed(), self.fields)?;
+        let (units, cost) = (self.cost.units()?, self.cost.fixed());
+        let policies = self.rules.build(attribution.names(), units, cost, self.fields)?;
         self.terms.check()?;
         let status = self.status.as_u16();
         ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;

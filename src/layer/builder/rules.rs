@@ -3,7 +3,7 @@
 use http::{request, response};
 
 use super::RateLimitLayerBuilder;
-use crate::{layer::cost::ExpectedCost, rules::Rules};
+use crate::{layer::cost::ExpectedCost, policy::UnitName, rules::Rules};
 
 /// # Advanced: policies and costs
 impl RateLimitLayerBuilder {
@@ -92,6 +92,54 @@ impl RateLimitLayerBuilder {
         F: Fn(&request::Parts) -> u64 + Send + Sync + 'static,
     {
         self.cost.expected = ExpectedCost::By(Box::new(cost));
+        self
+    }
+
+    /// Computes the cost of a request in a unit of [your own](crate::QuotaPolicy::counting), an estimate if nothing more is
+    /// known: tokens of a prompt and of the longest answer, say. Each such unit needs one.
+    ///
+    /// All units of a request are charged in one decision, together with [`cost`](Self::cost). An amount of 0 passes while the
+    /// policy is not overdrawn, and is charged when the real amount is known. Whoever wants to give the difference back says
+    /// the real amount in the [`UsageHandle`](crate::UsageHandle) of the request. An amount above what a policy can ever hold
+    /// is rejected without `Retry-After`; and a request whose `cost` is 0 is not counted in any unit.
+    ///
+    /// The closure sees the head of a request. An estimate that needs the body comes in an extension, from a middleware
+    /// outside of the layer that has read it: the [guide](crate::guide#tokens) has the program. It is called once for each
+    /// request of which a policy counts the unit, and must not block.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// /// What a middleware has found in the body.
+    /// #[derive(Clone)]
+    /// struct Estimate(u64);
+    ///
+    /// let builder = || RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("models")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("requests", 60));
+    /// let layer = builder()
+    ///     .policy(QuotaPolicy::per_minute("tokens", 6_000).counting("tokens"))
+    ///     .cost_of("tokens", |request| request.extensions.get().map_or(1_000, |Estimate(tokens)| *tokens))
+    ///     .build()?;
+    ///
+    /// let response = send(&layer, Request::post("/").extension(Estimate(1_500))).await;
+    /// assert_eq!(response.headers()["ratelimit"], r#""requests";r=59;t=59, "tokens";r=4500;t=45"#);
+    ///
+    /// let error = builder().cost_of("tokens", |_| 1).build().unwrap_err();
+    /// assert_eq!(error.to_string(), r#"unit "tokens": no policy counts it; use `counting`, or leave it out"#);
+    /// let error = builder().policy(QuotaPolicy::per_day("images", 9).counting("images")).build().unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     r#"policy "images": unit "images" has no cost; `cost_of` has set those of []"#
+    /// );
+    /// # Ok(()) });
+    /// ```
+    pub fn cost_of<F>(mut self, unit: &str, cost: F) -> Self
+    where
+        F: Fn(&request::Parts) -> u64 + Send + Sync + 'static,
+    {
+        self.cost.units.push((UnitName::new(unit), Box::new(cost)));
         self
     }
 

@@ -11,8 +11,9 @@ use http::{
 use super::{Origin, judgement::Judgement};
 use crate::{
     exchange::{Decision, Outcome},
-    fields::{RetryAfter, Unit, merge_into},
+    fields::{RetryAfter, merge_into},
     layer::RateLimitBody,
+    policy::QuotaUnit,
     privacy_pass::Challenge,
     rejection::{Notice, Subject, Violation, grpc::http_status, problem::ProblemType},
 };
@@ -67,7 +68,7 @@ impl Origin {
     fn violation(&self) -> Violation<'_> {
         Violation {
             policy: &self.policy,
-            quota: Some((self.limit.into(), Unit::Requests)),
+            quota: Some((self.limit.into(), QuotaUnit::Requests)),
             subject: Subject::Scope(&self.policy),
             is_final: false,
         }

@@ -39,7 +39,9 @@ fn violation(violation: &Violation<'_>) -> QuotaViolation {
     let mut message = QuotaViolation::new(subject, description);
     message.quota_id = violation.policy.to_owned();
     if let Some((quota, unit)) = &violation.quota {
-        message.quota_metric = unit.to_string();
+        message.quota_metric = unit
+            .registered()
+            .map_or_else(|| unit.to_string(), |known| known.to_string());
         message.quota_value = i64::try_from(*quota).unwrap_or(i64::MAX);
     }
     message

@@ -8,6 +8,7 @@ pub struct Request {
     pub cost: u64,
     pub request_bytes: u64,
     pub response_bytes: u64,
+    pub tokens: u64,
 }
 
 impl Request {
@@ -16,9 +17,11 @@ impl Request {
         cost: 0,
         request_bytes: 0,
         response_bytes: 0,
+        tokens: 0,
     };
 
     /// What it takes of a policy. A request that costs nothing takes nothing, every other one a slot and at least a byte.
+    /// Units of the program's own are all tokens.
     pub fn cost_for(&self, policy: &QuotaPolicy) -> i128 {
         let (request, response) = (i128::from(self.request_bytes), i128::from(self.response_bytes));
         let most = i128::from(u64::MAX);
@@ -29,6 +32,7 @@ impl Request {
             QuotaUnit::ContentBytes(Direction::Request) => request.max(1),
             QuotaUnit::ContentBytes(Direction::Response) => response.max(1),
             QuotaUnit::ContentBytes(Direction::Both) => (request + response).clamp(1, most),
+            QuotaUnit::Custom(_) => self.tokens.into(),
             other => panic!("{other:?} has no model"),
         }
     }
@@ -58,6 +62,8 @@ impl Request {
 #[derive(Clone, Copy, Debug)]
 pub enum Actual {
     Cost(u64),
+    /// And a request costs 1.
+    Tokens(u64),
     Unused,
 }
 

@@ -95,10 +95,10 @@ impl Partition {
             .zip(&each_fits)
             .all(|(policy, fits)| *fits || policy.is_shadow());
         let mut after = before.clone();
-        if fits && request.cost > 0 {
+        if fits && costs.iter().any(|cost| *cost > 0) {
             self.requests += 1;
             let taken = policies.iter().zip(after.iter_mut().zip(&costs)).zip(&each_fits);
-            for ((policy, (state, cost)), _) in taken.filter(|(_, fits)| **fits) {
+            for ((policy, (state, cost)), _) in taken.filter(|((_, (_, cost)), fits)| **fits && **cost > 0) {
                 state.get_mut().take(moment(policy), *cost, self.requests);
             }
             self.write(now, set, policies, &after);
@@ -307,13 +307,19 @@ impl Receipt {
             policy.algorithm(),
             Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
         );
-        match (policy.unit(), actual) {
+        let actual = match (policy.unit(), actual) {
             // In whatever way a request ends, it gives its slot back.
-            (QuotaUnit::ConcurrentRequests, _) | (_, Actual::Unused) => -charged,
-            // Who has left a leaky bucket has used its place.
-            (QuotaUnit::Requests, Actual::Cost(cost)) if is_leaky => (i128::from(cost) - charged).max(0),
-            (QuotaUnit::Requests, Actual::Cost(cost)) => i128::from(cost) - charged,
-            (_, Actual::Cost(_)) => 0,
+            (QuotaUnit::ConcurrentRequests, _) | (_, Actual::Unused) => return -charged,
+            (QuotaUnit::Requests, Actual::Cost(cost)) => i128::from(cost),
+            (QuotaUnit::Requests, Actual::Tokens(_)) => 1,
+            (QuotaUnit::Custom(_), Actual::Tokens(tokens)) => i128::from(tokens),
+            (_, Actual::Cost(_) | Actual::Tokens(_)) => return 0,
+        };
+        // Who has left a leaky bucket has used its place.
+        if is_leaky {
+            (actual - charged).max(0)
+        } else {
+            actual - charged
         }
     }
 }

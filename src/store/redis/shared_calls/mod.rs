@@ -102,7 +102,11 @@ impl SharedCalls {
         let (answer, answered) = oneshot::channel();
         let since = Instant::now();
         let unsent = self.send(server, QueuedPlan { plan, answer, since });
-        (running, unsent.map_or(Ok(answered), |unsent| Err(unsent.plan)))
+        let queued = match unsent {
+            None => Ok(answered),
+            Some(unsent) => Err(unsent.plan),
+        };
+        (running, queued)
     }
 
     /// Sends a plan to the task, or returns it if there is no runtime for the task.

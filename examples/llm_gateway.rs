@@ -1,0 +1,254 @@
+//! A gateway to a language model: requests and tokens per minute, two answers at a time, and streams.
+//!
+//! ```sh
+//! cargo run --example llm_gateway --features axum
+//! ```
+//!
+//! The keys of this example are `alice` and `bob`. An answer that is streamed, one in a piece, and what is left:
+//!
+//! ```sh
+//! ask() { curl -iN -H 'authorization: Bearer alice' http://127.0.0.1:3000/v1/chat/completions -d "$1"; }
+//! ask '{"stream": true, "max_tokens": 500, "messages": [{"role": "user", "content": "Say a few words, please."}]}'
+//! ask '{"max_tokens": 500, "messages": [{"role": "user", "content": "Say a few words, please."}]}'
+//! curl -s -H 'authorization: Bearer alice' http://127.0.0.1:3000/v1/usage
+//! ```
+//!
+//! The first answer says `"tokens";r=1494`: the prompt of 6 tokens and an answer of up to 500 were charged before the model
+//! was asked. The second one says `"tokens";r=1977`, for it was over before its fields were written. Now send five of
+//! them at once (`ask … & ask … &`): two answers are written at a time, the others are rejected. Stop one with Ctrl-C: it
+//! has used what was written until then.
+//!
+//! With `REDIS_URL`, the limits are in Redis, and hold for all processes together. `PORT` sets the port; 0 takes a free one.
+
+use std::{convert::Infallible, env, error::Error, fmt::Write, io, time::Duration};
+
+use axum::{
+    Extension, Json, Router,
+    body::{Body, to_bytes},
+    extract::{Request, State},
+    http::{StatusCode, header},
+    middleware::{self, Next},
+    response::{
+        IntoResponse, Response,
+        sse::{Event, Sse},
+    },
+    routing::{get, post},
+};
+use futures_util::stream::{self, Stream, StreamExt};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, time::sleep};
+use tower_quota::{
+    AdminHandle, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
+    Store, ToPartitionKey, UsageHandle, key,
+};
+
+/// The largest body of a request. It is read before the limits know what the request costs, so keep it small.
+const MAX_BODY: usize = 64 * 1_024;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limits = match env::var("REDIS_URL") {
+        Ok(url) => limits(RedisStore::new(url)?).build()?,
+        Err(_) => limits(MemoryStore::new()).build()?,
+    };
+    let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
+    let listener = TcpListener::bind(("127.0.0.1", port)).await;
+    let listener = listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?;
+    let url = format!("http://{}/v1", listener.local_addr()?);
+    println!("Listening on {url}");
+    println!();
+    println!("The keys are alice and bob; an answer that is streamed, and what is left:");
+    let body =
+        r#"{"stream": true, "max_tokens": 500, "messages": [{"role": "user", "content": "Say a few words, please."}]}"#;
+    println!("  curl -iN -H 'authorization: Bearer alice' {url}/chat/completions -d '{body}'");
+    println!("  curl -s -H 'authorization: Bearer alice' {url}/usage");
+    serve(listener, limits, Duration::from_millis(200)).await?;
+    Ok(())
+}
+
+/// Requests, tokens and answers at a time, in one decision.
+pub(crate) fn limits(store: impl Store) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("llm gateway")
+        .key(key::extension::<User>())
+        .no_key(NoKey::Reject)
+        .policy(QuotaPolicy::per_minute("requests", 20))
+        .policy(QuotaPolicy::per_minute("tokens", 2_000).counting("tokens"))
+        .policy(QuotaPolicy::concurrent("at once", 2))
+        // The estimate. What an answer has really used, its stream says at the end.
+        .cost_of("tokens", |request| {
+            request.extensions.get().map_or(0, Prompt::most_tokens)
+        })
+}
+
+/// The gateway, whose model makes a pause after each word.
+pub(crate) async fn serve(listener: TcpListener, limits: RateLimitLayer, pause: Duration) -> io::Result<()> {
+    let model = Model { pause };
+    let completions = post(complete)
+        .with_state(model)
+        .layer(limits.clone())
+        // Around the limits, which take their estimate from what it has read; inside of authentication.
+        .layer(middleware::from_fn(read_prompt));
+    let app = Router::new()
+        .route("/v1/chat/completions", completions)
+        .route("/v1/usage", get(usage).with_state(limits.admin()))
+        .layer(middleware::from_fn(authenticate));
+    axum::serve(listener, app).await
+}
+
+#[derive(Clone)]
+struct User(&'static str);
+
+impl ToPartitionKey for User {
+    fn to_partition_key(&self) -> PartitionKey {
+        PartitionKey::new("user", self.0)
+    }
+}
+
+async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
+    let field = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .map(|field| field.as_bytes());
+    let user = match field {
+        Some(b"Bearer alice") => User("alice"),
+        Some(b"Bearer bob") => User("bob"),
+        _ => return Err(StatusCode::UNAUTHORIZED),
+    };
+    request.extensions_mut().insert(user);
+    Ok(next.run(request).await)
+}
+
+/// What a request asks of the model.
+#[derive(Clone)]
+struct Prompt {
+    text: String,
+    max_tokens: u64,
+    is_streamed: bool,
+}
+
+impl Prompt {
+    /// `None` for what is no such request.
+    fn parse(body: &[u8]) -> Option<Self> {
+        let body: Value = serde_json::from_slice(body).ok()?;
+        let messages = body["messages"].as_array()?;
+        let text: Option<Vec<_>> = messages.iter().map(|message| message["content"].as_str()).collect();
+        Some(Self {
+            text: text?.join(" "),
+            max_tokens: body["max_tokens"].as_u64().unwrap_or(500),
+            is_streamed: body["stream"].as_bool().unwrap_or(false),
+        })
+    }
+
+    fn most_tokens(&self) -> u64 {
+        tokens(&self.text).saturating_add(self.max_tokens)
+    }
+}
+
+/// As many as there are every four bytes; a real gateway asks the model's own tokenizer, or guesses like this.
+fn tokens(text: &str) -> u64 {
+    text.len().div_ceil(4) as u64
+}
+
+/// Reads the body once: what it has found goes with the request, and so do the bytes, which are not copied.
+async fn read_prompt(request: Request, next: Next) -> Result<Response, StatusCode> {
+    let (mut head, body) = request.into_parts();
+    let body = to_bytes(body, MAX_BODY)
+        .await
+        .map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+    head.extensions
+        .insert(Prompt::parse(&body).ok_or(StatusCode::BAD_REQUEST)?);
+    Ok(next.run(Request::from_parts(head, Body::from(body))).await)
+}
+
+async fn complete(State(model): State<Model>, usage: UsageHandle, Extension(prompt): Extension<Prompt>) -> Response {
+    let answer = Answer::new(&prompt, usage);
+    if prompt.is_streamed {
+        return Sse::new(model.stream(answer)).into_response();
+    }
+    let (text, used) = model.answer(answer).await;
+    Json(json!({"choices": [{"message": {"content": text}}], "usage": {"total_tokens": used}})).into_response()
+}
+
+/// What the caller has left, by policy.
+async fn usage(State(limits): State<AdminHandle>, Extension(user): Extension<User>) -> Result<String, StatusCode> {
+    let decision = limits
+        .peek(&user, None)
+        .await
+        .map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    let mut text = String::new();
+    for allowance in decision.iter().flat_map(|decision| decision.allowances()) {
+        let _ = writeln!(text, "{}: {} left", allowance.policy().name(), allowance.remaining());
+    }
+    Ok(text)
+}
+
+/// An answer that is written word by word.
+struct Answer {
+    words: std::vec::IntoIter<String>,
+    used: u64,
+    max: u64,
+    usage: UsageHandle,
+}
+
+impl Answer {
+    fn new(prompt: &Prompt, usage: UsageHandle) -> Self {
+        let words = prompt.text.split_inclusive(' ').map(str::to_owned);
+        let used = tokens(&prompt.text);
+        Self {
+            words: words.collect::<Vec<_>>().into_iter(),
+            used,
+            max: used.saturating_add(prompt.max_tokens),
+            usage,
+        }
+    }
+
+    /// The next word, unless there is none or it would be too much.
+    fn next(&mut self) -> Option<String> {
+        let word = self.words.next()?;
+        let used = self.used + tokens(&word);
+        (used <= self.max).then(|| {
+            self.used = used;
+            word
+        })
+    }
+}
+
+/// The answer is over, or its client has gone: what was written until now is what it has used.
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.usage.finish("tokens", self.used);
+    }
+}
+
+/// Repeats what it is told.
+#[derive(Clone)]
+struct Model {
+    pause: Duration,
+}
+
+impl Model {
+    async fn answer(&self, mut answer: Answer) -> (String, u64) {
+        let mut text = String::new();
+        while let Some(word) = self.next(&mut answer).await {
+            text.push_str(&word);
+        }
+        (text, answer.used)
+    }
+
+    fn stream(self, answer: Answer) -> impl Stream<Item = Result<Event, Infallible>> {
+        let words = stream::unfold((self, answer), async |(model, mut answer)| {
+            let word = model.next(&mut answer).await?;
+            let chunk = json!({"choices": [{"delta": {"content": word}}]});
+            Some((chunk.to_string(), (model, answer)))
+        });
+        let done = stream::once(async { "[DONE]".to_owned() });
+        words.chain(done).map(|data| Ok(Event::default().data(data)))
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "a model takes its time")]
+    async fn next(&self, answer: &mut Answer) -> Option<String> {
+        sleep(self.pause).await;
+        answer.next()
+    }
+}

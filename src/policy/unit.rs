@@ -1,0 +1,118 @@
+//! Units that the program names.
+
+use std::fmt;
+
+use crate::error::{ConfigError, ConfigErrorKind};
+
+/// The name of a unit that is the program's own: tokens of a language model, rows, seconds of a processor.
+///
+/// [`QuotaPolicy::counting`](crate::QuotaPolicy::counting) makes it, and
+/// [`QuotaUnit::Custom`](crate::QuotaUnit::Custom) shows it. It has 1 to 24 printable ASCII characters, and is none of the
+/// names that the drafts or rules from a file give to other units. Nothing is checked before a
+/// [`PolicySet`](crate::PolicySet) is made.
+///
+/// ```
+/// use tower_quota::{QuotaPolicy, QuotaUnit};
+///
+/// const TOKENS: QuotaPolicy = QuotaPolicy::per_minute("tokens per minute", 100_000).counting("tokens");
+/// let QuotaUnit::Custom(unit) = TOKENS.unit() else { panic!("it counts tokens") };
+/// assert_eq!(unit.as_str(), "tokens");
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct UnitName {
+    /// Filled up with zeros.
+    bytes: [u8; Self::MAX],
+    /// More than fit for a name that is too long.
+    length: u8,
+    id: UnitId,
+}
+
+/// A number for the name of a unit. The policies of a set have different ones for different names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct UnitId(u32);
+
+impl UnitId {
+    pub(crate) const NONE: Self = Self(0);
+
+    /// FNV-1a, which is computed for each request that names a unit of a [`Plan`](crate::Plan).
+    pub(crate) const fn of(name: &str) -> Self {
+        let (bytes, mut hash, mut index) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
+        while index < bytes.len() {
+            hash = (hash ^ bytes[index] as u32).wrapping_mul(0x0100_0193);
+            index += 1;
+        }
+        // 0 stands for no unit.
+        Self(if hash == 0 { 1 } else { hash })
+    }
+}
+
+impl UnitName {
+    /// The maximum length.
+    const MAX: usize = 24;
+
+    /// The names of the registry, and those that other units have in a file.
+    const TAKEN: [&str; 8] = [
+        "concurrent-requests",
+        "concurrent_requests",
+        "content-bytes",
+        "content_bytes",
+        "request",
+        "request_content_bytes",
+        "requests",
+        "response_content_bytes",
+    ];
+
+    pub(crate) const fn new(name: &str) -> Self {
+        let (given, mut bytes, mut index) = (name.as_bytes(), [0; Self::MAX], 0);
+        while index < given.len() && index < Self::MAX {
+            bytes[index] = given[index];
+            index += 1;
+        }
+        Self {
+            bytes,
+            length: if given.len() > Self::MAX { u8::MAX } else { index as u8 },
+            id: UnitId::of(name),
+        }
+    }
+
+    pub(crate) const fn id(&self) -> UnitId {
+        self.id
+    }
+
+    /// The name; of one that is too long, its beginning.
+    pub fn as_str(&self) -> &str {
+        let length = usize::from(self.length).min(Self::MAX);
+        match str::from_utf8(&self.bytes[..length]) {
+            Ok(name) => name,
+            // The end of a long name may cut a character in two.
+            Err(error) => str::from_utf8(&self.bytes[..error.valid_up_to()]).unwrap_or_default(),
+        }
+    }
+
+    /// The error of a name that cannot be one does not name the policy yet.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let name = self.as_str();
+        let problem = if usize::from(self.length) > Self::MAX {
+            format!("unit \"{name}…\" has more than {} characters", Self::MAX)
+        } else if name.is_empty() || !name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            format!("unit {name:?} is empty or not printable ASCII")
+        } else if Self::TAKEN.contains(&name) {
+            format!("unit {name:?} is not a unit of your own")
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::new(ConfigErrorKind::Unit, problem))
+    }
+}
+
+impl fmt::Display for UnitName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Debug for UnitName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_str().fmt(f)
+    }
+}

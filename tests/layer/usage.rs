@@ -1,0 +1,601 @@
+//! Units of the program's own: an estimate before, the real amount afterwards.
+
+use std::{
+    future::ready,
+    sync::{Arc, Mutex},
+};
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use tower::{ServiceBuilder, ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Algorithm, Capacity, ConfigErrorKind, Decision, NoKey, RateLimitBody, ResponseFields, Rules, Tiers, UsageHandle,
+};
+
+use super::*;
+
+const REQUESTS: QuotaPolicy = QuotaPolicy::per_day("requests", 100);
+const TOKENS: QuotaPolicy = QuotaPolicy::per_day("tokens", 10_000).counting("tokens");
+
+fn scene() -> Scene {
+    Scene::new([REQUESTS, TOKENS])
+}
+
+fn estimated(scene: &Scene, tokens: u64) -> RateLimitLayer {
+    scene.builder().cost_of("tokens", move |_| tokens).build().unwrap()
+}
+
+/// A response with this body, and the handle of its request.
+async fn open<B>(layer: RateLimitLayer, body: B) -> (Response<RateLimitBody<B>>, UsageHandle)
+where
+    B: Body<Data = Bytes>,
+{
+    let (body, handle) = (Arc::new(Mutex::new(Some(body))), Arc::new(Mutex::new(None)));
+    let handed = Arc::clone(&handle);
+    let service = service_fn(move |request: Request<TextBody>| {
+        *handed.lock().unwrap() = request.extensions().get().cloned();
+        let response = Response::new(body.lock().unwrap().take().unwrap());
+        ready(Ok::<_, Infallible>(response))
+    });
+    let response = layer.layer(service).oneshot(request()).await.unwrap();
+    let handle = handle.lock().unwrap().take();
+    (response, handle.unwrap_or_default())
+}
+
+#[tokio::test]
+async fn requests_and_tokens_are_charged_in_one_decision_or_not_at_all() {
+    let scene = scene();
+    let layer = scene
+        .builder()
+        .cost_of("tokens", |request| request.uri.path().len() as u64 * 1_000)
+        .build()
+        .unwrap();
+    let send = async |path: &str| {
+        let mut request = request();
+        *request.uri_mut() = path.parse().unwrap();
+        layer.layer(service_fn(hello)).oneshot(request).await.unwrap()
+    };
+    assert_eq!(send("/567890").await.status(), StatusCode::OK);
+    assert_eq!(scene.left().await, [99, 3_000]);
+    let rejected = send("/234").await;
+    assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+    let body = rejected.into_body().collect().await.unwrap().to_bytes();
+    assert!(
+        str::from_utf8(&body)
+            .unwrap()
+            .contains(r#""violated-policies":["tokens"]"#)
+    );
+    assert_eq!(scene.left().await, [99, 3_000]);
+    assert_eq!(send("/23").await.status(), StatusCode::OK);
+    assert_eq!(scene.left().await, [98, 0]);
+    // More than the bucket ever holds.
+    let never = send("/2345678901").await;
+    assert_eq!(never.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(!never.headers().contains_key("retry-after"));
+}
+
+#[tokio::test]
+async fn each_policy_counts_its_own_unit_and_several_may_count_the_same() {
+    let of = |name, unit| QuotaPolicy::per_day(name, 1_000).counting(unit);
+    let scene = Scene::new([
+        of("in", "input"),
+        of("out", "output"),
+        of("also in", "input"),
+        of("images", "images"),
+    ]);
+    let layer = scene
+        .builder()
+        .cost_of("images", |_| 3)
+        .cost_of("output", |_| 20)
+        .cost_of("input", |_| 100);
+    let (response, usage) = open(layer.build().unwrap(), TextBody::from("answer")).await;
+    assert_eq!(scene.left().await, [900, 980, 900, 997]);
+    assert!(usage.set("output", 7) && usage.set("input", 130));
+    response.into_body().collect().await.unwrap();
+    assert_eq!(scene.left().await, [870, 993, 870, 997]);
+}
+
+#[tokio::test]
+async fn an_estimate_stays_where_nothing_is_said() {
+    let scene = scene();
+    let (response, _) = open(estimated(&scene, 1_000), Stream::of(2)).await;
+    assert_eq!(
+        ratelimit(&response),
+        r#""requests";r=99;t=85536, "tokens";r=9000;t=77760"#
+    );
+    response.into_body().collect().await.unwrap();
+    assert_eq!(scene.left().await, [99, 9_000]);
+}
+
+#[tokio::test]
+async fn the_rest_of_an_estimate_comes_back_when_the_body_has_ended_and_not_before() {
+    let scene = scene();
+    let (response, usage) = open(estimated(&scene, 1_000), Stream::of(2)).await;
+    let mut body = response.into_body();
+    for said in [100, 200] {
+        assert!(usage.add("tokens", 100));
+        body.frame().await.unwrap().unwrap();
+        assert_eq!(scene.left().await, [99, 9_000], "{said}");
+    }
+    assert!(body.frame().await.is_none());
+    assert_eq!(scene.left().await, [99, 9_800]);
+    assert!(!usage.add("tokens", 5_000), "the request is over");
+    drop(body);
+    assert_eq!(scene.left().await, [99, 9_800]);
+}
+
+#[tokio::test]
+async fn a_response_whose_length_is_known_is_over_with_its_last_frame() {
+    let scene = scene();
+    let (response, usage) = open(estimated(&scene, 1_000), TextBody::from("answer")).await;
+    usage.set("tokens", 300);
+    let mut body = response.into_body();
+    body.frame().await.unwrap().unwrap();
+    assert_eq!(scene.left().await, [99, 9_700]);
+}
+
+/// Before the handler has returned: one without a body is over at once.
+#[tokio::test]
+async fn what_was_said_before_the_response_is_what_it_shows_if_it_is_over_or_final() {
+    for (body, says, shown) in [
+        (TextBody::from("answer"), Said::Final, 9_700),
+        (TextBody::from("answer"), Said::SoFar, 9_000),
+        (TextBody::default(), Said::Final, 9_700),
+        (TextBody::default(), Said::SoFar, 9_700),
+    ] {
+        let scene = scene();
+        let body = Mutex::new(Some(body));
+        let service = service_fn(|request: Request<TextBody>| {
+            let usage: &UsageHandle = request.extensions().get().unwrap();
+            let is_heard = match says {
+                Said::Final => usage.finish("tokens", 300),
+                Said::SoFar => usage.set("tokens", 300),
+            };
+            assert!(is_heard);
+            ready(Ok::<_, Infallible>(Response::new(body.lock().unwrap().take().unwrap())))
+        });
+        let response = estimated(&scene, 1_000)
+            .layer(service)
+            .oneshot(request())
+            .await
+            .unwrap();
+        let decision: &Decision = response.extensions().get().unwrap();
+        assert_eq!(decision.allowances().last().unwrap().remaining(), shown);
+        assert!(ratelimit(&response).contains(&format!("\"tokens\";r={shown};")));
+        response.into_body().collect().await.unwrap();
+        assert_eq!(scene.left().await, [99, 9_700]);
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Said {
+    Final,
+    SoFar,
+}
+
+#[tokio::test]
+async fn a_body_that_is_dropped_before_its_end_costs_the_estimate_or_what_was_said_if_that_is_more() {
+    for (said, left) in [(0, 9_000), (400, 9_000), (1_500, 8_500), (7_000, 3_000)] {
+        let scene = scene();
+        let (response, usage) = open(estimated(&scene, 1_000), Stream::of(5)).await;
+        let mut body = response.into_body();
+        body.frame().await.unwrap().unwrap();
+        usage.add("tokens", said);
+        drop(body);
+        assert_eq!(scene.left().await, [99, left], "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_broken_body_counts_as_one_that_was_dropped() {
+    let scene = scene();
+    let (response, usage) = open(estimated(&scene, 1_000), Broken::default()).await;
+    usage.add("tokens", 100);
+    assert!(response.into_body().collect().await.is_err());
+    assert_eq!(scene.left().await, [99, 9_000]);
+}
+
+/// The stream says it when it is dropped: whoever stops an answer pays for what was made of it.
+#[tokio::test]
+async fn a_final_amount_holds_also_for_a_body_that_is_dropped() {
+    struct Answer(Option<UsageHandle>);
+
+    impl Drop for Answer {
+        fn drop(&mut self) {
+            assert!(self.0.take().unwrap().finish("tokens", 120));
+        }
+    }
+
+    impl Body for Answer {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"word ")))))
+        }
+    }
+
+    let scene = scene();
+    let service = service_fn(|request: Request<TextBody>| {
+        let usage = request.extensions().get().cloned();
+        ready(Ok::<_, Infallible>(Response::new(Answer(usage))))
+    });
+    let response = estimated(&scene, 1_000)
+        .layer(service)
+        .oneshot(request())
+        .await
+        .unwrap();
+    let mut body = response.into_body();
+    body.frame().await.unwrap().unwrap();
+    assert_eq!(scene.left().await, [99, 9_000]);
+    drop(body);
+    assert_eq!(scene.left().await, [99, 9_880]);
+}
+
+#[tokio::test]
+async fn what_was_said_to_be_used_never_becomes_less() {
+    let scene = scene();
+    let (response, usage) = open(estimated(&scene, 1_000), Stream::of(1)).await;
+    assert!(usage.set("tokens", 700));
+    assert!(usage.set("tokens", 300));
+    assert!(usage.add("tokens", 50));
+    assert!(usage.finish("tokens", 10));
+    // It is final, and given back while the body goes on.
+    assert_eq!(scene.left().await, [99, 9_250]);
+    // A second attempt at the same request.
+    assert!(usage.finish("tokens", 20) && usage.add("tokens", 40));
+    drop(response);
+    assert_eq!(scene.left().await, [99, 9_210]);
+}
+
+#[tokio::test]
+async fn a_stream_that_never_ends_is_charged_while_it_grows_in_a_few_calls() {
+    let store = tower_quota::test_util::ScriptedStore::new();
+    let day = QuotaPolicy::per_day("tokens", 1_000_000).counting("tokens");
+    let policies = [day];
+    let layer = builder(store.clone(), &policies)
+        .cost_of("tokens", |_| 100)
+        .build()
+        .unwrap();
+    let (response, usage) = open(layer, Stream::endless()).await;
+    for said in 1..=100_000_u64 {
+        usage.add("tokens", 1);
+        if said % 1_000 == 0 {
+            let charged = 1_000_000 - left(&store, &policies).await[0];
+            assert!(
+                charged.max(100) * 2 >= said && charged <= said.max(100),
+                "{charged} of {said}"
+            );
+        }
+    }
+    assert!(store.settlements() < 12, "{}", store.settlements());
+    drop(response);
+    assert_eq!(left(&store, &policies).await, [900_000]);
+}
+
+/// As any late charge: twice the capacity is the most that is ever owed.
+#[tokio::test]
+async fn more_than_the_estimate_is_charged_late_and_later_requests_pay_it_off() {
+    for amount in [15_000, u64::MAX] {
+        let scene = scene();
+        let (response, usage) = open(estimated(&scene, 1_000), Stream::of(1)).await;
+        usage.add("tokens", amount);
+        usage.add("tokens", u64::MAX);
+        response.into_body().collect().await.unwrap();
+        let (rejected, _) = open(estimated(&scene, 0), Stream::of(1)).await;
+        assert_eq!(
+            rejected.status(),
+            StatusCode::TOO_MANY_REQUESTS,
+            "an estimate of 0 pays off debts, too"
+        );
+        assert_eq!(rejected.headers()["retry-after"], "86400");
+        assert_eq!(scene.left().await, [99, 0]);
+    }
+}
+
+#[tokio::test]
+async fn without_an_estimate_all_of_it_is_charged_when_it_is_known() {
+    let scene = scene();
+    let (response, usage) = open(estimated(&scene, 0), Stream::of(1)).await;
+    assert_eq!(scene.left().await, [99, 10_000]);
+    usage.set("tokens", 250);
+    response.into_body().collect().await.unwrap();
+    assert_eq!(scene.left().await, [99, 9_750]);
+}
+
+#[tokio::test]
+async fn an_error_of_the_service_leaves_the_estimate_unless_a_final_amount_was_said() {
+    for (says, left) in [(Said::SoFar, 9_000), (Said::Final, 9_900)] {
+        let scene = scene();
+        let service = service_fn(|request: Request<TextBody>| {
+            let usage: &UsageHandle = request.extensions().get().unwrap();
+            match says {
+                Said::SoFar => usage.set("tokens", 100),
+                Said::Final => usage.finish("tokens", 100),
+            };
+            ready(Err::<Response<TextBody>, _>("failed"))
+        });
+        let response = estimated(&scene, 1_000).layer(service).oneshot(request()).await;
+        assert_eq!(response.unwrap_err(), "failed");
+        assert_eq!(scene.left().await, [99, left]);
+    }
+}
+
+#[tokio::test]
+async fn all_layers_around_a_handler_hear_what_was_used() {
+    let (team, user) = (Scene::new([TOKENS]), scene());
+    let layers = ServiceBuilder::new()
+        .layer(estimated(&team, 2_000))
+        .layer(estimated(&user, 1_000));
+    let service = layers.service(service_fn(|request: Request<TextBody>| {
+        let usage: &UsageHandle = request.extensions().get().unwrap();
+        assert!(usage.finish("tokens", 300));
+        ready(Ok::<_, Infallible>(Response::new(TextBody::from("answer"))))
+    }));
+    service
+        .oneshot(request())
+        .await
+        .unwrap()
+        .into_body()
+        .collect()
+        .await
+        .unwrap();
+    assert_eq!((team.left().await, user.left().await), (vec![9_700], vec![99, 9_700]));
+}
+
+#[tokio::test]
+async fn what_an_inner_layer_rejects_uses_no_tokens_of_the_outer_one() {
+    let (outer, inner) = (scene(), Scene::new([QuotaPolicy::per_hour("inner", 1)]));
+    inner.take(1).await;
+    let layers = ServiceBuilder::new()
+        .layer(estimated(&outer, 1_000))
+        .layer(inner.layer());
+    let rejected = layers.service(service_fn(hello)).oneshot(request()).await.unwrap();
+    assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
+    drop(rejected);
+    assert_eq!(outer.left().await, [100, 10_000]);
+}
+
+#[tokio::test]
+async fn a_request_that_costs_nothing_uses_no_units_either() {
+    let scene = scene();
+    let layer = scene.builder().cost(0).cost_of("tokens", |_| 1_000).build().unwrap();
+    let (_, usage) = open(layer, Stream::of(1)).await;
+    assert!(!usage.add("tokens", 5));
+    assert_eq!(scene.left().await, [100, 10_000]);
+}
+
+#[tokio::test]
+async fn a_handle_of_a_request_that_is_not_limited_says_nothing() {
+    let layer = RateLimitLayer::builder(MemoryStore::new())
+        .scope("nobody")
+        .key(key::from_fn(|_| None))
+        .no_key(NoKey::Allow)
+        .policy(TOKENS)
+        .cost_of("tokens", |_| 1)
+        .build()
+        .unwrap();
+    let (_, usage) = open(layer, Stream::of(1)).await;
+    assert!(!usage.add("tokens", 5) && !usage.finish("tokens", 5));
+}
+
+/// Every algorithm takes estimates, refunds, and no estimate at all.
+#[tokio::test]
+async fn every_algorithm_counts_units() {
+    for algorithm in [
+        Algorithm::TokenBucket,
+        Algorithm::StrictTokenBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+    ] {
+        let scene = Scene::new([TOKENS.with_algorithm(algorithm)]);
+        let full = scene.left().await[0];
+        for (estimate, used) in [(900, 20), (0, 35), (10, 45)] {
+            let (response, usage) = open(estimated(&scene, estimate), Stream::of(1)).await;
+            usage.set("tokens", used);
+            response.into_body().collect().await.unwrap();
+        }
+        assert_eq!(scene.left().await, [full - 100], "{algorithm:?}");
+    }
+}
+
+/// A9, A10: `qu` has no word for them, and without one they would be taken for requests.
+#[tokio::test]
+async fn a_unit_of_ones_own_is_in_no_policy_field_and_in_no_dialect_that_has_one_number() {
+    let scene = Scene::new([TOKENS, QuotaPolicy::per_day("requests", 99)]);
+    for (fields, rate_limit, policies) in [
+        (
+            ResponseFields::draft11(),
+            r#""tokens";r=9000;t=77760, "requests";r=98;t=85528"#,
+            r#""requests";q=99;w=86400"#,
+        ),
+        (
+            ResponseFields::in_between(),
+            "tokens;r=9000;t=77760, requests;r=98;t=85528",
+            "requests;q=99;w=86400",
+        ),
+        (
+            ResponseFields::draft06(),
+            "limit=99, remaining=98, reset=85528",
+            "99;w=86400",
+        ),
+    ] {
+        let builder = scene.builder().cost_of("tokens", |_| 1_000).response_fields(fields);
+        let (response, _) = open(builder.build().unwrap(), TextBody::from("answer")).await;
+        if let Some(field) = response.headers().get("ratelimit") {
+            assert_eq!(field, rate_limit);
+        }
+        assert_eq!(response.headers()["ratelimit-policy"], policies);
+        drop(response);
+        scene.store.reset(plan(&scene.policies, 1)).await.unwrap();
+    }
+}
+
+/// Units that policies count, units that have a cost, and what is wrong with them.
+const MISTAKES: [(&[&str], &[&str], &str); 11] = [
+    (
+        &["tokens"],
+        &[],
+        r#"policy "0": unit "tokens" has no cost; `cost_of` has set those of []"#,
+    ),
+    (
+        &["tokens"],
+        &["token"],
+        r#"policy "0": unit "tokens" has no cost; `cost_of` has set those of ["token"]"#,
+    ),
+    (
+        &["a"],
+        &["a", "b"],
+        r#"unit "b": no policy counts it; use `counting`, or leave it out"#,
+    ),
+    (
+        &["tokens"],
+        &["tokens", "tokens"],
+        r#"unit "tokens": its cost is set twice"#,
+    ),
+    (
+        &["tokens"],
+        &["tokens", ""],
+        r#"unit "" is empty or not printable ASCII"#,
+    ),
+    (&[""], &[], r#"policy "0": unit "" is empty or not printable ASCII"#),
+    (
+        &["größe"],
+        &[],
+        r#"policy "0": unit "größe" is empty or not printable ASCII"#,
+    ),
+    (
+        &["requests"],
+        &[],
+        r#"policy "0": unit "requests" is not a unit of your own"#,
+    ),
+    (
+        &["a unit of 23 characters€"],
+        &[],
+        r#"policy "0": unit "a unit of 23 characters…" has more than 24 characters"#,
+    ),
+    (
+        &["a", "content-bytes"],
+        &[],
+        r#"policy "1": unit "content-bytes" is not a unit of your own"#,
+    ),
+    (
+        &["a", "b", "c", "d"],
+        &["a", "b", "c", "d"],
+        r#"policies: they count more than 3 units of your own, ["a", "b", "c", "d"]"#,
+    ),
+];
+
+#[test]
+fn mistakes_about_units_are_named() {
+    let build = |units: &[&str], costs: &[&str]| {
+        let policies = units.iter().enumerate();
+        let policies =
+            policies.map(|(name, unit)| QuotaPolicy::per_day("", 10).with_name(name.to_string()).counting(unit));
+        let builder = builder(MemoryStore::new(), &policies.collect::<Vec<_>>());
+        let costs = costs.iter().fold(builder, |builder, unit| builder.cost_of(unit, |_| 1));
+        costs.build().map(drop)
+    };
+    for sound in [&["a", "b", "c"][..], &["a unit of 24 characters!"]] {
+        assert!(build(sound, sound).is_ok());
+    }
+    for (units, costs, message) in MISTAKES {
+        let error = build(units, costs).unwrap_err();
+        assert_eq!(
+            (error.to_string().as_str(), error.kind()),
+            (message, ConfigErrorKind::Unit)
+        );
+    }
+    let prefetched = [QuotaPolicy::per_day("p", 10).counting("tokens").with_prefetch(5)];
+    let error = builder(MemoryStore::new(), &prefetched).build().unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains(r#"prefetch 5 does not apply to Custom("tokens"), only to requests"#)
+    );
+}
+
+/// Tiers may count different units, and rules from a file need not use all of them.
+#[tokio::test]
+async fn rules_from_a_file_count_units_of_the_program() {
+    let rules: Rules = serde_json::from_str(
+        r#"{"tiers": [
+            {"name": "free", "policies": [
+                {"name": "tokens", "quota": 100, "window_seconds": 86400, "unit": "tokens"},
+                {"name": "requests", "quota": 9, "window_seconds": 86400}
+            ]},
+            {"name": "painter", "policies": [{"name": "images", "quota": 5, "window_seconds": 86400, "unit": "images"}]}
+        ]}"#,
+    )
+    .unwrap();
+    let scene = Scene::new([]);
+    let layer = scene
+        .builder()
+        .tiers(Tiers::by(|request| request.headers.get("x-tier")?.to_str().ok()))
+        .rules(rules)
+        .cost_of("seconds", |_| panic!("no policy counts them"))
+        .cost_of("images", |_| 2)
+        .cost_of("tokens", |_| 30)
+        .build()
+        .unwrap();
+    for (tier, shown) in [
+        ("painter", r#""images";r=3;t=51840"#),
+        ("free", r#""tokens";r=70;t=60480, "requests";r=8;t=76800"#),
+    ] {
+        let mut request = request();
+        request.headers_mut().insert("x-tier", tier.parse().unwrap());
+        let response = layer.layer(service_fn(hello)).oneshot(request).await.unwrap();
+        assert_eq!(ratelimit(&response), shown);
+    }
+    let typo = Rules::new().tier("free", [QuotaPolicy::per_day("tokens", 5).counting("toknes")]);
+    let error = layer.rules_handle().replace(typo).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        r#"tier "free": policy "tokens": unit "toknes" has no cost; `cost_of` has set those of ["seconds", "images", "tokens"]"#
+    );
+}
+
+/// Used units belong to the name and the unit of a policy.
+#[tokio::test]
+async fn policies_of_different_units_share_no_used_units() {
+    let scene = Scene::new([QuotaPolicy::per_day("day", 100)]);
+    scene.take(40).await;
+    for unit in ["tokens", "images"] {
+        let other = QuotaPolicy::per_day("day", 100).counting(unit);
+        assert_eq!(left(&scene.store, &[other]).await, [100]);
+    }
+    assert_eq!(scene.left().await, [60]);
+}
+
+/// While the service is busy, tokens are fewer, too; a grant is of requests only.
+#[tokio::test]
+async fn reduced_capacity_is_of_tokens_too_and_grants_are_of_requests_only() {
+    let scene = scene();
+    let layer = scene
+        .builder()
+        .cost_of("tokens", |_| 1_000)
+        .capacity(|_| Capacity::reduced_to(50).unwrap())
+        .build()
+        .unwrap();
+    let (response, _) = open(layer.clone(), TextBody::from("answer")).await;
+    assert_eq!(
+        ratelimit(&response),
+        r#""requests";r=49;t=84672, "tokens";r=4000;t=69120"#
+    );
+    drop(response);
+    let layer = estimated(&scene, 1_000);
+    layer.admin().grant(&everybody(), 50, Duration::from_secs(60)).unwrap();
+    let (response, _) = open(layer, TextBody::from("answer")).await;
+    assert!(
+        ratelimit(&response).starts_with(r#""requests";r=148;t="#),
+        "{}",
+        ratelimit(&response)
+    );
+    assert!(
+        ratelimit(&response).contains(r#""tokens";r=8000;t="#),
+        "{}",
+        ratelimit(&response)
+    );
+}
