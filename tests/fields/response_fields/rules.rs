@@ -75,6 +75,34 @@ async fn either_field_can_be_left_out() {
     assert_eq!(take(&policies, 1).await.fields(TOLD), ["", r#""minute";q=2;w=60"#]);
 }
 
+/// A wait helps no request that costs more than a policy ever lets pass.
+#[tokio::test]
+async fn a_request_that_never_passes_is_told_so_and_no_time_to_wait() {
+    let scene = Scene::new();
+    let never = "The request costs more than the quota ever lets pass.";
+    for (policy, violated) in [(minute(5), vec!["minute"]), (minute(5).hidden(), vec![])] {
+        let layer = scene.layer(
+            ResponseFields::draft11(),
+            [policy, fixed(QuotaPolicy::per_hour("hour", 90))],
+        );
+        let rejected = take(&layer, 6).await;
+        assert_eq!((rejected.status.as_u16(), rejected.field("retry-after")), (429, ""));
+        let problem = rejected.problem();
+        assert_eq!(
+            problem["type"],
+            "https://iana.org/assignments/http-problem-types#quota-exceeded"
+        );
+        assert_eq!(problem["violated-policies"], serde_json::json!(violated));
+        assert_eq!(problem["detail"], never);
+
+        take(&layer, 4).await;
+        let later = take(&layer, 4).await;
+        assert_eq!((later.status.as_u16(), later.field("retry-after")), (429, "60"));
+        assert_eq!(later.problem().get("detail"), None);
+        scene.wait(60);
+    }
+}
+
 /// I2: a client learns when to come back, and nothing else.
 #[tokio::test]
 async fn a_hidden_policy_is_enforced_and_in_no_field_and_no_body() {
