@@ -79,7 +79,10 @@ async fn work(store: &dyn Store) -> Result<(), Box<dyn Error>> {
         let decision = store.decide_partially(batch(20).partially()?).await?;
         match decision.outcome() {
             Outcome::Allowed => println!("the worker sends {}", decision.granted()),
-            _ => println!("the worker sends none, and asks again in {:?}", decision.retry_after()),
+            _ => println!(
+                "the worker sends none, and asks again in {:?}",
+                decision.retry_after().unwrap_or_default()
+            ),
         }
     }
     match store.forecast(batch(20)).await?.passes() {

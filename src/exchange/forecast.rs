@@ -29,8 +29,8 @@ pub enum Passes {
     Now,
     /// It passes after so long, exact to the microsecond, and not earlier.
     In(Duration),
-    /// It passes when a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is released. Nobody
-    /// knows when that is.
+    /// It passes when a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is released. The
+    /// moment is unknown.
     WhenReleased,
     /// It never passes: it costs more than a policy ever lets pass.
     Never,
