@@ -29,7 +29,10 @@ use std::{
     env,
     error::Error,
     net::SocketAddr,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{
+        Arc, PoisonError, RwLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -95,6 +98,8 @@ pub(crate) struct Parts {
     has_redis: bool,
     stores: Stores,
     stage: RwLock<Arc<Stage>>,
+    /// The number of set-ups so far, so that each open page notices the change of another one.
+    version: AtomicU64,
     load: Arc<Load>,
     tally: Tally,
     compared: Arc<[Tally; ALGORITHMS.len()]>,
@@ -123,6 +128,7 @@ impl Playground {
         Ok(Self(Arc::new(Parts {
             has_redis: redis_url.is_some(),
             stage: RwLock::new(Arc::new(Stage::new(Setup::default(), stores.clone())?)),
+            version: AtomicU64::new(0),
             stores,
             load: Arc::new(Load::new(client)),
             tally: Tally::default(),
@@ -138,13 +144,16 @@ impl Playground {
     fn change(&self, setup: Setup) -> Result<(), String> {
         let stage = Stage::new(setup, self.stores.clone()).map_err(|error| error.to_string())?;
         *self.stage.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(stage);
+        self.version.fetch_add(1, Relaxed);
         Ok(())
     }
 
     /// The set-up, with all that follows from it.
     fn describe(&self) -> Value {
-        let stage = self.stage();
+        // Before the set-up: an old number leads a page to ask once more, a new one beside an old set-up does not.
+        let (version, stage) = (self.version.load(Relaxed), self.stage());
         json!({
+            "version": version,
             "setup": stage.setup.to_json(),
             "program": program::program(&stage.setup, self.has_redis),
             "mistakes": stage.mistakes(),
@@ -171,6 +180,7 @@ impl Playground {
     async fn tick(&self, age: Duration) -> Value {
         json!({
             "at": age.as_millis() as u64,
+            "version": self.version.load(Relaxed),
             "all": self.tally.take(),
             "compared": self.compared.iter().map(Tally::take).collect::<Vec<_>>(),
             "left": self.stage().left().await,

@@ -3,8 +3,9 @@
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{Router, routing::get};
+use futures_util::future::join_all;
 use http::{Request, Response};
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::time::timeout;
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
@@ -99,16 +100,15 @@ impl Stage {
 
     /// Returns the units that each caller has left of each policy, or `null` while no store knows them.
     pub(crate) async fn left(&self) -> Value {
-        let mut left = Map::new();
-        for caller in CALLERS {
+        let left = join_all(CALLERS.map(async |caller| {
             let known = timeout(PEEK, self.peek(caller)).await.ok().flatten();
             let units = known.map(|decision| decision.allowances().map(|policy| policy.remaining()).collect());
-            left.insert(
+            (
                 caller.to_owned(),
                 units.map_or(Value::Null, |units: Vec<u64>| units.into()),
-            );
-        }
-        Value::Object(left)
+            )
+        }));
+        Value::Object(left.await.into_iter().collect())
     }
 
     async fn peek(&self, caller: &str) -> Option<Decision> {

@@ -73,10 +73,10 @@ function valueParts(name, value, context) {
 /** `"burst";r=4;t=8, "minute";r=19;t=57`, and the same with Tokens or numbers as names. */
 function listParts(field, value, context) {
   const found = [];
-  for (const [index, item] of value.split(/, (?=["a-zA-Z0-9*])/).entries()) {
+  for (const [index, item] of splitAt(",", value).entries()) {
     if (index > 0) found.push({ text: ", " });
-    const [name, ...parameters] = item.split(/;(?=[a-z])/);
-    const bare = name.replaceAll('"', "").replaceAll("\\", "");
+    const [name, ...parameters] = splitAt(";", item.trim());
+    const bare = name.startsWith('"') ? name.slice(1, -1).replace(/\\(.)/g, "$1") : name;
     const isNumber = /^\d+$/.test(name);
     const policy = isNumber
       ? context.setup.policies.find((policy) => String(policy.quota) === name)
@@ -89,6 +89,12 @@ function listParts(field, value, context) {
     }
   }
   return found;
+}
+
+/** Splits at a character that does not stand in a quoted name. */
+function splitAt(character, text) {
+  const parts = { ",": /(?:"(?:[^"\\]|\\.)*"|[^",])+/g, ";": /(?:"(?:[^"\\]|\\.)*"|[^";])+/g };
+  return text.match(parts[character]) ?? [];
 }
 
 function describe(policy) {
@@ -132,7 +138,8 @@ function bodyParts(body) {
     found.push({ text: `${JSON.stringify(name)}:${JSON.stringify(value)}`, note: PROBLEM[name] ?? "A member of the problem details." });
   }
   found.push({ text: "}" });
-  return found;
+  // Written in another way than here, it is shown as it came.
+  return found.map(({ text }) => text).join("") === body ? found : [{ text: body, note: PROBLEM.type }];
 }
 
 /** The seconds of a `Retry-After`, or `null`. */

@@ -70,6 +70,8 @@ function read() {
 
 let changes = 0;
 let typing;
+let version = null;
+let isAsking = false;
 
 async function change() {
   const change = ++changes;
@@ -80,6 +82,7 @@ async function change() {
     say({ message: `${wrong.labels[0]?.textContent ?? "Window"}: ${wrong.validationMessage}` });
     return;
   }
+  isAsking = true;
   try {
     const description = await ask("PUT", "/api/setup", read());
     // An answer that a later change has overtaken says nothing.
@@ -87,10 +90,24 @@ async function change() {
   } catch (error) {
     if (change === changes) say(error);
   }
+  if (change === changes) isAsking = false;
+}
+
+/** Shows the set-up of the server: at the start, and when another page has changed it. */
+async function load() {
+  isAsking = true;
+  try {
+    const description = await ask("GET", "/api/setup");
+    write(description);
+    use(description);
+  } catch (error) {
+    say(error);
+  }
+  isAsking = false;
 }
 
 function use(description) {
-  ({ setup, mistakes } = description);
+  ({ setup, mistakes, version } = description);
   at("mistake").textContent = "";
   at("program").textContent = description.program;
   at("copied").textContent = "";
@@ -208,9 +225,10 @@ function hear(tick) {
   // A server that was started again counts its time from zero.
   if (history.ticks.length > 0 && tick.at < history.ticks.at(-1).at) {
     history.clear();
-    ask("GET", "/api/setup").then((description) => { write(description); use(description); }).catch(say);
+    version = null;
     if (RATES[at("rate").value] > 0) changeLoad();
   }
+  if ((version === null || tick.version > version) && !isAsking) load();
   history.push(tick);
   if (tick.last?.caller === caller) {
     const seconds = retryAfter(tick.last.response);
@@ -235,8 +253,10 @@ function showStore(isAvailable) {
 let skipped = 0;
 
 function showLoad({ rate, skipped: missed, broken }) {
-  skipped = rate === 0 ? 0 : skipped + missed + broken;
-  const text = skipped === 0 ? "" : `${skipped} requests were not sent: 256 are under way, and most of them wait.`;
+  skipped = rate === 0 ? 0 : skipped + missed;
+  const text = broken > 0
+    ? `${broken} connections broke.`
+    : skipped === 0 ? "" : `${skipped} requests were not sent: 256 are under way, and most of them wait.`;
   if (at("load-note").textContent !== text) at("load-note").textContent = text;
   // Another page may have changed it, and a load ends when no page is open.
   if (RATES[at("rate").value] !== rate && performance.now() - loadChanged > 1_000) {
@@ -444,4 +464,4 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 showCallers();
 showRate();
 choose(caller);
-ask("GET", "/api/setup").then((description) => { write(description); use(description); listen(); }).catch(say);
+load().then(listen);
