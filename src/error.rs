@@ -13,12 +13,12 @@ use std::{borrow::Cow, error::Error, fmt, ops::RangeInclusive, sync::Arc};
 /// let error = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::client_ip())
-///     .policy(QuotaPolicy::per_minute("minute", 0))
+///     .policy(QuotaPolicy::per_minute("minute", 10).with_burst_capacity(0))
 ///     .build()
 ///     .unwrap_err();
 ///
-/// assert_eq!(error.kind(), ConfigErrorKind::Quota);
-/// assert_eq!(error.to_string(), "policy \"minute\": quota 0 is outside 1..=999999999999999");
+/// assert_eq!(error.kind(), ConfigErrorKind::BurstCapacity);
+/// assert_eq!(error.to_string(), "policy \"minute\": burst capacity 0 is outside 1..=999999999999999");
 /// ```
 ///
 /// Where another error is behind it, from reading a URL for example, that is its
@@ -46,7 +46,7 @@ pub struct ConfigError {
 ///         Err(_) => "another",
 ///     }
 /// }
-/// assert_eq!(column("mails", 0), "requests per hour");
+/// assert_eq!(column("mails", u64::MAX), "requests per hour");
 /// assert_eq!(column("", 5), "name");
 /// assert_eq!(column("mails", 5), "");
 /// ```
@@ -57,6 +57,8 @@ pub enum ConfigErrorKind {
     AccessRules,
     /// The algorithm of a policy.
     Algorithm,
+    /// The time for which a policy [blocks](crate::QuotaPolicy::blocking_for).
+    Block,
     /// The burst capacity of a policy.
     BurstCapacity,
     /// The current capacity of a service.

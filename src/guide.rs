@@ -271,6 +271,11 @@
 //! few wrong passwords, and bob himself is rejected. Count them by the address *and* the claimed name together: an
 //! attacker uses up what their own address may try on this name, and no other user's quota.
 //!
+//! [`blocking_for`](crate::QuotaPolicy::blocking_for) keeps an attacker out for longer than the window: after the third
+//! wrong password below, that address cannot try this name for 15 minutes. It makes the rule above harder: a block by the
+//! name alone would let any client lock out any user for 15 minutes at a time. A right password that was charged before it
+//! was looked at lifts the block that its own charge has begun.
+//!
 //! The price is that guesses from many addresses at one name are not counted together. Limit these by other means than
 //! rejecting the owner: a second factor, or an [`AccessList`](crate::AccessList) that blocks the addresses. Have a limit by
 //! address alone as well, for one password that is tried on many names. The [next program](#logins-with-the-account-in-a-json-body)
@@ -278,6 +283,7 @@
 //!
 //! ```
 //! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+//! use std::time::Duration;
 //! use axum::{Router, http::{HeaderMap, StatusCode}, routing::post};
 //! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key::{self, KeyExtractor}};
 //! # async fn login(fields: HeaderMap) -> StatusCode {
@@ -291,7 +297,7 @@
 //! let guesses = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("guesses")
 //!     .key(key::client_ip().and(key::header("x-user"))) // never the claimed name alone
-//!     .policy(QuotaPolicy::per_hour("guesses", 2))
+//!     .policy(QuotaPolicy::per_minute("guesses", 3).blocking_for(Duration::from_secs(15 * 60)))
 //!     .actual_cost(|response| (response.status != StatusCode::UNAUTHORIZED).then_some(0))
 //!     .build()?;
 //! let app: Router = Router::new().route("/login", post(login).layer(guesses));
@@ -305,11 +311,16 @@
 //! for (address, password, status) in [
 //!     ("203.0.113.9", "wrong", 401),
 //!     ("203.0.113.9", "wrong", 401),
-//!     ("203.0.113.9", "wrong", 429),
+//!     ("203.0.113.9", "secret", 204), // counts for nothing, although it was charged at first
+//!     ("203.0.113.9", "wrong", 401),
+//!     ("203.0.113.9", "secret", 429), // blocked
 //!     ("192.0.2.1", "secret", 204), // bob, at home
 //! ] {
 //!     assert_eq!(app.clone().oneshot(request(address, password)).await?.status(), status);
 //! }
+//! let blocked = app.oneshot(request("203.0.113.9", "wrong")).await?;
+//! let seconds: u64 = blocked.headers()["retry-after"].to_str()?.parse()?;
+//! assert!((880..=900).contains(&seconds), "{seconds}");
 //! # Ok(()) });
 //! ```
 //!

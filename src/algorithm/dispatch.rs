@@ -3,8 +3,8 @@
 use std::fmt;
 
 use super::{
-    Arithmetic, Bucket, Calendar, Concurrency, Denial, FixedWindow, Form, Reader, Receipt, SlidingCounter, SlidingLog,
-    Times, Writer,
+    Arithmetic, Bucket, Calendar, Closed, Concurrency, Denial, FixedWindow, Form, Reader, Receipt, SlidingCounter,
+    SlidingLog, Times, Writer,
 };
 use crate::lease::Lease;
 
@@ -111,7 +111,7 @@ macro_rules! algorithms {
     };
 }
 
-algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Calendar);
+algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Calendar, Closed);
 
 /// States and readings are made for the policy that they stay with; only what another plan has left behind is
 /// [converted](Counter::convert).

@@ -4,18 +4,24 @@
 //! [`Reading`] what any store says about it at one moment, before a charge. All that is told to clients follows from the
 //! reading, so that it is computed in one place.
 //!
+//! A [`Limit`] is a counter with its [`Block`], if it has one. What is said to clients follows from the [`PolicyReading`] of
+//! both.
+//!
 //! [`Arithmetic`] is what an algorithm has to say, and [`dispatch`] gives a counter to the algorithm that it is of.
 //!
 //! A piece of Lua beside each file is the same arithmetic in the same order. Both keep to integers below 2⁵³ and to
 //! + − × ÷, comparison, floor and ceil, so that doubles and integers give the same numbers.
 
 mod ahead;
+mod block;
 mod bucket;
 mod bytes;
 mod calendar;
+mod closed;
 mod concurrency;
 mod dispatch;
 mod fixed_window;
+mod limit;
 pub(crate) mod sliding_counter;
 pub(crate) mod sliding_log;
 mod window;
@@ -26,12 +32,15 @@ use smallvec::SmallVec;
 pub use self::calendar::{CalendarPeriod, Weekday};
 pub(crate) use self::{
     ahead::Denial,
+    block::Block,
     bucket::Bucket,
     bytes::{Reader, Writer},
     calendar::{Borders, Calendar, TIME_ZONE_DATA},
+    closed::Closed,
     concurrency::Concurrency,
     dispatch::{Counter, Reading, State},
     fixed_window::FixedWindow,
+    limit::{Limit, PolicyReading},
     sliding_counter::SlidingCounter,
     sliding_log::SlidingLog,
     window::Window,

@@ -17,21 +17,8 @@
       width = width + 2
       if not receipt then
         local overlap, room = weight - (now - start), limit - current - charge
-        local used, most = previous * overlap, room * weight
-        local is_over = used > most
-        if used >= EXACT and most >= EXACT then
-          -- Half the digits of a number that is to be multiplied beyond 2^53.
-          local HALF = 67108864
-          -- The same in halves: the difference of the products, from its last digits to its first.
-          local a, b, c, d = floor(previous / HALF), floor(overlap / HALF), floor(room / HALF), floor(weight / HALF)
-          local p, o, r, w = previous - a * HALF, overlap - b * HALF, room - c * HALF, weight - d * HALF
-          local low, middle, high = p * o - r * w, a * o + p * b - (c * w + r * d), a * b - c * d
-          local carried = floor(low / HALF)
-          low, middle = low - carried * HALF, middle + carried
-          carried = floor(middle / HALF)
-          middle, high = middle - carried * HALF, high + carried
-          is_over = high > 0 or (high == 0 and (middle > 0 or low > 0))
-        end
+        local is_over
+@over
         if is_over then
           if is_shadow then charge = 0 else fits = false end
         end
@@ -66,4 +53,20 @@
           life = start + 2 * window - now
         elseif c > 0 then
           life = start + window - now
+        end
+--- over
+        local used, most = previous * overlap, room * weight
+        is_over = used > most
+        if used >= EXACT and most >= EXACT then
+          -- Half the digits of a number that is to be multiplied beyond 2^53.
+          local HALF = 67108864
+          -- The same in halves: the difference of the products, from its last digits to its first.
+          local a, b, c, d = floor(previous / HALF), floor(overlap / HALF), floor(room / HALF), floor(weight / HALF)
+          local p, o, r, w = previous - a * HALF, overlap - b * HALF, room - c * HALF, weight - d * HALF
+          local low, middle, high = p * o - r * w, a * o + p * b - (c * w + r * d), a * b - c * d
+          local carried = floor(low / HALF)
+          low, middle = low - carried * HALF, middle + carried
+          carried = floor(middle / HALF)
+          middle, high = middle - carried * HALF, high + carried
+          is_over = high > 0 or (high == 0 and (middle > 0 or low > 0))
         end

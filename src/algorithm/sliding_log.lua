@@ -1,8 +1,8 @@
 --- newest
   -- An entry of a log: its number, the units of all entries up to it, its own units.
   local ENTRY, ENTRY_SIZE, MAX_RENUMBERED = '>I6I7I4', 17, 1000
-  -- The same for the newest entry of each log.
-  local newest_entries
+  -- The same for the newest entry of each log, and what the last one counts in the end.
+  local newest_entries, logged
   if #KEYS > parts then
     local log_index = key_index
     for charge_position = first_charge, last_charge, CHARGE do
@@ -51,6 +51,7 @@
         newest_leaves = tonumber(newest[2]) + weight - now
         if newest_leaves > weight then newest_leaves = weight end
       end
+      logged = amount
       if not receipt then
         if amount + charge > limit then
           fits = fits and is_shadow
@@ -100,6 +101,7 @@
             local its_number, its_total, its_cost = read(ENTRY, later[index])
             local part = refunds[its_number] or 0
             refunded, its_cost = refunded + part, its_cost - part
+            if tonumber(later[index + 1]) > now - weight then logged = logged - part end
             -- The new one first: a key that is empty for a moment is gone, and its expiry with it.
             if its_cost > 0 then
               local renumbered = pack(ENTRY, its_number, its_total - refunded, its_cost)
@@ -113,6 +115,7 @@
       readings[width + 4], readings[width + 5] = newest_leaves, sequence
       width = width + 5
       if charge > 0 then
+        logged = amount + charge
         logs = logs or {}
         logs[#logs + 1] = { key, weight, pack(ENTRY, sequence + 1, total + charge, charge) }
       end

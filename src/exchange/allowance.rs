@@ -4,7 +4,7 @@ use std::{fmt, time::Duration};
 
 use super::{forecast::Passes, measurement::MeasuredCharge, plan::Charge};
 use crate::{
-    algorithm::{Counter, Denial},
+    algorithm::{Denial, Limit},
     partition::PartitionId,
     policy::QuotaPolicy,
 };
@@ -70,22 +70,24 @@ impl<'a> Allowance<'a> {
 
     /// Whole units left, this request's charge taken off if it passed.
     ///
-    /// 0 in a [cached](crate::Decision::is_cached) rejection: fewer than the request costs are left, and others may have used those
+    /// 0 while the policy [blocks](QuotaPolicy::blocking_for), and in a [cached](crate::Decision::is_cached) rejection: fewer than the request costs are left, and others may have used those
     /// since.
     pub fn remaining(&self) -> u64 {
         match self.known {
             Known::Denial(_) => 0,
             Known::Measured { measured, charged } => {
-                let reading = self.counter().charged(measured.reading, charged);
-                self.counter().remaining(reading, measured.moment.now.as_micros())
+                let now = measured.moment.now.as_micros();
+                self.limit()
+                    .remaining(self.limit().charged(measured.reading, now, charged), now)
             }
         }
     }
 
     /// The effective window: a time in which the caller may spread the remaining units. A limit of concurrent requests
-    /// has none.
+    /// has none, and neither has a policy with quota 0.
     ///
-    /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit.
+    /// For a violated policy it is the wait until this request passes; with nothing left, the wait for the next unit, which
+    /// comes after the end of a [block](QuotaPolicy::blocking_for).
     /// Otherwise, for a bucket, the time in which it gives as many units as are left, so that a client that spends
     /// `remaining` units in this time never asks for more than the rate; and for a window, the time until it ends or its
     /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
@@ -93,10 +95,13 @@ impl<'a> Allowance<'a> {
         let micros = match (self.wait(), self.known) {
             (Some(wait), _) if self.policy().is_timed() => Some(wait),
             (_, Known::Measured { measured, charged }) => {
-                let reading = self.counter().charged(measured.reading, charged);
-                let reset = self.counter().reset(reading, measured.moment.now.as_micros());
+                let now = measured.moment.now.as_micros();
+                let reset = self
+                    .limit()
+                    .reset(self.limit().charged(measured.reading, now, charged), now);
                 reset.map(|micros| measured.moment.until(micros))
             }
+            (_, Known::Denial(_)) if self.policy().is_closed() => None,
             // The request never passes, and after a second at most the cache no longer knows it.
             (_, Known::Denial(_)) => Some(1_000_000),
         };
@@ -115,7 +120,7 @@ impl<'a> Allowance<'a> {
     /// of concurrent requests it is a guess of one second.
     ///
     /// `None` if the policy does not reject the request, or never lets it pass because it costs more than the policy ever
-    /// lets pass. In a [cached](crate::Decision::is_cached) rejection, a [log](crate::Algorithm::SlidingWindowLog) may tell up to a
+    /// lets pass, or because the quota is 0. In a [cached](crate::Decision::is_cached) rejection, a [log](crate::Algorithm::SlidingWindowLog) may tell up to a
     /// whole window to a request that costs more than the one that the store has rejected.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
@@ -134,8 +139,8 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// The time until the policy is full again if no other request comes: then all of its units are there, and a
-    /// microsecond earlier they are not.
+    /// The time until the policy is full again if no other request comes: then all of its units are there and no
+    /// [block](QuotaPolicy::blocking_for) is left, and a microsecond earlier that is not so.
     ///
     /// You want it to say when a whole quota is back, or to keep a record for as long as it differs from a new one. A
     /// client need not wait for it: see [`effective_window`](Self::effective_window).
@@ -162,8 +167,8 @@ impl<'a> Allowance<'a> {
         let Known::Measured { measured, charged } = self.known else {
             return None;
         };
-        let reading = self.counter().charged(measured.reading, charged);
-        let micros = self.counter().full_after(reading, measured.moment.now.as_micros())?;
+        let (limit, now) = (self.limit(), measured.moment.now.as_micros());
+        let micros = limit.full_after(limit.charged(measured.reading, now, charged), now)?;
         Some(Duration::from_micros(measured.moment.until(micros)))
     }
 
@@ -174,7 +179,7 @@ impl<'a> Allowance<'a> {
             Known::Measured { measured, .. } if !measured.fits() => {
                 let moment = measured.moment;
                 let wait = self
-                    .counter()
+                    .limit()
                     .wait(measured.reading, moment.now.as_micros(), self.charge.weight());
                 // A slot becomes free at any time.
                 let is_timed = self.policy().is_timed();
@@ -189,12 +194,12 @@ impl<'a> Allowance<'a> {
         let Known::Measured { measured, .. } = self.known else {
             return self.policy().usual_window();
         };
-        let own = self.counter().window_micros(measured.moment.now.as_micros());
+        let own = self.limit().counter.window_micros(measured.moment.now.as_micros());
         own.map(Duration::from_micros).or(self.policy().window())
     }
 
-    fn counter(&self) -> &'a Counter {
-        self.charge.policy().counter()
+    fn limit(&self) -> &'a Limit {
+        self.charge.policy().limit()
     }
 }
 

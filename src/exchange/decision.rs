@@ -21,6 +21,20 @@ pub(crate) struct Cached {
     pub(crate) now: Timestamp,
 }
 
+impl Cached {
+    /// The rejection by policies without quota, which no store need be asked about.
+    pub(crate) fn closed(plan: Plan, now: Timestamp) -> Self {
+        let denials = plan
+            .charges()
+            .map(|charge| charge.policy().is_closed().then_some(Denial::Never));
+        Self {
+            denials: denials.collect(),
+            plan,
+            now,
+        }
+    }
+}
+
 /// One for each charge, in a plan's order.
 pub(crate) type ChargeDenials = SmallVec<[Option<Denial>; 2]>;
 
@@ -178,7 +192,7 @@ impl Measurement {
 }
 
 impl Decision {
-    /// A rejection by the denial cache.
+    /// A rejection without a store.
     pub(crate) fn of_cache(cached: Cached) -> Self {
         Self {
             source: Source::Cached(cached),
@@ -216,9 +230,10 @@ impl Decision {
         }
     }
 
-    /// The same decision, made by policies that were lowered.
+    /// The same decision, made by policies that were lowered. What is not lowered rejects at any capacity.
     pub(crate) fn made_with_reduced_capacity(mut self) -> Self {
-        self.is_reduced = true;
+        let is_lowered = self.violated().all(|allowance| allowance.policy().is_reducible());
+        self.is_reduced = is_lowered;
         self
     }
 
@@ -228,7 +243,7 @@ impl Decision {
     }
 
     /// Returns `true` if the [denial cache](crate::RateLimitLayerBuilder::denial_cache) of the layer rejected the request,
-    /// and the store was not asked.
+    /// or a policy with quota 0 did, and the store was not asked.
     ///
     /// [`allowances`](Self::allowances) then has only the policies that are known to reject it.
     pub fn is_cached(&self) -> bool {
@@ -335,7 +350,10 @@ impl Decision {
         let enforced = charges.filter(|measured| !measured.charge().is_shadow());
         let delays = enforced.map(|measured| {
             let charge = measured.charge();
-            charge.policy().counter().delay(measured.reading, charge.weight())
+            charge
+                .policy()
+                .counter()
+                .delay(measured.reading.counted, charge.weight())
         });
         Duration::from_micros(delays.max().unwrap_or(0))
     }
@@ -403,7 +421,8 @@ impl Decision {
     /// The time until the same request passes if no other request comes: the longest wait of all violated policies, or the
     /// one that the application has named when it rejected the request.
     ///
-    /// `None` if the request was not rejected, or if it never passes because it costs more than a policy ever lets pass.
+    /// `None` if the request was not rejected, or if it never passes because it costs more than a policy ever lets pass, or
+    /// because a quota is 0.
     /// It is not known when a slot of a limit of concurrent requests becomes free: its wait is one second. For a layer that
     /// fails closed it is a second, too: by then the circuit breaker has tried the store again.
     pub fn retry_after(&self) -> Option<Duration> {

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::plan::{Charge, Mode, Plan};
 use crate::{
-    algorithm::{Form, Moment, Moments, Reading},
+    algorithm::{Form, Moment, Moments, PolicyReading},
     lease::LeaseId,
 };
 
@@ -58,7 +58,7 @@ pub struct Measurement {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     /// The state of the policy before the charge.
-    pub(crate) reading: Reading,
+    pub(crate) reading: PolicyReading,
     /// True if the store has found that the charge fits.
     pub(crate) fits: bool,
 }
@@ -85,7 +85,7 @@ impl Measurement {
     pub(crate) fn of_readings(
         plan: Plan,
         moments: Moments,
-        readings: impl IntoIterator<Item = Reading>,
+        readings: impl IntoIterator<Item = PolicyReading>,
         lease: Option<LeaseId>,
     ) -> Self {
         let (mut read, mut is_allowed) = (Reads::new(), true);
@@ -114,8 +114,9 @@ impl Measurement {
     /// The measurement at the same moment of another plan with the same policies, after a charge of so many units.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64) -> Self {
         let readings = self.charges().map(|measured| {
-            let counter = measured.charge.policy().counter();
-            counter.charged(measured.reading, counter.weigh(units_before))
+            let limit = measured.charge.policy().limit();
+            let (now, weight) = (measured.moment.now.as_micros(), limit.counter.weigh(units_before));
+            limit.charged(measured.reading, now, weight)
         });
         Self::of_readings(plan, self.moments.clone(), readings, self.lease)
     }
@@ -180,7 +181,7 @@ impl Measurement {
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredCharge<'a> {
     charge: Charge<'a>,
-    pub(crate) reading: Reading,
+    pub(crate) reading: PolicyReading,
     pub(crate) moment: Moment,
     fits: bool,
     /// True if the store has made all charges that fit.

@@ -2,7 +2,7 @@
 
 use super::plan::{Charge, Mode, Plan};
 use crate::{
-    algorithm::{Moment, Reading},
+    algorithm::{Moment, PolicyReading},
     error::{ConfigError, ConfigErrorKind},
     policy::QuotaUnit,
 };
@@ -68,7 +68,7 @@ impl Plan {
     }
 
     /// The plan that is carried out where a store has read this: for as many units as pass, or for one if none does.
-    pub(crate) fn granting(self, readings: impl IntoIterator<Item = Reading>, moment: Moment) -> Self {
+    pub(crate) fn granting(self, readings: impl IntoIterator<Item = PolicyReading>, moment: Moment) -> Self {
         let (mut granted, mut fits) = (self.costs.requests, true);
         let without_parts = self.without_parts();
         let enforced = without_parts
@@ -78,8 +78,8 @@ impl Plan {
         for (charge, reading) in enforced {
             fits &= charge.is_admitted(reading, moment);
             if charge.is_divisible() {
-                let counter = charge.policy().counter();
-                granted = granted.min(counter.remaining(reading, moment.now.as_micros()));
+                let limit = charge.policy().limit();
+                granted = granted.min(limit.remaining(reading, moment.now.as_micros()));
             }
         }
         let units = if fits { granted.max(1) } else { 1 };

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::units::UnitCosts;
 
 use crate::{
-    algorithm::{Moment, Reading},
+    algorithm::{Moment, PolicyReading},
     partition::PartitionId,
     policy::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit, UnitId},
 };
@@ -122,7 +122,7 @@ impl Plan {
     /// [your own](Self::with_units).
     ///
     /// A cost of 0 charges nothing, in no unit, and passes while no policy is overdrawn; a cost above a capacity never
-    /// passes.
+    /// passes. With quota 0, nothing does.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -368,6 +368,12 @@ impl Plan {
         self.is_charged() && self.parts.iter().any(|part| part.policies.has_slots)
     }
 
+    /// Returns `true` if no store can let it pass, because a policy has no quota.
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.parts.iter().any(|part| part.policies.is_closed)
+    }
+
     /// The terms on which units may be prefetched, if they may.
     #[inline]
     pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
@@ -538,9 +544,9 @@ impl<'a> Charge<'a> {
 
     /// Returns `true` if the charge fits.
     #[inline]
-    pub(crate) fn is_admitted(&self, reading: Reading, moment: Moment) -> bool {
+    pub(crate) fn is_admitted(&self, reading: PolicyReading, moment: Moment) -> bool {
         let now = moment.now.as_micros();
-        self.policy.counter().admits(reading, now, self.weight())
+        self.policy.limit().admits(reading, now, self.weight())
     }
 
     /// Returns `true` if the policy rejects nothing.

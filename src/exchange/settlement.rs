@@ -300,7 +300,7 @@ impl Change {
                     _ if counter.is_refundable(free == Free::All) => weight,
                     _ => weight.max(0),
                 },
-                mark: counter.mark(measured.reading, from.weight()),
+                mark: counter.mark(measured.reading.counted, from.weight()),
             }
         });
         let deltas: SmallVec<[Delta; 4]> = deltas.collect();

@@ -30,7 +30,7 @@ pub(crate) use self::{pending::PendingDecision, terms::Terms};
 use crate::{
     clock::{Clock, Timestamp},
     error::StoreError,
-    exchange::{Decision, Plan, Settlement},
+    exchange::{Cached, Decision, Plan, Settlement},
     store::{Store, StoreFuture},
     telemetry::{HeldSlots, StoreTelemetry},
 };
@@ -90,6 +90,9 @@ impl Guard {
     /// Decides a plan, at once if no call is needed. A decision that has to be waited for is there by the deadline, which
     /// begins when the request begins to wait.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> Deciding {
+        if plan.is_closed() {
+            return Deciding::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));
+        }
         let prefetch = plan.block_terms();
         let at_once = match prefetch {
             Some(_) => self.prefetch.spend(&plan),

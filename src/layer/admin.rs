@@ -172,7 +172,7 @@ impl AdminHandle {
     /// Gives a caller so many units more than the rules say, for as long as this: in each window of those policies that
     /// count requests by the main key.
     ///
-    /// Used units stay used, before and afterwards. A grant replaces an earlier one of the same caller, so
+    /// Used units stay used, before and afterwards. A policy with quota 0 stays closed. A grant replaces an earlier one of the same caller, so
     /// that one of 0 units ends it, and up to 10 000 callers may have one. It ends by the layer's
     /// [clock](crate::RateLimitLayerBuilder::clock). It belongs to this process and is not kept when that ends: give it
     /// in each instance, as you do with [rules](crate::RulesHandle).

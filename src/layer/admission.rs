@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     clock::Clock,
-    exchange::{Costs, Decision, Outcome, Plan},
+    exchange::{Allowance, Costs, Decision, Outcome, Plan},
     guard::{Deciding, Guard},
     mistake::Findings,
     rejection::{Rejection, Responder},
@@ -228,8 +228,8 @@ impl Limits {
 
     /// The response to a request that is rejected.
     fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
-        let never = decision.violated().find(|allowance| allowance.retry_after().is_none());
-        if let Some(never) = never {
+        let is_dear = |by: &Allowance<'_>| by.retry_after().is_none() && !by.policy().is_closed();
+        if let Some(never) = decision.violated().find(is_dear) {
             self.log
                 .cost_above_capacity(self.scope_name(), never.policy(), never.cost());
         }

@@ -16,8 +16,10 @@
 #![doc = include_str!("../../examples/own_store.rs")]
 //! ```
 
+mod entries;
 mod others;
 mod partition;
+mod settle;
 
 use std::time::Duration;
 

@@ -4,9 +4,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::others::{Foreign, Kept, Others, times};
+use super::{
+    entries::{Entry, entries},
+    others::{Foreign, Kept, Others, times},
+    settle::Settle,
+};
 use crate::{
-    algorithm::{Counter, Form, Moment, Reader, STANDSTILL, State, Worth, Writer},
+    algorithm::{Block, Counter, Form, Moment, PolicyReading, Reader, STANDSTILL, State, Worth, Writer},
     clock::Timestamp,
     exchange::{PartPlan, PartSettlement, Read, Reads},
     lease::Lease,
@@ -19,7 +23,7 @@ pub(crate) struct PartitionState {
     at: Timestamp,
     /// Of what is counted with a few numbers; see [`Moment::birth`].
     birth: u32,
-    /// The policies of the last charge, and the state of each of them.
+    /// The policies of the last charge, and the state of each of them, then those of their blocks.
     policies: Arc<[Policy]>,
     states: SmallVec<[State; 3]>,
     /// The states of policies that the last charge did not have.
@@ -53,7 +57,7 @@ impl PartitionState {
         Self {
             at: now,
             birth: 0,
-            states: policies.iter().map(|policy| policy.counter().unused()).collect(),
+            states: entries(policies.list()).map(|entry| entry.counter.unused()).collect(),
             policies: Arc::clone(policies.list()),
             others: None,
         }
@@ -114,7 +118,16 @@ impl PartitionState {
         for ((charge, read), state) in plan.charges().zip(&found.read).zip(&mut self.states) {
             let weight = if read.fits { charge.weight() } else { 0 };
             let counter = charge.policy().counter();
-            counter.charge(state, now.as_micros(), read.reading, weight, lease);
+            counter.charge(state, now.as_micros(), read.reading.counted, weight, lease);
+        }
+        if plan.policies().has_blocks {
+            let charged = plan.charges().zip(&found.read);
+            let charged = charged.filter(|(charge, _)| charge.policy().block().is_some());
+            for ((charge, read), block) in charged.zip(&mut self.states[plan.charges().len()..]) {
+                let limit = charge.policy().limit();
+                let after = limit.charged(read.reading, now.as_micros(), charge.weight());
+                *block = Block::state(after.blocked);
+            }
         }
         (self.at, self.birth) = (now, found.moment.birth);
         true
@@ -124,12 +137,16 @@ impl PartitionState {
     fn read(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
         let times = times(self.at, now);
         let (mut read, mut all_fit, mut is_used) = (Reads::new(), true, false);
+        let mut blocks = self.states.iter().skip(plan.charges().len());
         for (charge, state) in plan.charges().zip(&self.states) {
-            let (counter, weight) = (charge.policy().counter(), charge.weight());
-            let reading = counter.read(state, times, weight, first_entry(call));
-            let fits = counter.admits(reading, times.now, weight);
+            let (limit, weight) = (charge.policy().limit(), charge.weight());
+            let counted = limit.counter.read(state, times, weight, first_entry(call));
+            let state_of_block = limit.block.as_ref().and_then(|block| Some((block, blocks.next()?)));
+            let blocked = state_of_block.map_or(0, |(block, state)| block.left(state, times));
+            let reading = PolicyReading { counted, blocked };
+            let fits = limit.admits(reading, times.now, weight);
             all_fit &= fits || charge.is_shadow();
-            is_used |= counter.is_counted(reading);
+            is_used |= limit.counter.is_counted(counted) || blocked > 0;
             read.push(Read { reading, fits });
         }
         Found {
@@ -159,15 +176,16 @@ impl PartitionState {
             *self = self.with_policies(now, policies);
         }
         let times = times(self.at, now);
-        let mut is_used = false;
-        for (adjustment, state) in settlement.adjustments().zip(&mut self.states) {
-            let (counter, delta) = (adjustment.policy.counter(), adjustment.delta);
-            is_used |= counter.is_used(state, times.last, times.now);
-            match delta {
-                0 => counter.advance(state, times),
-                1.. => counter.charge_late(state, times, delta.unsigned_abs(), first_entry(call)),
-                _ => counter.refund(state, times, self.birth, delta.unsigned_abs(), adjustment.receipt),
-            }
+        let settle = Settle {
+            times,
+            birth: self.birth,
+            first: first_entry(call),
+        };
+        let (states, blocks) = self.states.split_at_mut(policies.iter().len());
+        let (mut is_used, mut blocks) = (false, blocks.iter_mut());
+        for (adjustment, state) in settlement.adjustments().zip(states) {
+            let block = adjustment.policy.block().and_then(|_| blocks.next());
+            is_used |= settle.change(&adjustment, state, block);
         }
         self.birth = self.birth_at(now, is_used, call);
         self.at = now;
@@ -181,9 +199,9 @@ impl PartitionState {
             Form::Numbers => false,
             Form::Slots => true,
         };
-        for (policy, state) in self.policies.iter().zip(&mut self.states) {
-            if !is_kept(policy.id(), policy.counter()) {
-                *state = policy.counter().unused();
+        for (entry, state) in entries(&self.policies).zip(&mut self.states) {
+            if !is_kept(entry.id, entry.counter) {
+                *state = entry.counter.unused();
             }
         }
         if let Some(others) = &mut self.others {
@@ -194,14 +212,14 @@ impl PartitionState {
     /// The same partition seen by other policies, brought forward to now.
     fn with_policies(&self, now: Timestamp, policies: &PolicySet) -> Self {
         let mut foreign = self.advanced(now);
-        let state_of = |policy: &Policy| {
-            let Some(own) = foreign.iter().position(|foreign| foreign.id == policy.id()) else {
-                return policy.counter().unused();
+        let state_of = |entry: Entry<'_>| {
+            let Some(own) = foreign.iter().position(|foreign| foreign.id == entry.id) else {
+                return entry.counter.unused();
             };
             let own = foreign.swap_remove(own);
-            policy.counter().convert(&own.state, &own.counter)
+            entry.counter.convert(&own.state, &own.counter)
         };
-        let states = policies.iter().map(state_of).collect();
+        let states = entries(policies.list()).map(state_of).collect();
         let others = Others {
             at: now,
             states: foreign,
@@ -215,14 +233,14 @@ impl PartitionState {
         }
     }
 
-    /// All states: of the policies of the last charge, then of others.
+    /// All states: of the policies of the last charge and of their blocks, then of others.
     fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
-        let own = self.policies.iter().zip(&self.states).map(|(policy, state)| Kept {
+        let own = entries(&self.policies).zip(&self.states).map(|(entry, state)| Kept {
             at: self.at,
-            id: policy.id(),
-            counter: policy.counter(),
+            id: entry.id,
+            counter: entry.counter,
             state,
-            is_shadow: policy.policy().is_shadow(),
+            is_shadow: entry.is_shadow,
         });
         own.chain(self.others.iter().flat_map(|others| others.kept()))
     }

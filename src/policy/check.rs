@@ -2,40 +2,39 @@
 
 use super::{Algorithm, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
-    algorithm::{Bucket, Calendar, Concurrency, Counter, FixedWindow, SlidingCounter, SlidingLog},
+    algorithm::{
+        Block, Bucket, Calendar, Closed, Concurrency, Counter, FixedWindow, Limit, SlidingCounter, SlidingLog,
+    },
     error::{ConfigError, ConfigErrorKind},
 };
 
 /// The policy in the numbers of its algorithm, if it is valid.
-pub(super) fn check(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
+pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     check_name(policy.name())?;
-    ConfigError::check_range(ConfigErrorKind::Quota, "quota", policy.quota, 1..=MAX_QUOTA)?;
+    ConfigError::check_range(ConfigErrorKind::Quota, "quota", policy.quota, 0..=MAX_QUOTA)?;
     if let QuotaUnit::Custom(unit) = policy.unit {
         unit.check()?;
     }
+    check_closed(policy)?;
     let counter = counter(policy)?;
     check_prefetch(policy)?;
-    Ok(counter)
+    let block = block(policy)?;
+    Ok(Limit { counter, block })
 }
 
 fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     use ConfigErrorKind::{self as Kind, BurstCapacity};
 
     let quota = policy.quota;
-    if let Some(window) = &policy.calendar {
-        check_calendar(policy)?;
-        return Ok(Counter::Calendar(Calendar::new(quota, window.borders()?)));
-    }
     let Some(window) = policy.window else {
-        if policy.algorithm != Algorithm::default() || policy.burst_capacity.is_some() {
-            let message = "concurrent requests are not counted over time: neither algorithm nor burst capacity applies";
-            return Err(ConfigError::new(Kind::Algorithm, message));
-        }
-        return Ok(Counter::Concurrency(Concurrency { limit: quota }));
+        return without_length(policy);
     };
     if window.subsec_nanos() != 0 || !(1..=MAX_WINDOW).contains(&window.as_secs()) {
         let message = format!("window {window:?} is not a whole number of seconds in 1..={MAX_WINDOW}");
         return Err(ConfigError::new(Kind::Window, message));
+    }
+    if policy.is_closed() {
+        return Ok(Counter::Closed(Closed));
     }
     let (algorithm, window, capacity) = (policy.algorithm, window.as_secs(), policy.burst_capacity());
     if matches!(algorithm, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) {
@@ -65,11 +64,49 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
     }
 }
 
+/// A limit of concurrent requests, or one whose windows are those of a calendar.
+fn without_length(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
+    let borders = match &policy.calendar {
+        Some(window) => {
+            check_calendar(policy)?;
+            Some(window.borders()?)
+        }
+        None if policy.algorithm != Algorithm::default() || policy.burst_capacity.is_some() => {
+            let message = "concurrent requests are not counted over time: neither algorithm nor burst capacity applies";
+            return Err(ConfigError::new(ConfigErrorKind::Algorithm, message));
+        }
+        None => None,
+    };
+    Ok(match (policy.quota, borders) {
+        (0, _) => Counter::Closed(Closed),
+        (quota, Some(borders)) => Counter::Calendar(Calendar::new(quota, borders)),
+        (limit, None) => Counter::Concurrency(Concurrency { limit }),
+    })
+}
+
 fn check_calendar(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     let message = "calendar windows are fixed windows: neither another algorithm nor a burst capacity applies";
     match (policy.algorithm, policy.burst_capacity) {
         (Algorithm::FixedWindow, None) => Ok(()),
         _ => Err(ConfigError::new(ConfigErrorKind::Algorithm, message)),
+    }
+}
+
+/// What asks for units makes no sense where there are none.
+fn check_closed(policy: &QuotaPolicy) -> Result<(), ConfigError> {
+    let settings = [
+        (ConfigErrorKind::BurstCapacity, "burst capacity", policy.burst_capacity),
+        (ConfigErrorKind::Prefetch, "prefetch", policy.prefetch),
+    ];
+    let set = settings
+        .into_iter()
+        .find_map(|(kind, name, units)| Some((kind, name, units?)));
+    match set.filter(|_| policy.is_closed()) {
+        Some((kind, name, units)) => {
+            let message = format!("{name} {units} does not apply to quota 0, with which nothing passes");
+            Err(ConfigError::new(kind, message))
+        }
+        None => Ok(()),
     }
 }
 
@@ -80,6 +117,30 @@ fn check_name(name: &str) -> Result<(), ConfigError> {
         None => return Ok(()),
     };
     Err(ConfigError::new(ConfigErrorKind::PolicyName, message))
+}
+
+fn block(policy: &QuotaPolicy) -> Result<Option<Block>, ConfigError> {
+    let Some(time) = policy.block else {
+        return Ok(None);
+    };
+    let error = |message| Err(ConfigError::new(ConfigErrorKind::Block, message));
+    let other = match policy.algorithm {
+        _ if !policy.is_timed() => Some("concurrent requests"),
+        _ if policy.is_closed() => Some("quota 0, with which nothing passes"),
+        _ if policy.is_shadow => Some("a shadow"),
+        _ if policy.prefetch.is_some() => Some("prefetched units"),
+        Algorithm::LeakyBucketQueue { .. } => Some("a leaky bucket as a queue"),
+        _ => None,
+    };
+    if let Some(other) = other {
+        return error(format!("a block of {time:?} does not apply to {other}"));
+    }
+    if time.subsec_nanos() != 0 || !(1..=MAX_WINDOW).contains(&time.as_secs()) {
+        return error(format!(
+            "block {time:?} is not a whole number of seconds in 1..={MAX_WINDOW}"
+        ));
+    }
+    Ok(Some(Block::new(time.as_secs())))
 }
 
 fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {

@@ -21,10 +21,10 @@ use crate::fields::ExtensionValue;
 /// Nothing is checked here: [`build`](crate::RateLimitLayerBuilder::build) does that, and its error names the policy. A
 /// policy has
 /// - a **name** of printable ASCII, shown to clients in the `RateLimit` field;
-/// - a **quota** from 1 to 999 999 999 999 999;
+/// - a **quota** up to 999 999 999 999 999; 0 means *closed*;
 /// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds, or one of a [calendar](Self::per_calendar), unless
 ///   it limits concurrent requests;
-/// - a **burst capacity** in the same range as the quota, for token buckets.
+/// - a **burst capacity** from 1 to 999 999 999 999 999, for token buckets.
 ///
 /// Constructors are named after the window, and the number is how many units it has. They are `const`, so that limits can
 /// be constants of a module; a name that is made at run time is set by [`with_name`](Self::with_name):
@@ -62,11 +62,39 @@ use crate::fields::ExtensionValue;
 /// assert!(PolicySet::new([DAILY, weekly, bursty, bandwidth, slots, hourly]).is_ok());
 /// ```
 ///
+/// # Closed
+///
+/// A policy with quota 0 rejects every request, also one that costs nothing, without asking the store, and so also while
+/// that is unavailable. There is no `Retry-After`: the request never passes while the policy holds. The fields say `q=0`
+/// and `r=0` (draft-11, section "Quota Parameter", allows that), and no `t`. You want it to close a tier or a route, most
+/// often by [rules that change](crate::RulesHandle). Units that were used before stay used when it is opened again.
+/// Neither a [grant](crate::AdminHandle::grant) nor [capacity](crate::Capacity) opens it. A burst capacity or prefetch
+/// beside quota 0 is an error, and a [shadow](Self::shadow) rejects nothing.
+///
+/// ```
+/// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+/// # run(async {
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("exports")
+///     .key(key::header("x-user-id"))
+///     .policy(QuotaPolicy::per_hour("hour", 0))
+///     .build()?;
+///
+/// let rejected = send(&layer, Request::get("/").header("x-user-id", "alice")).await;
+/// assert_eq!(rejected.status(), 429);
+/// assert_eq!(rejected.headers()["ratelimit-policy"], r#""hour";q=0;w=3600"#);
+/// assert_eq!(rejected.headers()["ratelimit"], r#""hour";r=0"#);
+/// assert!(!rejected.headers().contains_key("retry-after"));
+/// # Ok(()) });
+/// ```
+///
+/// # In files
+///
 /// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
 /// of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`,
 /// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
 /// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::counting)), `key`,
-/// `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// `blocking_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -94,6 +122,8 @@ pub struct QuotaPolicy {
     pub(super) unit: QuotaUnit,
     /// The number of units that an instance may prefetch at once.
     pub(super) prefetch: Option<u64>,
+    /// The time for which it rejects everything once it is used up.
+    pub(super) block: Option<Duration>,
     pub(super) is_hidden: bool,
     pub(super) is_shadow: bool,
     pub(crate) shows_partition_key: bool,
@@ -181,6 +211,7 @@ impl QuotaPolicy {
             burst_capacity: None,
             unit: QuotaUnit::Requests,
             prefetch: None,
+            block: None,
             is_hidden: false,
             is_shadow: false,
             shows_partition_key: false,
@@ -350,6 +381,60 @@ impl QuotaPolicy {
     #[must_use]
     pub const fn with_prefetch(mut self, units: u64) -> Self {
         self.prefetch = Some(units);
+        self
+    }
+
+    /// Rejects every request for so long after the policy was used up: against guesses, where a window is too short a
+    /// punishment.
+    ///
+    /// The block begins with the charge that leaves less than one unit, and ends `time` after it; a request that finds a
+    /// block is rejected, also one that costs nothing. `t` and `Retry-After` say when the block is over *and* there are
+    /// enough units again.
+    ///
+    /// - **Rejections do not lengthen it**, and a request that another policy rejects begins none.
+    /// - **A charge that is given back lifts it** if it restores a unit: a login that was charged before the password was
+    ///   looked at, say, and then turns out to be right. So does a [reset](crate::AdminHandle::reset). A cost that is known
+    ///   late begins one, as any other charge does.
+    /// - **It outlives other settings.** A new quota, window, algorithm or `time` changes no block that has begun. An
+    ///   instance whose rules have none does not enforce it, and keeps it for those that do. Reduced
+    ///   [capacity](crate::Capacity) leaves the policy as it is.
+    /// - **Whoever can use up the quota of another caller can lock them out.** The account that a login names is only a
+    ///   claim: never block by it alone, but by address *and* account, as the
+    ///   [guide](crate::guide#guesses-that-lock-no-user-out) does.
+    ///
+    /// Whole seconds, from 1 to 1 000 000 000. `build()` rejects it for limits of concurrent requests, for a
+    /// [leaky bucket as a queue](crate::Algorithm::LeakyBucketQueue), whose requests have a moment at which they leave, for
+    /// a [shadow](Self::shadow), for quota 0, and together with [prefetch](Self::with_prefetch), which would begin blocks
+    /// with units that no request has used.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use std::time::Duration;
+    /// # let alice = Scope::new("login").partition(&PartitionKey::new("user", "alice"));
+    /// # let clock = Clock::manual(Timestamp::from_micros(0));
+    /// # let store = MemoryStore::builder().clock(clock.clone()).build()?;
+    /// # tokio_test::block_on(async {
+    /// let policy = QuotaPolicy::per_minute("failures", 5).blocking_for(Duration::from_secs(15 * 60));
+    /// let attempt = Plan::new(PolicySet::new([policy.clone()])?, alice, 1);
+    /// for _ in 0..5 {
+    ///     assert_eq!(store.decide(attempt.clone()).await?.outcome(), Outcome::Allowed);
+    /// }
+    /// // Without the block, one would pass every 12 seconds.
+    /// clock.advance(Duration::from_secs(60));
+    /// let rejected = store.decide(attempt.clone()).await?;
+    /// assert_eq!(rejected.retry_after(), Some(Duration::from_secs(14 * 60)));
+    /// clock.advance(Duration::from_secs(14 * 60));
+    /// assert_eq!(store.decide(attempt).await?.outcome(), Outcome::Allowed);
+    ///
+    /// let error = PolicySet::new([policy.shadow()]).unwrap_err();
+    /// assert_eq!(error.to_string(), r#"policy "failures": a block of 900s does not apply to a shadow"#);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # })?;
+    /// # Ok::<_, Box<dyn Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn blocking_for(mut self, time: Duration) -> Self {
+        self.block = Some(time);
         self
     }
 
@@ -538,7 +623,7 @@ impl QuotaPolicy {
         &self.name
     }
 
-    /// Units per window, or at a time.
+    /// Units per window, or at a time; with 0, no request ever passes.
     pub const fn quota(&self) -> u64 {
         self.quota
     }
@@ -563,6 +648,7 @@ impl QuotaPolicy {
     /// token bucket, 1 for a leaky bucket as a meter, and one more than may wait for one with a queue.
     pub const fn burst_capacity(&self) -> u64 {
         match (self.burst_capacity, self.algorithm) {
+            _ if self.is_closed() => 0,
             (Some(capacity), _) => capacity,
             (None, Algorithm::StrictTokenBucket) => self.quota.div_ceil(2),
             (None, Algorithm::LeakyBucketMeter) => 1,
@@ -574,6 +660,11 @@ impl QuotaPolicy {
     /// The number of units that an instance may prefetch at once, if [`with_prefetch`](Self::with_prefetch) is set.
     pub const fn prefetch(&self) -> Option<u64> {
         self.prefetch
+    }
+
+    /// The time for which it rejects every request once it is used up, if it [blocks](Self::blocking_for).
+    pub const fn blocks_for(&self) -> Option<Duration> {
+        self.block
     }
 
     /// Returns `true` if responses do not show the policy.
@@ -591,8 +682,23 @@ impl QuotaPolicy {
         self.is_shadow
     }
 
-    /// The same policy with this part of its numbers, but at least one unit.
+    /// Returns `true` if no request ever passes.
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.quota == 0
+    }
+
+    /// Returns `true` if reduced capacity lowers it. One that is closed has nothing to lower, and with fewer units one that
+    /// blocks would lock out callers who have done nothing wrong.
+    pub(crate) const fn is_reducible(&self) -> bool {
+        !self.is_closed() && self.block.is_none()
+    }
+
+    /// The same policy with this part of its numbers, but at least one unit; itself if it cannot be
+    /// [reduced](Self::is_reducible).
     pub(crate) fn reduced_to(mut self, percent: u8) -> Self {
+        if !self.is_reducible() {
+            return self;
+        }
         let reduced = |number: u64| (u128::from(number) * u128::from(percent) / 100).max(1) as u64;
         self.quota = reduced(self.quota);
         self.burst_capacity = self.burst_capacity.map(reduced);
@@ -603,8 +709,11 @@ impl QuotaPolicy {
         self
     }
 
-    /// The same policy with so many units more.
+    /// The same policy with so many units more. One that is closed stays so.
     pub(crate) fn raised_by(mut self, units: u64) -> Self {
+        if self.is_closed() {
+            return self;
+        }
         let raised = |number: u64| number.saturating_add(units).min(MAX_QUOTA);
         self.quota = raised(self.quota);
         self.burst_capacity = self.burst_capacity.map(raised);

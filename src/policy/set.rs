@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
-    algorithm::{Counter, Form},
+    algorithm::{Block, Counter, Form, Limit},
     error::{ConfigError, ConfigErrorKind},
 };
 
@@ -24,15 +24,18 @@ use crate::{
 pub struct Policy {
     policy: QuotaPolicy,
     id: u32,
-    counter: Counter,
+    /// That of its block, whether it has one or not.
+    block_id: u32,
+    limit: Limit,
 }
 
 impl Policy {
     pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
-        let counter = check::check(&policy).map_err(|error| error.within(format_args!("policy {:?}", policy.name)))?;
+        let limit = check::check(&policy).map_err(|error| error.within(format_args!("policy {:?}", policy.name)))?;
         Ok(Self {
-            counter,
+            limit,
             id: policy_id(&policy),
+            block_id: block_id(&policy),
             policy,
         })
     }
@@ -49,9 +52,36 @@ impl Policy {
         self.id
     }
 
+    /// Identifies the block of this policy in the same way. It outlives changes of the algorithm and of the window, too.
+    #[inline]
+    pub(crate) fn block_id(&self) -> u32 {
+        self.block_id
+    }
+
+    #[inline]
+    pub(crate) fn limit(&self) -> &Limit {
+        &self.limit
+    }
+
     #[inline]
     pub(crate) fn counter(&self) -> &Counter {
-        &self.counter
+        &self.limit.counter
+    }
+
+    #[inline]
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.limit.block.as_ref()
+    }
+
+    /// Returns `true` if a store may take a part of one for a part of the other, or a client one for the other.
+    fn is_confused_with(&self, other: &Self) -> bool {
+        let ids = [other.id, other.block_id];
+        ids.contains(&self.id) || ids.contains(&self.block_id) || self.policy.name == other.policy.name
+    }
+
+    /// Returns `true` if it lets nothing pass.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.policy.is_closed() && !self.policy.is_shadow
     }
 }
 
@@ -78,8 +108,12 @@ pub struct PolicySet {
     policies: Arc<[Policy]>,
     /// True if any of them limits concurrent requests.
     pub(crate) has_slots: bool,
+    /// True if any of them lets nothing pass, whatever a store says.
+    pub(crate) is_closed: bool,
     /// True if any of them keeps a log.
     pub(crate) has_logs: bool,
+    /// True if any of them blocks.
+    pub(crate) has_blocks: bool,
     /// True if units of all of them may be prefetched.
     has_prefetch: bool,
 }
@@ -136,7 +170,7 @@ impl PolicySet {
         let mut checked: Vec<Policy> = Vec::new();
         for policy in policies {
             let policy = Policy::new(policy)?;
-            if let Some(other) = checked.iter().find(|other| other.id == policy.id) {
+            if let Some(other) = checked.iter().find(|other| policy.is_confused_with(other)) {
                 return Err(indistinguishable(policy.policy.name(), other.policy.name()));
             }
             checked.push(policy);
@@ -149,10 +183,12 @@ impl PolicySet {
     }
 
     fn of(checked: Vec<Policy>) -> Self {
-        let is_slots = |policy: &Policy| policy.policy.unit == QuotaUnit::ConcurrentRequests;
+        let has_form = |form| checked.iter().any(|policy| policy.counter().form() == form);
         Self {
-            has_slots: checked.iter().any(is_slots),
-            has_logs: checked.iter().any(|policy| policy.counter.form() == Form::Log),
+            has_slots: has_form(Form::Slots),
+            is_closed: checked.iter().any(Policy::is_closed),
+            has_logs: has_form(Form::Log),
+            has_blocks: checked.iter().any(|policy| policy.block().is_some()),
             has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
             policies: checked.into(),
         }
@@ -271,6 +307,8 @@ fn calendar(policy: &QuotaPolicy) -> String {
 pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
     let window = policy.window_micros();
     let algorithm = match (policy.window, policy.algorithm) {
+        // It keeps nothing, and leaves alone what its name has used before it was closed.
+        _ if policy.is_closed() => "closed".to_owned(),
         (None, _) if policy.is_timed() => calendar(policy),
         (None, _) => "concurrency".to_owned(),
         (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "token bucket".to_owned(),
@@ -279,6 +317,15 @@ pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
         (_, Algorithm::SlidingWindowCounter) => format!("sliding window counter {window}"),
         (_, Algorithm::SlidingWindowLog) => format!("sliding window log {window}"),
     };
+    id_of(&algorithm, policy)
+}
+
+/// Policies share a block if all of this is equal.
+fn block_id(policy: &QuotaPolicy) -> u32 {
+    id_of("block", policy)
+}
+
+fn id_of(algorithm: &str, policy: &QuotaPolicy) -> u32 {
     let own;
     let unit = match policy.unit {
         QuotaUnit::ConcurrentRequests => "concurrent requests",

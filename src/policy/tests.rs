@@ -29,11 +29,10 @@ fn mistakes_in_a_policy_are_named_with_value_and_bound() {
             PolicyName,
             format!(r#""a\r\nb": the name holds '\r'; {only_ascii}"#),
         ),
-        (quota(0), Quota, format!(r#""p": quota 0 is outside 1..={MAX_QUOTA}"#)),
         (
             quota(MAX_QUOTA + 1),
             Quota,
-            format!(r#""p": quota {} is outside 1..={MAX_QUOTA}"#, MAX_QUOTA + 1),
+            format!(r#""p": quota {} is outside 0..={MAX_QUOTA}"#, MAX_QUOTA + 1),
         ),
         (
             quota(1).with_burst_capacity(0),

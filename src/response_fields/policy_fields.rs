@@ -143,6 +143,10 @@ fn draft06_policies<'a>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Resu
         let Some(window) = policy.window() else {
             continue;
         };
+        // Of two without quota, one says all.
+        if policy.is_closed() && items.iter().any(|item| item.quota() == 0) {
+            continue;
+        }
         if let Some(same) = items.iter().position(|item| item.quota() == policy.quota()) {
             let message = format!(
                 "policy {:?}: its quota {} is that of policy {:?}; this dialect has nothing else to tell them apart",

@@ -257,7 +257,11 @@ impl Telling<'_> {
         Some(ClosestLimit {
             quota: closest.policy.quota(),
             remaining: closest.remaining,
-            reset: closest.reset.unwrap_or(0),
+            // These dialects need a number: where nothing passes, it is the window.
+            reset: closest
+                .reset
+                .or(closest.policy.usual_window().map(fields::whole_seconds))
+                .unwrap_or(0),
         })
     }
 }

@@ -84,6 +84,8 @@ struct PolicyForm {
     key: Option<String>,
     #[serde(default, deserialize_with = "field::prefetch")]
     prefetch: Option<Whole<MAX_QUOTA>>,
+    #[serde(default, deserialize_with = "field::blocking_seconds")]
+    blocking_seconds: Option<Whole<MAX_WINDOW>>,
     #[serde(default, deserialize_with = "field::hidden")]
     hidden: Option<bool>,
     #[serde(default, deserialize_with = "field::shadow")]
@@ -109,10 +111,11 @@ mod field {
 
     fields! {
         algorithm_form => algorithm: Option<Algorithm>;
-        whole => max_waiting: u64, quota: u64;
+        whole::<0, _> => quota: u64;
+        whole::<1, _> => max_waiting: u64;
         Deserialize::deserialize =>
             burst_capacity: Option<Whole<MAX_QUOTA>>, prefetch: Option<Whole<MAX_QUOTA>>,
-            window_seconds: Option<Whole<MAX_WINDOW>>,
+            blocking_seconds: Option<Whole<MAX_WINDOW>>, window_seconds: Option<Whole<MAX_WINDOW>>,
             calendar: Option<CalendarForm>, hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
             key: Option<String>, name: String,
             extensions: BTreeMap<String, ExtensionForm>, unit: UnitForm;
@@ -162,27 +165,27 @@ impl From<String> for UnitForm {
     }
 }
 
-/// A number of which so many are the most. What is no whole number is told so here, with the bounds; what is out of them
-/// is told where rules take effect, with the policy.
-struct Whole<const MOST: u64>(u64);
+/// A number with these bounds. What is no whole number is told so here, with the bounds; what is out of them is told where
+/// rules take effect, with the policy.
+struct Whole<const MOST: u64, const LEAST: u64 = 1>(u64);
 
-impl<'de, const MOST: u64> Deserialize<'de> for Whole<MOST> {
+impl<'de, const MOST: u64, const LEAST: u64> Deserialize<'de> for Whole<MOST, LEAST> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_u64(WholeVisitor::<MOST>)
+        deserializer.deserialize_u64(WholeVisitor::<MOST, LEAST>)
     }
 }
 
-fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    Whole::<MAX_QUOTA>::deserialize(deserializer).map(|Whole(number)| number)
+fn whole<'de, const LEAST: u64, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Whole::<MAX_QUOTA, LEAST>::deserialize(deserializer).map(|Whole(number)| number)
 }
 
-struct WholeVisitor<const MOST: u64>;
+struct WholeVisitor<const MOST: u64, const LEAST: u64>;
 
-impl<const MOST: u64> Visitor<'_> for WholeVisitor<MOST> {
-    type Value = Whole<MOST>;
+impl<const MOST: u64, const LEAST: u64> Visitor<'_> for WholeVisitor<MOST, LEAST> {
+    type Value = Whole<MOST, LEAST>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a whole number in 1..={MOST}")
+        write!(f, "a whole number in {LEAST}..={MOST}")
     }
 
     fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
@@ -249,6 +252,9 @@ impl PolicyForm {
         }
         if let Some(Whole(units)) = self.prefetch {
             policy = policy.with_prefetch(units);
+        }
+        if let Some(Whole(seconds)) = self.blocking_seconds {
+            policy = policy.blocking_for(Duration::from_secs(seconds));
         }
         if self.shadow {
             policy = policy.shadow();

@@ -36,8 +36,8 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// let response = service.oneshot(request()).await?;
 /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=8;t=2880"#);
 ///
-/// let error = rules.replace(Rules::new().policy(QuotaPolicy::per_hour("hour", 0))).unwrap_err();
-/// assert_eq!(error.to_string(), r#"policy "hour": quota 0 is outside 1..=999999999999999"#);
+/// let error = rules.replace(Rules::new()).unwrap_err();
+/// assert_eq!(error.to_string(), "policies: their number 0 is outside 1..=16");
 /// assert_eq!(rules.current(), Rules::new().policy(QuotaPolicy::per_hour("hour", 10)));
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();

@@ -292,7 +292,8 @@ impl Frame {
     /// Policies that hold together, if they are valid and leave room for what every request costs.
     fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
         let set = QuotaSet::new(policies.to_vec(), self)?;
-        for policy in policies.iter().filter(|policy| policy.unit() == QuotaUnit::Requests) {
+        let is_asked = |policy: &&QuotaPolicy| policy.unit() == QuotaUnit::Requests && !policy.is_closed();
+        for policy in policies.iter().filter(is_asked) {
             let (name, capacity) = (policy.name(), policy.burst_capacity());
             if let Some(cost) = self.fixed_cost.filter(|cost| *cost > capacity) {
                 let message = format!("policy {name:?}: cost {cost} of every request is above its capacity {capacity}");

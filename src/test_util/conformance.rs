@@ -99,18 +99,44 @@ fn sets() -> Vec<PolicySet> {
             QuotaPolicy::per_day("day", 90),
         ],
     ];
+    let checked = sets
+        .into_iter()
+        .chain(dated())
+        .chain(closed_or_blocking())
+        .map(PolicySet::new);
+    checked.collect::<Result<_, _>>().expect("the policies are valid")
+}
+
+/// Policies whose windows are those of a calendar.
+fn dated() -> impl Iterator<Item = Vec<QuotaPolicy>> {
+    let fixed = QuotaPolicy::new("policy", 5, Duration::from_secs(10)).with_algorithm(Algorithm::FixedWindow);
     let day = || QuotaPolicy::per_calendar_day("day", 5, "Asia/Kathmandu");
     let dated = [
         vec![day()],
         vec![
-            of(Algorithm::FixedWindow),
+            fixed,
             day().with_content_bytes(Direction::Both),
             day().with_name("shadow").shadow(),
         ],
     ];
-    let dated = dated.into_iter().filter(|_| cfg!(feature = "calendar"));
-    let checked = sets.into_iter().chain(dated).map(PolicySet::new);
-    checked.collect::<Result<_, _>>().expect("the policies are valid")
+    dated.into_iter().filter(|_| cfg!(feature = "calendar"))
+}
+
+/// Policies without quota, and policies that block.
+fn closed_or_blocking() -> [Vec<QuotaPolicy>; 5] {
+    let of = |name, algorithm| QuotaPolicy::new(name, 5, Duration::from_secs(10)).with_algorithm(algorithm);
+    let blocking = |name, algorithm| of(name, algorithm).blocking_for(Duration::from_secs(20));
+    let second = QuotaPolicy::per_second("second", 3);
+    [
+        vec![second.clone(), QuotaPolicy::per_day("closed", 0)],
+        vec![second.clone(), QuotaPolicy::concurrent("closed", 0).shadow()],
+        vec![blocking("bucket", Algorithm::TokenBucket)],
+        vec![second, blocking("window", Algorithm::FixedWindow)],
+        vec![
+            blocking("counter", Algorithm::SlidingWindowCounter),
+            blocking("log", Algorithm::SlidingWindowLog),
+        ],
+    ]
 }
 
 fn partition(name: &str) -> PartitionId {

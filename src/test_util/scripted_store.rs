@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    algorithm::{Counter, Moment, Reading, Times},
+    algorithm::{Limit, Moment, PolicyReading, Times},
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     exchange::{Measurement, Plan, Settlement},
@@ -224,15 +224,15 @@ impl ScriptedStore {
         self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn decided(&self, plan: Plan, reading: impl Fn(&Counter, u64) -> Reading) -> AcquireFuture {
+    fn decided(&self, plan: Plan, reading: impl Fn(&Limit, u64) -> PolicyReading) -> AcquireFuture {
         let moment = Moment {
             now: self.0.clock.now(),
             ..Moment::default()
         };
         let moments = plan.parts().map(|_| moment).collect();
         let charges = plan.charges();
-        let readings: Vec<Reading> = charges
-            .map(|charge| reading(charge.policy().counter(), charge.weight()))
+        let readings: Vec<PolicyReading> = charges
+            .map(|charge| reading(charge.policy().limit(), charge.weight()))
             .collect();
         let told = Some(self.0.told);
         AcquireFuture::ready(Ok(Measurement::of_readings(plan, moments, readings, told)))
@@ -296,15 +296,20 @@ fn hanging<T: 'static>() -> StoreFuture<T> {
 }
 
 /// The reading of a policy that was never charged.
-fn unused(counter: &Counter, charge: u64) -> Reading {
-    counter.read(&counter.unused(), Times::default(), charge, 0)
+fn unused(limit: &Limit, charge: u64) -> PolicyReading {
+    let counter = &limit.counter;
+    counter.read(&counter.unused(), Times::default(), charge, 0).into()
 }
 
 /// The reading of a policy whose last units were used just now.
-fn used_up(counter: &Counter, charge: u64) -> Reading {
+fn used_up(limit: &Limit, charge: u64) -> PolicyReading {
+    let counter = &limit.counter;
     let (mut state, now) = (counter.unused(), Times::default());
     counter.charge_late(&mut state, now, counter.weigh(counter.units()), 0);
     let reading = counter.read(&state, now, charge, 0);
-    // Slots are taken by those who hold them.
-    counter.charged(reading, counter.remaining(reading, now.now))
+    PolicyReading {
+        // Slots are taken by those who hold them.
+        counted: counter.charged(reading, counter.remaining(reading, now.now)),
+        blocked: limit.block.map_or(0, |block| block.micros),
+    }
 }

@@ -57,6 +57,19 @@ async fn after_so_many_retries_the_rejection_is_the_response() {
     assert_eq!(script.times(), [0, 1, 2]);
 }
 
+/// A7: without a `Retry-After`, a quota of 0 is the last word.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_by_a_closed_policy_is_final() {
+    let script = Script::new([(429, vec![r#"ratelimit: "a";r=0"#, r#"ratelimit-policy: "a";q=0;w=60"#])]);
+    let client = builder()
+        .retries(3, content_of)
+        .build()
+        .unwrap()
+        .layer(script.service());
+    assert_eq!(client.oneshot(post("")).await.unwrap().status(), 429);
+    assert_eq!(script.times(), [0]);
+}
+
 /// A limiter has not processed what it rejects with 429; of 503 nobody knows.
 #[tokio::test(start_paused = true)]
 async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {

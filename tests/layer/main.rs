@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+mod blocking;
 mod calendar;
+mod closed;
 mod content;
 mod contract;
 mod costs;

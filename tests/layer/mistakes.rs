@@ -4,41 +4,40 @@
 /// says of field, value and bound.
 pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ("quota", "", "missing field `quota`"),
-    ("quota", "0", r#"policy "a": quota 0 is outside 1..=999999999999999"#),
     (
         "quota",
         "-1",
-        "quota: invalid value: integer `-1`, expected a whole number in 1..=999999999999999",
+        "quota: invalid value: integer `-1`, expected a whole number in 0..=999999999999999",
     ),
     (
         "quota",
         "1.5",
-        "quota: invalid type: floating point `1.5`, expected a whole number in 1..=",
+        "quota: invalid type: floating point `1.5`, expected a whole number in 0..=",
     ),
     (
         "quota",
         r#""10""#,
-        r#"quota: invalid type: string "10", expected a whole number in 1..="#,
+        r#"quota: invalid type: string "10", expected a whole number in 0..="#,
     ),
     (
         "quota",
         "null",
-        "quota: invalid type: null, expected a whole number in 1..=",
+        "quota: invalid type: null, expected a whole number in 0..=",
     ),
     (
         "quota",
         "[1]",
-        "quota: invalid type: sequence, expected a whole number in 1..=",
+        "quota: invalid type: sequence, expected a whole number in 0..=",
     ),
     (
         "quota",
         "1000000000000000",
-        "quota 1000000000000000 is outside 1..=999999999999999",
+        r#"policy "a": quota 1000000000000000 is outside 0..=999999999999999"#,
     ),
     (
         "quota",
         "18446744073709551616",
-        "expected a whole number in 1..=999999999999999",
+        "expected a whole number in 0..=999999999999999",
     ),
     (
         "window_seconds",
@@ -103,6 +102,16 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ),
     ("prefetch", "0", r#"policy "a": prefetch 0 is outside 1..=10"#),
     ("prefetch", "11", r#"policy "a": prefetch 11 is outside 1..=10"#),
+    (
+        "blocking_seconds",
+        "0",
+        r#"policy "a": block 0ns is not a whole number of seconds in 1..=1000000000"#,
+    ),
+    (
+        "blocking_seconds",
+        "1.5",
+        "blocking_seconds: invalid type: floating point `1.5`, expected a whole number in 1..=1000000000",
+    ),
     (
         "prefetch",
         "-3",
@@ -209,7 +218,7 @@ pub(crate) const IN_SETS: &[(&str, &str)] = &[
         r#"tier "free": it needs either `policies` or `unlimited = true`"#,
     ),
     (
-        r#"{"tiers": [{"name": "free", "policies": [{"name": "a", "quota": 0, "window_seconds": 1}]}]}"#,
-        r#"tier "free": policy "a": quota 0 is outside 1..=999999999999999"#,
+        r#"{"tiers": [{"name": "free", "policies": [{"name": "a", "quota": 1, "window_seconds": 0}]}]}"#,
+        r#"tier "free": policy "a": window 0ns is not a whole number of seconds in 1..=1000000000"#,
     ),
 ];

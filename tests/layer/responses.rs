@@ -585,8 +585,8 @@ fn mistakes_in_tiers_are_found_by_build_and_named() {
             r#"tier "t": policies: their number 0 is outside 1..=16"#,
         ),
         (
-            none().tier("t", [QuotaPolicy::per_second("p", 0)]),
-            r#"tier "t": policy "p": quota 0 is outside 1..=999999999999999"#,
+            none().tier("t", [QuotaPolicy::per_second("p", 1_000_000_000_000_000)]),
+            r#"tier "t": policy "p": quota 1000000000000000 is outside 0..=999999999999999"#,
         ),
     ];
     for (tiers, message) in cases {

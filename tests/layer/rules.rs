@@ -111,8 +111,8 @@ async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
     let handle = layer.rules_handle();
     for (bad, message) in [
         (
-            rules([hour(0)]),
-            r#"policy "hour": quota 0 is outside 1..=999999999999999"#,
+            rules([hour(1_000_000_000_000_000)]),
+            r#"policy "hour": quota 1000000000000000 is outside 0..=999999999999999"#,
         ),
         (Rules::new(), "policies: their number 0 is outside 1..=16"),
         (
@@ -752,7 +752,8 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
         r#"{"policies": [
             {"name": "burst", "quota": 10, "window_seconds": 1, "burst_capacity": 20, "partition_key": true,
              "prefetch": 5, "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
-            {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true},
+            {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true,
+             "blocking_seconds": 900},
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
              "algorithm": "fixed_window", "shadow": true},
             {"name": "slots", "quota": 3, "unit": "concurrent_requests", "shadow": true, "hidden": false,
@@ -771,6 +772,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
         extended,
         QuotaPolicy::per_minute("strict", 10)
             .with_algorithm(Algorithm::StrictTokenBucket)
+            .blocking_for(Duration::from_secs(900))
             .hidden(),
         QuotaPolicy::per_minute("bytes", 1_000)
             .with_content_bytes(Direction::Response)

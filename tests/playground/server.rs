@@ -173,7 +173,8 @@ async fn the_page_loads_nothing_from_elsewhere_and_cannot_be_framed() {
 #[tokio::test]
 async fn an_unknown_or_impossible_set_up_is_rejected_with_its_reason() {
     let server = Server::start().await;
-    let changes: [(fn(&mut Value), &str); 10] = [
+    type Change = fn(&mut Value);
+    let changes: [(Change, &str); 10] = [
         (|setup| *setup = json!([1]), "policies: a list is needed"),
         (
             |setup| setup["policies"] = json!([]),

@@ -19,7 +19,7 @@ use tower_quota::{
     clock::{Clock, Timestamp},
 };
 
-const SECOND: u64 = 1_000_000;
+pub(super) const SECOND: u64 = 1_000_000;
 
 /// The beginning of a minute, of an hour and of a day.
 const START: u64 = 1_700_006_400 * SECOND;
@@ -27,15 +27,15 @@ const START: u64 = 1_700_006_400 * SECOND;
 const LARGEST: u64 = 999_999_999_999_999;
 
 /// One caller of one store, on a clock that stands still until it is moved.
-struct Caller {
-    clock: Clock,
-    store: Arc<dyn Store>,
-    partition: PartitionId,
+pub(super) struct Caller {
+    pub(super) clock: Clock,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) partition: PartitionId,
 }
 
 impl Caller {
     /// One of each store, unknown to it.
-    fn of_each_store() -> [Self; 2] {
+    pub(super) fn of_each_store() -> [Self; 2] {
         [false, true].map(|is_in_redis| {
             let clock = Clock::manual(Timestamp::from_micros(START));
             let store: Arc<dyn Store> = if is_in_redis {
@@ -52,43 +52,43 @@ impl Caller {
         })
     }
 
-    fn plan(&self, policies: impl IntoIterator<Item = QuotaPolicy>, cost: u64) -> Plan {
+    pub(super) fn plan(&self, policies: impl IntoIterator<Item = QuotaPolicy>, cost: u64) -> Plan {
         Plan::new(PolicySet::new(policies).unwrap(), self.partition, cost)
     }
 
-    async fn decide(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
+    pub(super) async fn decide(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
         self.store.decide(self.plan([policy.clone()], cost)).await.unwrap()
     }
 
-    async fn allowed(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
+    pub(super) async fn allowed(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
         let decision = self.decide(policy, cost).await;
         assert_eq!(decision.outcome(), Outcome::Allowed, "{:?}", self.store);
         decision
     }
 
-    async fn settle(&self, settlement: Settlement) {
+    pub(super) async fn settle(&self, settlement: Settlement) {
         self.store.settle(settlement).await.unwrap();
     }
 
-    async fn left(&self, policy: &QuotaPolicy) -> u64 {
+    pub(super) async fn left(&self, policy: &QuotaPolicy) -> u64 {
         remaining(&self.decide(policy, 0).await)[0]
     }
 
     /// Moves the clock by so many microseconds.
-    fn step(&self, micros: i64) {
+    pub(super) fn step(&self, micros: i64) {
         let moved = self.clock.now().as_micros().saturating_add_signed(micros);
         self.clock.set(Timestamp::from_micros(moved));
     }
 }
 
 /// A partition that nobody else uses.
-fn somebody() -> PartitionId {
+pub(super) fn somebody() -> PartitionId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     Scope::new("ledger").partition(&PartitionKey::new("number", number.to_be_bytes()))
 }
 
-fn remaining(decision: &Decision) -> Vec<u64> {
+pub(super) fn remaining(decision: &Decision) -> Vec<u64> {
     decision.allowances().map(|allowance| allowance.remaining()).collect()
 }
 
@@ -96,7 +96,7 @@ fn per_minute(quota: u64, algorithm: Algorithm) -> QuotaPolicy {
     QuotaPolicy::per_minute("minute", quota).with_algorithm(algorithm)
 }
 
-fn for_any<T: std::fmt::Debug>(cases: u32, strategy: impl Strategy<Value = T>, test: impl AsyncFn(T)) {
+pub(super) fn for_any<T: std::fmt::Debug>(cases: u32, strategy: impl Strategy<Value = T>, test: impl AsyncFn(T)) {
     let config = Config {
         cases,
         failure_persistence: None,
@@ -232,7 +232,7 @@ fn a_sliding_window_counter_is_exact_to_the_unit_and_the_microsecond_however_lar
 }
 
 /// All that count units over time, each with ten of them a minute.
-fn all_algorithms() -> [QuotaPolicy; 7] {
+pub(super) fn all_algorithms() -> [QuotaPolicy; 7] {
     [
         per_minute(10, Algorithm::TokenBucket),
         per_minute(10, Algorithm::StrictTokenBucket).with_burst_capacity(10),
@@ -409,14 +409,18 @@ fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
         (-5_000_000..4_000_000_i64, 0..=7_u64, proptest::option::of(0..9_u64)),
         1..12,
     );
-    let policies = (0..7_usize, select(vec![1_u64, 2, 7, 60]), 1..=20_u64);
+    let blocks = prop_oneof![1 => Just(None), 1 => select(vec![1_u64, 5, 90]).prop_map(Some)];
+    let policies = (0..7_usize, select(vec![1_u64, 2, 7, 60]), 1..=20_u64, blocks);
     for_any(
         150,
         (policies, charges, 0..=5_000_000_i64, 1..=10_u64),
         async |(policy, charges, back, cost)| {
-            let (which, seconds, quota) = policy;
+            let (which, seconds, quota, block) = policy;
             let algorithm = all_algorithms()[which].algorithm();
-            let policy = QuotaPolicy::new("any", quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
+            let mut policy = QuotaPolicy::new("any", quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
+            if let Some(seconds) = block.filter(|_| !matches!(algorithm, Algorithm::LeakyBucketQueue { .. })) {
+                policy = policy.blocking_for(Duration::from_secs(seconds));
+            }
             for caller in Caller::of_each_store() {
                 for (pause, cost, actual) in &charges {
                     caller.step(*pause);

@@ -130,6 +130,8 @@ fn narrow(name: &'static str, chance: &mut Chance) -> QuotaPolicy {
         0 => policy.with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 }),
         1 => policy.with_algorithm(Algorithm::LeakyBucketMeter),
         2 => policy.shadow(),
+        3 if chance.below(8) == 0 => QuotaPolicy::per_minute(name, 0),
+        3 if chance.below(8) == 0 => QuotaPolicy::per_minute(name, 0).shadow(),
         _ => policy,
     }
 }
@@ -143,6 +145,8 @@ fn configurations(chance: &mut Chance) -> [PolicySet; 4] {
     other.push(QuotaPolicy::per_minute("w", 20).with_algorithm(Algorithm::FixedWindow));
     other.push(QuotaPolicy::per_calendar_day("day", 40, "UTC"));
     other.push(QuotaPolicy::per_hour("s", 30).with_algorithm(Algorithm::SlidingWindowCounter));
+    let minutes = Duration::from_secs(60 * chance.of(&[1, 100]));
+    other.push(QuotaPolicy::per_minute("blocks", 2).blocking_for(minutes));
     let wide = [QuotaPolicy::per_second("odd", 7), narrow("a", chance)];
     let keys = [
         QuotaPolicy::per_minute("l", 9).with_algorithm(Algorithm::SlidingWindowLog),

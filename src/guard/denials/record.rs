@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    algorithm::{Counter, Denial, Form, Moment, Reading},
+    algorithm::{Counter, Denial, Form, Limit, Moment, PolicyReading},
     breaker::jittered,
     clock::{Clock, Timestamp},
     policy::{Algorithm, Policy, PolicySet},
@@ -41,7 +41,7 @@ pub(super) struct Record {
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    reading: Reading,
+    reading: PolicyReading,
     /// The partition's time.
     at: Timestamp,
     /// The local time from which the partition's time goes on: it may have stood still.
@@ -68,13 +68,14 @@ fn hold(counter: &Counter) -> Duration {
 impl Record {
     /// The record of a policy that would reject the next charge of the same weight.
     pub(super) fn of(finding: &Finding<'_>, clock: &Clock) -> Option<Self> {
-        let (counter, weight) = (finding.policy().counter(), finding.weight);
+        let (limit, weight, now) = (finding.policy().limit(), finding.weight, finding.at.now.as_micros());
+        let counter = &limit.counter;
         let reading = match finding.is_charged {
-            true => counter.charged(finding.reading, weight),
+            true => limit.charged(finding.reading, now, weight),
             false => finding.reading,
         };
-        counter.denial(reading, finding.at.now.as_micros(), weight, weight, 0)?;
-        if finding.is_charged && !counter.foretells(reading, weight) {
+        limit.denial(reading, now, weight, weight, 0)?;
+        if finding.is_charged && !counter.foretells(reading.counted, weight) {
             return None;
         }
         let held_until = match finding.is_charged {
@@ -166,7 +167,7 @@ impl Record {
         if self.is_expired(now) {
             return;
         }
-        let hold = hold(self.counter());
+        let hold = hold(&self.limit().counter);
         if is_stale {
             if self.denial(self.known, weight, now).is_some() {
                 self.asks_at = now.saturating_add(hold);
@@ -176,8 +177,8 @@ impl Record {
         let expected = self.expected.take().filter(|(_, until)| now < *until);
         let (known, until) = expected.unwrap_or((self.known, now.saturating_add(hold)));
         let (at, elapsed) = (known.at.as_micros(), now.micros_since(known.goes_on_at));
-        let (counter, longest) = (self.counter(), HOLD.as_micros() as u64);
-        self.expected = counter
+        let (limit, longest) = (self.limit(), HOLD.as_micros() as u64);
+        self.expected = limit
             .foreseen(known.reading, at, elapsed, weight, longest)
             .map(|reading| {
                 let foreseen = Known {
@@ -194,7 +195,7 @@ impl Record {
     fn denial(&self, known: Known, weight: u64, now: Timestamp) -> Option<Denial> {
         let elapsed = now.micros_since(known.goes_on_at);
         let at = known.at.as_micros();
-        let denial = self.counter().denial(known.reading, at, self.asked, weight, elapsed)?;
+        let denial = self.limit().denial(known.reading, at, self.asked, weight, elapsed)?;
         Some(match denial {
             Denial::For(wait) => Denial::For(wait.saturating_add(known.goes_on_at.micros_since(now))),
             Denial::Never => Denial::Never,
@@ -202,8 +203,8 @@ impl Record {
     }
 
     #[inline]
-    fn counter(&self) -> &Counter {
-        self.policy().counter()
+    fn limit(&self) -> &Limit {
+        self.policy().limit()
     }
 }
 
@@ -218,7 +219,7 @@ pub(super) struct Finding<'a> {
     pub(super) index: usize,
     pub(super) weight: u64,
     /// Before the charge.
-    pub(super) reading: Reading,
+    pub(super) reading: PolicyReading,
     pub(super) is_charged: bool,
     /// The moment of the reading.
     pub(super) at: Moment,

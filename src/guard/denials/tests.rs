@@ -574,11 +574,15 @@ fn policy(name: &'static str, random: &mut Sequence) -> QuotaPolicy {
     ]);
     let (quota, seconds) = (random.within(1..12), random.within(1..4));
     let policy = QuotaPolicy::new(name, quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
-    match random.below(6) {
+    let policy = match random.below(6) {
         0 => QuotaPolicy::concurrent(name, quota),
         1 => policy.shadow(),
         // A full bucket and the rate never give more than the quota.
         _ if algorithm == Algorithm::StrictTokenBucket => policy.with_burst_capacity(quota.div_ceil(2)),
+        _ => policy,
+    };
+    match random.below(6) {
+        0 => policy.blocking_for(Duration::from_secs(random.within(1..5))),
         _ => policy,
     }
 }
@@ -587,7 +591,7 @@ fn policies(random: &mut Sequence) -> PolicySet {
     loop {
         let count = random.below(3) + 1;
         let policies = ["a", "b", "c"].into_iter().take(count).map(|name| policy(name, random));
-        // A strict bucket above its quota is none.
+        // A strict bucket above its quota is none, and not every policy can block.
         if let Ok(policies) = PolicySet::new(policies.collect::<Vec<_>>()) {
             return policies;
         }

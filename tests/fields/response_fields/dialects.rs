@@ -572,3 +572,29 @@ async fn what_the_layer_writes_in_draft_07_is_read() {
     assert_eq!(hints.dialect(), Some(tower_quota::fields::Dialect::Draft07));
     assert!(hints.ignored().is_empty());
 }
+
+/// A7: the dialects that need a reset say the window, and of two policies without quota one says all.
+#[tokio::test]
+async fn a_closed_policy_is_shown_in_every_dialect() {
+    let scene = Scene::new();
+    let closed = || [minute(0), fixed(QuotaPolicy::per_hour("hour", 0))];
+    let draft06 = take(&scene.layer(ResponseFields::draft06(), closed()), 1).await;
+    assert_eq!(
+        (draft06.status.as_u16(), draft06.fields(DRAFT06)),
+        (429, ["0", "0", "60"])
+    );
+    assert_eq!(draft06.fields(["ratelimit-policy", "retry-after"]), ["0;w=60", ""]);
+
+    let legacy = take(
+        &scene.layer(ResponseFields::legacy(LegacyReset::Seconds), [minute(0)]),
+        1,
+    )
+    .await;
+    assert_eq!(legacy.fields(LEGACY), ["0", "0", "60"]);
+
+    let in_between = take(&scene.layer(ResponseFields::in_between(), [minute(0)]), 1).await;
+    assert_eq!(
+        in_between.fields(["ratelimit", "ratelimit-policy", "retry-after"]),
+        ["minute;r=0", "minute;q=0;w=60", ""]
+    );
+}

@@ -52,8 +52,8 @@ impl Counter for Concurrency {
         None
     }
 
-    fn is_used(&self, moment: i128) -> bool {
-        self.held(moment) > 0
+    fn used(&self, moment: i128) -> i128 {
+        self.held(moment)
     }
 
     fn take(&mut self, now: i128, cost: i128, lease: u64) {

@@ -65,8 +65,8 @@ impl Counter for LeakyBucket {
         (left * self.window).div_ceil_to(self.quota)
     }
 
-    fn is_used(&self, moment: i128) -> bool {
-        self.content(moment) > 0
+    fn used(&self, moment: i128) -> i128 {
+        self.content(moment)
     }
 
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {

@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
 
+mod block;
+mod closed;
 mod concurrency;
 mod counts;
 mod fixed_window;
@@ -26,8 +28,8 @@ pub use self::{
 
 use self::numbers::is_slots;
 use self::{
-    concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket, sliding_counter::SlidingCounter,
-    sliding_log::SlidingLog, token_bucket::TokenBucket,
+    block::Block, closed::Closed, concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket,
+    sliding_counter::SlidingCounter, sliding_log::SlidingLog, token_bucket::TokenBucket,
 };
 use tower_quota::{Algorithm, QuotaPolicy};
 
@@ -50,12 +52,11 @@ trait Counter {
 
     /// How long until all of it is there; `None` if it is, or if nobody knows.
     fn full_after(&self, now: i128) -> Option<i128> {
-        self.is_used(now)
-            .then(|| first_time(|late| !self.is_used(now + late)))?
+        (self.used(now) > 0).then(|| first_time(|late| self.used(now + late) == 0))?
     }
 
-    /// Whether any of it is used.
-    fn is_used(&self, moment: i128) -> bool;
+    /// What is used, in parts of units of its own.
+    fn used(&self, moment: i128) -> i128;
     /// Takes it for a request with a number of its own.
     fn take(&mut self, now: i128, cost: i128, request: u64);
     /// Takes what was used already: at most as much again as there can be.
@@ -92,6 +93,8 @@ fn first_time(is_true: impl Fn(i128) -> bool) -> Option<i128> {
 /// What is known about one policy.
 #[derive(Clone, Debug)]
 enum State {
+    Block(Block),
+    Closed(Closed),
     Concurrency(Concurrency),
     FixedWindow(FixedWindow),
     LeakyBucket(LeakyBucket),
@@ -102,6 +105,9 @@ enum State {
 
 impl State {
     fn new(policy: &QuotaPolicy, now: i128, lease_time: Option<i128>) -> Self {
+        if policy.quota() == 0 {
+            return Self::Closed(Closed);
+        }
         if is_slots(policy) {
             return Self::Concurrency(Concurrency::new(policy, lease_time));
         }
@@ -119,6 +125,8 @@ impl State {
 
     fn get(&self) -> &dyn Counter {
         match self {
+            Self::Block(state) => state,
+            Self::Closed(state) => state,
             Self::Concurrency(state) => state,
             Self::FixedWindow(state) => state,
             Self::LeakyBucket(state) => state,
@@ -135,6 +143,8 @@ impl State {
 
     fn get_mut(&mut self) -> &mut dyn Counter {
         match self {
+            Self::Block(state) => state,
+            Self::Closed(state) => state,
             Self::Concurrency(state) => state,
             Self::FixedWindow(state) => state,
             Self::LeakyBucket(state) => state,
@@ -164,6 +174,7 @@ impl State {
     /// Gives back units of which only the moment of their charge is known.
     fn give_back_any(&mut self, now: i128, units: i128, charged_at: i128) {
         match self {
+            Self::Block(_) | Self::Closed(_) => {}
             Self::FixedWindow(state) => state.give_back(now, units, charged_at),
             Self::SlidingCounter(state) => state.give_back(now, units, charged_at),
             Self::TokenBucket(state) => state.give_back_any(now, units, charged_at),

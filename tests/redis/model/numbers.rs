@@ -120,7 +120,7 @@ fn is_bucket(policy: &QuotaPolicy) -> bool {
         algorithm,
         Algorithm::FixedWindow | Algorithm::SlidingWindowCounter | Algorithm::SlidingWindowLog
     );
-    policy.window().is_some() && !is_window
+    policy.window().is_some() && policy.quota() > 0 && !is_window
 }
 
 /// Whether a full bucket, and as much again, fits into a double; otherwise its rate is rounded.

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::{
-    Charge, State, Verdict,
+    Charge, Counter, State, Verdict,
+    block::Block,
     numbers::{Actual, Request, is_slots, window},
 };
 use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit};
@@ -49,6 +50,7 @@ const PATIENCE: i128 = 5_000_000;
 /// Policies share used units if this is equal.
 fn identity(policy: &QuotaPolicy) -> String {
     let kind = match (policy.window(), policy.algorithm()) {
+        _ if policy.quota() == 0 => "closed".to_owned(),
         (None, _) if is_slots(policy) => "slots".to_owned(),
         (None, _) => format!("{:?}", policy.calendar_window()),
         (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "bucket".to_owned(),
@@ -56,6 +58,27 @@ fn identity(policy: &QuotaPolicy) -> String {
         (Some(window), algorithm) => format!("{algorithm:?} {window:?}"),
     };
     format!("{} {kind} {:?}", policy.name(), policy.unit())
+}
+
+/// A policy is used up.
+fn begin(block: &mut Block, policy: &QuotaPolicy, now: i128) {
+    if let Some(time) = policy.blocks_for() {
+        block.begin(now, time.as_micros() as i128);
+    }
+}
+
+/// The policies that a charge has used up.
+fn begin_used_up(blocks: &mut [Block], policies: &[QuotaPolicy], after: &[State], costs: &[i128], now: i128) {
+    for (((block, policy), state), cost) in blocks.iter_mut().zip(policies).zip(after).zip(costs) {
+        if *cost > 0 && state.get().left(now) == 0 {
+            begin(block, policy, now);
+        }
+    }
+}
+
+/// The name of a policy's block.
+fn blocking(policy: &QuotaPolicy) -> String {
+    format!("block {} {:?}", policy.name(), policy.unit())
 }
 
 impl Partition {
@@ -85,26 +108,27 @@ impl Partition {
         let life = self.life_at(now);
         let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
         let before: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
-        let each_fits: Vec<bool> = policies
-            .iter()
-            .zip(before.iter().zip(&costs))
-            .map(|(policy, (state, cost))| state.get().fits(moment(policy), *cost))
+        let blocks: Vec<Block> = policies.iter().map(|policy| self.block(now, policy)).collect();
+        let each = policies.iter().zip(before.iter().zip(&blocks)).zip(&costs);
+        let each_fits: Vec<bool> = each
+            .map(|((policy, (state, block)), cost)| state.get().fits(moment(policy), *cost) && block.rest(now) == 0)
             .collect();
-        let fits = policies
-            .iter()
-            .zip(&each_fits)
-            .all(|(policy, fits)| *fits || policy.is_shadow());
-        let mut after = before.clone();
+        let mut all = policies.iter().zip(&each_fits);
+        let fits = all.all(|(policy, fits)| *fits || policy.is_shadow());
+        let (mut after, mut blocks_after) = (before.clone(), blocks.clone());
         if fits && costs.iter().any(|cost| *cost > 0) {
             self.requests += 1;
             let taken = policies.iter().zip(after.iter_mut().zip(&costs)).zip(&each_fits);
             for ((policy, (state, cost)), _) in taken.filter(|((_, (_, cost)), fits)| **fits && **cost > 0) {
                 state.get_mut().take(moment(policy), *cost, self.requests);
             }
-            self.write(now, set, policies, &after);
+            begin_used_up(&mut blocks_after, policies, &after, &costs, now);
+            self.write(now, set, policies, &after, &blocks_after);
             self.life = life;
         }
-        let told = policies.iter().zip(&costs).zip(before.iter().zip(&after));
+        let before = before.iter().zip(&blocks);
+        let now_told = after.iter().zip(&blocks_after);
+        let told = policies.iter().zip(&costs).zip(before.zip(now_told));
         let told = told.map(|((policy, cost), (old, new))| (policy, moment(policy), *cost, old, new));
         let verdict = Verdict::expected(clock, told);
         let charge = |after| Charge {
@@ -127,9 +151,10 @@ impl Partition {
     pub fn forecast(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> Verdict {
         let now = self.look(clock, policies);
         let states: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
-        let told = policies.iter().zip(&states).map(|(policy, state)| {
+        let blocks: Vec<Block> = policies.iter().map(|policy| self.block(now, policy)).collect();
+        let told = policies.iter().zip(states.iter().zip(&blocks)).map(|(policy, known)| {
             let moment = if is_slots(policy) { clock } else { now };
-            (policy, moment, request.cost_for(policy), state, state)
+            (policy, moment, request.cost_for(policy), known, known)
         });
         Verdict::expected(clock, told).of_forecast(policies)
     }
@@ -143,6 +168,9 @@ impl Partition {
         let passes = |cost| {
             let request = Request { cost, ..request };
             states.iter().all(|(policy, state)| {
+                if self.block(now, policy).rest(now) > 0 {
+                    return false;
+                }
                 let moment = if is_slots(policy) { clock } else { now };
                 state.get().fits(moment, request.cost_for(policy))
             })
@@ -176,13 +204,15 @@ impl Partition {
         let life = self.life_at(now);
         let returned = policies.iter().zip(units).map(|(policy, units)| {
             let mut state = self.state(now, set, policy);
+            let used = state.get().used(now);
             if units > 0 && (policy.window().is_none() || now - charged_at < window(policy)) {
                 state.give_back_any(now, units, charged_at);
             }
-            state
+            let block = self.settled(now, policy, used, &state);
+            (state, block)
         });
-        let states: Vec<State> = returned.collect();
-        self.write(now, set, policies, &states);
+        let (states, blocks): (Vec<State>, Vec<Block>) = returned.unzip();
+        self.write(now, set, policies, &states, &blocks);
         self.life = life;
     }
 
@@ -204,9 +234,10 @@ impl Partition {
         let now = self.look(clock, &receipt.policies);
         let life = self.life_at(now);
         let settled = receipt.policies.iter().zip(&receipt.charges).zip(deltas);
-        let states: Vec<State> = settled
+        let (states, blocks): (Vec<State>, Vec<Block>) = settled
             .map(|((policy, charge), delta)| {
                 let mut state = self.state(now, receipt.set, policy);
+                let used = state.get().used(now);
                 // Slots are given back at any time, and a calendar looks at the window.
                 let is_due = policy.window().is_none() || now - charge.at < window(policy);
                 let is_alive = !state.is_number() || receipt.life == life;
@@ -215,10 +246,11 @@ impl Partition {
                 } else if delta < 0 && is_due && is_alive {
                     state.give_back(now, -delta, charge);
                 }
-                state
+                let block = self.settled(now, policy, used, &state);
+                (state, block)
             })
-            .collect();
-        self.write(now, receipt.set, &receipt.policies, &states);
+            .unzip();
+        self.write(now, receipt.set, &receipt.policies, &states, &blocks);
         self.life = life;
     }
 
@@ -254,7 +286,7 @@ impl Partition {
 
     /// The life of the numbers that are kept together: another one begins when none of them is used any more.
     fn life_at(&self, now: i128) -> u64 {
-        let is_used = |state: &State| state.is_number() && state.get().is_used(now);
+        let is_used = |state: &State| state.is_number() && state.get().used(now) > 0;
         if self.states.values().any(is_used) {
             self.life
         } else {
@@ -279,20 +311,47 @@ impl Partition {
         }
     }
 
+    /// The block of a policy of which so much was used before a charge was changed.
+    fn settled(&self, now: i128, policy: &QuotaPolicy, used: i128, state: &State) -> Block {
+        let mut block = self.block(now, policy);
+        let (is_used_up, used_now) = (state.get().left(now) == 0, state.get().used(now));
+        if used_now > used && is_used_up {
+            begin(&mut block, policy, now);
+        } else if used_now < used && !is_used_up {
+            block.lift();
+        }
+        block
+    }
+
+    /// The block of a policy; one that has none does not look at what others have begun.
+    fn block(&self, now: i128, policy: &QuotaPolicy) -> Block {
+        let mut block = match self.states.get(&blocking(policy)) {
+            Some(State::Block(block)) if policy.blocks_for().is_some() => block.clone(),
+            _ => Block::default(),
+        };
+        block.pass_to(now);
+        block
+    }
+
     /// A log that is over is dropped by other policies than those before, if it lies with them.
     fn is_dropped(&self, now: i128, set: usize, state: &State) -> bool {
         let is_over = matches!(state, State::SlidingLog(log) if log.is_over(now));
         is_over && self.kept == Kept::Together && set != self.set
     }
 
-    fn write(&mut self, now: i128, set: usize, policies: &[QuotaPolicy], states: &[State]) {
+    fn write(&mut self, now: i128, set: usize, policies: &[QuotaPolicy], states: &[State], blocks: &[Block]) {
         let mut kept = std::mem::take(&mut self.states);
         kept.retain(|_, state| !self.is_dropped(now, set, state));
         for state in kept.values_mut() {
             state.get_mut().pass_to(now);
         }
         kept.extend(policies.iter().map(identity).zip(states.iter().cloned()));
-        let is_used = |state: &State| state.is_number() && state.get().is_used(now);
+        let blocks = policies
+            .iter()
+            .zip(blocks)
+            .filter(|(policy, _)| policy.blocks_for().is_some());
+        kept.extend(blocks.map(|(policy, block)| (blocking(policy), State::Block(block.clone()))));
+        let is_used = |state: &State| state.is_number() && state.get().used(now) > 0;
         self.written = kept.values().any(is_used).then_some(now);
         self.states = kept;
         self.set = set;

@@ -52,8 +52,8 @@ impl Counter for SlidingCounter {
         self.counts.until_end(now).max(at_twice_the_rate)
     }
 
-    fn is_used(&self, moment: i128) -> bool {
-        self.counts.count(moment, 0) + self.counts.count(moment, 1) > 0
+    fn used(&self, moment: i128) -> i128 {
+        self.counts.count(moment, 0) + self.counts.count(moment, 1)
     }
 
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {

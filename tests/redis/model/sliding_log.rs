@@ -34,10 +34,6 @@ impl SlidingLog {
         self.entries.iter().filter(move |entry| entry.at + self.window > moment)
     }
 
-    fn used(&self, moment: i128) -> i128 {
-        self.counted(moment).map(|entry| entry.units).sum()
-    }
-
     /// When the newest entry was made.
     pub(super) fn newest(&self) -> Option<i128> {
         self.entries.iter().map(|entry| entry.at).max()
@@ -85,8 +81,8 @@ impl Counter for SlidingLog {
         oldest_leaves.max((left * self.window).div_ceil_to(2 * self.quota))
     }
 
-    fn is_used(&self, moment: i128) -> bool {
-        self.used(moment) > 0
+    fn used(&self, moment: i128) -> i128 {
+        self.counted(moment).map(|entry| entry.units).sum()
     }
 
     fn take(&mut self, now: i128, cost: i128, request: u64) {

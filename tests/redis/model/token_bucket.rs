@@ -69,8 +69,8 @@ impl Counter for TokenBucket {
         (left * self.window).div_ceil_to(self.rate)
     }
 
-    fn is_used(&self, moment: i128) -> bool {
-        self.left_at(moment) < self.capacity
+    fn used(&self, moment: i128) -> i128 {
+        self.capacity - self.left_at(moment)
     }
 
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {

@@ -1,6 +1,6 @@
 //! What a decision says, in numbers that can be compared.
 
-use super::{State, numbers::is_slots};
+use super::{State, block::Block, numbers::is_slots};
 use std::time::Duration;
 use tower_quota::{Allowance, Decision, Forecast, Outcome, Passes, QuotaPolicy};
 
@@ -22,6 +22,24 @@ struct Told {
     reset: Option<i128>,
     retry_after: Option<i128>,
     full_after: Option<i128>,
+}
+
+/// A policy's state and its block.
+type Known<'a> = (&'a State, &'a Block);
+
+/// Until the units are there and the block is over.
+fn wait((state, block): Known<'_>, now: i128, cost: i128) -> Option<i128> {
+    let units = match state.get().fits(now, cost) {
+        true => 0,
+        false => state.get().wait(now, cost)?,
+    };
+    Some(units.max(block.rest(now)))
+}
+
+/// Until all units are there and the block is over.
+fn full_after((state, block): Known<'_>, now: i128) -> Option<i128> {
+    let rest = block.rest(now);
+    state.get().full_after(now).max((rest > 0).then_some(rest))
 }
 
 fn micros(duration: Duration) -> i128 {
@@ -64,7 +82,7 @@ impl Verdict {
     /// From the time of each policy, what it is to be charged, and what it was before and is after that.
     pub(super) fn expected<'a>(
         clock: i128,
-        policies: impl Iterator<Item = (&'a QuotaPolicy, i128, i128, &'a State, &'a State)>,
+        policies: impl Iterator<Item = (&'a QuotaPolicy, i128, i128, Known<'a>, Known<'a>)>,
     ) -> Self {
         let mut verdict = Self {
             is_allowed: true,
@@ -77,7 +95,7 @@ impl Verdict {
             let told = Told::expected(policy, cost, before, after, (clock, now));
             if !policy.is_shadow() {
                 if cost > 0 {
-                    delay = before.get().delay(now).max(delay);
+                    delay = before.0.get().delay(now).max(delay);
                 }
                 verdict.is_allowed &= !told.is_violated;
                 is_never |= told.is_violated && told.retry_after.is_none();
@@ -109,32 +127,36 @@ impl Told {
     }
 
     /// Waits are those of the clock, which may have to catch up first.
-    fn expected(policy: &QuotaPolicy, cost: i128, before: &State, after: &State, (clock, now): (i128, i128)) -> Self {
-        let is_violated = !before.get().fits(now, cost);
-        let remaining = after.get().left(now);
+    fn expected(
+        policy: &QuotaPolicy,
+        cost: i128,
+        before: Known<'_>,
+        after: Known<'_>,
+        (clock, now): (i128, i128),
+    ) -> Self {
+        let is_blocked = |(_, block): Known<'_>| block.rest(now) > 0;
+        let is_violated = is_blocked(before) || !before.0.get().fits(now, cost);
+        let remaining = if is_blocked(after) { 0 } else { after.0.get().left(now) };
         let retry_after = if is_violated {
-            before.get().wait(now, cost).map(|wait| wait + now - clock)
+            wait(before, now, cost).map(|wait| wait + now - clock)
         } else {
             None
         };
         let reset = || {
-            let next_unit = || after.get().wait(now, 1).expect("every capacity is at least one");
-            retry_after.unwrap_or_else(|| {
-                let time = match remaining {
-                    0 => next_unit(),
-                    left => after.get().time_for(now, left),
-                };
-                time + now - clock
-            })
+            let time = || match remaining {
+                0 => wait(after, now, 1),
+                left => Some(after.0.get().time_for(now, left)),
+            };
+            retry_after.or_else(|| Some(time()? + now - clock))
         };
         Self {
             name: policy.name().to_owned(),
             cost,
             is_violated,
             remaining,
-            reset: (!is_slots(policy)).then(reset),
+            reset: if is_slots(policy) { None } else { reset() },
             retry_after,
-            full_after: after.get().full_after(now).map(|time| time + now - clock),
+            full_after: full_after(after, now).map(|time| time + now - clock),
         }
     }
 }

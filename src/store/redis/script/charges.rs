@@ -8,8 +8,8 @@ use super::{
     reply::{ExpectedReply, HALF},
 };
 use crate::{
-    algorithm::{Concurrency, Counter, EXACT, Window},
-    exchange::{Mode, Plan, settlement::Adjustment},
+    algorithm::{Closed, Concurrency, Counter, EXACT, Window},
+    exchange::{Mode, PartPlan, Plan, settlement::Adjustment},
     policy::Policy,
 };
 /// The bytes of one charge, as the script unpacks them.
@@ -21,10 +21,16 @@ const SLIDING_LOG: f64 = -2.0;
 const CONCURRENCY: f64 = -3.0;
 const SLIDING_COUNTER: f64 = -4.0;
 const CALENDAR: f64 = -5.0;
+const BLOCK: f64 = -6.0;
 
-/// A layer has at most 16 policies, and no other plan needs more than 255.
-pub(super) fn size(policies: usize) -> u8 {
-    u8::try_from(policies).unwrap_or(u8::MAX)
+/// The number of charges of one partition, those of blocks included. A layer has at most 16 policies, and no other plan
+/// needs more than 255 charges.
+pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
+    let charges = part
+        .policies()
+        .iter()
+        .map(|policy| 1 + usize::from(policy.block().is_some()));
+    u8::try_from(charges.sum::<usize>()).unwrap_or(u8::MAX)
 }
 
 /// The charges of a call.
@@ -44,12 +50,22 @@ impl Charges {
         }
     }
 
+    /// A policy with a block is followed by that, with what the policy may use at most.
     fn push(&mut self, mut numbers: Numbers, policy: &Policy, charge: f64) {
         if let Some(place) = self.calendars.place(policy) {
             numbers.weight = place as f64;
         }
-        self.are_narrow_buckets &= numbers.is_narrow_bucket();
+        self.are_narrow_buckets &= numbers.is_narrow_bucket() && policy.block().is_none();
         numbers.write(&mut self.bytes, policy.id(), charge);
+        if let Some(block) = policy.block() {
+            let numbers = Numbers {
+                short: short(1),
+                weight: block.micros as f64,
+                drain: BLOCK,
+                ..Numbers::of(policy, 0)
+            };
+            numbers.write(&mut self.bytes, policy.block_id(), charge);
+        }
     }
 
     /// The limit is the age from which the charge is not taken back.
@@ -61,17 +77,19 @@ impl Charges {
         self.push(numbers, adjustment.policy, adjustment.delta as f64);
     }
 
-    /// Returns the number of the plan's charges.
-    pub(super) fn push_plan(&mut self, plan: &Plan, lease_micros: u64) -> u8 {
-        let before = self.bytes.len();
+    pub(super) fn push_plan(&mut self, plan: &Plan, lease_micros: u64) {
         for charge in plan.charges() {
             let mut numbers = Numbers::of(charge.policy(), lease_micros);
             if charge.is_shadow() {
                 numbers.limit = -numbers.limit;
             }
-            self.push(numbers, charge.policy(), charge.weight() as f64);
+            let weight = match charge.policy().policy().is_closed() {
+                // More than nothing, also where the request costs nothing; a shadow is never charged.
+                true => u64::from(!charge.is_shadow()),
+                false => charge.weight(),
+            };
+            self.push(numbers, charge.policy(), weight as f64);
         }
-        size((self.bytes.len() - before) / CHARGE)
     }
 
     /// Returns the smallest script that has what all charges need, their bytes, and the reply of so many numbers to them.
@@ -94,9 +112,13 @@ pub(super) fn question(plan: &Plan) -> Option<Vec<u8>> {
         Mode::Question => Some(b"?".to_vec()),
         Mode::UpTo => {
             let wanted = plan.costs().requests.min(EXACT);
-            let units = plan.charges().map(|charge| match charge.is_divisible() {
-                true => charge.policy().counter().weigh(1),
-                false => 0,
+            let units = plan.charges().flat_map(|charge| {
+                let policy = charge.policy();
+                let unit = match charge.is_divisible() && !policy.policy().is_closed() {
+                    true => policy.counter().weigh(1),
+                    false => 0,
+                };
+                iter::once(unit).chain(policy.block().map(|_| unit))
             });
             let numbers = iter::once(wanted).chain(units);
             Some(numbers.flat_map(|number| (number as f64).to_le_bytes()).collect())
@@ -124,8 +146,10 @@ impl Numbers {
             Counter::SlidingLog(counter) => windowed(counter.0, SLIDING_LOG),
             Counter::Calendar(calendar) => (0, CALENDAR, calendar.limit, calendar.bound),
             Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
+            // A bucket without a place for anything.
+            Counter::Closed(Closed) => (1, 1.0, 0, 0),
         };
-        let is_bucket = matches!(policy.counter(), Counter::Bucket(_));
+        let is_bucket = drain > 0.0;
         Self {
             short: short(if is_bucket { weight } else { weight / 1_000_000 }),
             weight: weight as f64,

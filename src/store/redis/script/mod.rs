@@ -15,7 +15,7 @@ pub(super) use self::{
 };
 use self::{
     calendars::unsteady_clock,
-    charges::{Charges, size},
+    charges::{Charges, size_of},
     reply::{ExpectedReply, part_width, width},
 };
 use super::{
@@ -126,8 +126,7 @@ impl Call {
             arguments.push(now.map_or_else(Vec::new, decimal));
         }
         if has_sizes {
-            let sizes = plan.parts().map(|part| size(part.charges().len()));
-            arguments.push(sizes.collect());
+            arguments.push(plan.parts().map(size_of).collect());
         }
         let script = question.as_ref().map_or(script, |_| Script::Questions);
         arguments.extend(question);
@@ -144,7 +143,8 @@ impl Call {
         let (mut keys, mut sizes, mut numbers) = (Keys::new(), Vec::with_capacity(plans.len()), 1);
         for plan in plans {
             keys.extend(server.keyspace.keys(plan));
-            sizes.push(charges.push_plan(plan, 0));
+            charges.push_plan(plan, 0);
+            sizes.extend(plan.parts().map(size_of));
             numbers += width(plan);
         }
         let (script, charges, expected) = charges.finish(numbers);
@@ -162,6 +162,10 @@ impl Call {
         for adjustment in settlement.adjustments() {
             charges.push_adjustment(&adjustment);
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
+            if adjustment.policy.block().is_some() {
+                // A block needs none, but has its place.
+                receipt.extend_from_slice(&0_f64.to_le_bytes());
+            }
         }
         let (script, charges, expected) = charges.finish(1 + part_width(settlement.part));
         let lease = settlement.lease.filter(|_| settlement.releases());

@@ -5,11 +5,14 @@ use smallvec::SmallVec;
 
 use super::calendars::Calendars;
 use crate::{
-    algorithm::{Counter, EXACT, Moment, Moments, Reading, sliding_counter::Windows, sliding_log::LogReading},
+    algorithm::{
+        Counter, EXACT, Moment, Moments, PolicyReading, Reading, sliding_counter::Windows, sliding_log::LogReading,
+    },
     clock::Timestamp,
     error::{StoreError, StoreErrorKind},
     exchange::{Measurement, Mode, PartPlan, Plan},
     lease::LeaseId,
+    policy::Policy,
     random,
 };
 
@@ -66,10 +69,17 @@ pub(super) fn width(plan: &Plan) -> usize {
 }
 
 pub(super) fn part_width(part: PartPlan<'_>) -> usize {
-    let widths = part.policies().iter().map(|policy| match policy.counter() {
-        Counter::Bucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) | Counter::Calendar(_) => 1,
-        Counter::SlidingCounter(_) => 2,
-        Counter::SlidingLog(_) => 5,
+    let widths = part.policies().iter().map(|policy| {
+        let of_counter = match policy.counter() {
+            Counter::Bucket(_)
+            | Counter::FixedWindow(_)
+            | Counter::Concurrency(_)
+            | Counter::Calendar(_)
+            | Counter::Closed(_) => 1,
+            Counter::SlidingCounter(_) => 2,
+            Counter::SlidingLog(_) => 5,
+        };
+        of_counter + usize::from(policy.block().is_some())
     });
     MOMENT + widths.sum::<usize>()
 }
@@ -115,11 +125,11 @@ struct Numbers<'a> {
 
 impl Numbers<'_> {
     fn measure(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
-        let (mut moments, mut readings) = (Moments::new(), SmallVec::<[Reading; 4]>::new());
+        let (mut moments, mut readings) = (Moments::new(), SmallVec::<[PolicyReading; 4]>::new());
         for part in plan.parts() {
             moments.push(self.moment().ok_or_else(unreadable)?);
             for policy in part.policies() {
-                readings.push(self.reading(policy.counter()).ok_or_else(unreadable)?);
+                readings.push(self.policy_reading(policy).ok_or_else(unreadable)?);
             }
         }
         let plan = match (plan.mode(), &*moments) {
@@ -139,6 +149,15 @@ impl Numbers<'_> {
         })
     }
 
+    fn policy_reading(&mut self, policy: &Policy) -> Option<PolicyReading> {
+        let counted = self.reading(policy.counter())?;
+        let blocked = match policy.block() {
+            Some(_) => self.next()?,
+            None => 0,
+        };
+        Some(PolicyReading { counted, blocked })
+    }
+
     fn reading(&mut self, counter: &Counter) -> Option<Reading> {
         Some(match counter {
             Counter::Bucket(_) => Reading::Bucket(self.next()?),
@@ -156,6 +175,7 @@ impl Numbers<'_> {
             }),
             Counter::Concurrency(_) => Reading::Concurrency(self.next()?),
             Counter::Calendar(_) => Reading::Calendar(self.next()?),
+            Counter::Closed(_) => self.next().map(|_| Reading::Closed(Default::default()))?,
         })
     }
 

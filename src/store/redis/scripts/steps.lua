@@ -7,7 +7,7 @@ local WITH_BIRTH = 4
 -- For so many microseconds at most, a partition's time stands still.
 local STANDSTILL = 5000000
 -- What a drain that is no drain stands for.
-local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR = -1, -2, -3, -4, -5
+local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, BLOCK = -1, -2, -3, -4, -5, -6
 -- What a level is.
 local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
 local EXACT, floor = 9007199254740992, math.floor

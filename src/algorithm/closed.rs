@@ -1,0 +1,78 @@
+//! No quota at all: nothing passes, and nothing is kept.
+
+use super::{Arithmetic, Reader, Receipt, Times, Writer};
+use crate::lease::Lease;
+
+/// A policy with quota 0. No number of it ever reaches the arithmetic of another algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+/// All that is kept and read of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nothing;
+
+impl Arithmetic for Closed {
+    type State = Nothing;
+    type Reading = Nothing;
+
+    const CODE: u64 = 9;
+
+    fn units(&self) -> u64 {
+        0
+    }
+
+    fn fill_micros(&self) -> u64 {
+        0
+    }
+
+    fn read(&self, _state: &Nothing, _times: Times, _charge: u64, _first: u64) -> Nothing {
+        Nothing
+    }
+
+    fn charge(&self, _state: &mut Nothing, _now: u64, _reading: Nothing, _charge: u64, _lease: Option<Lease>) {}
+
+    fn believed(&self, _reading: Nothing, _charge: u64) -> u64 {
+        0
+    }
+
+    fn refund(&self, _state: &mut Nothing, _now: u64, _refund: u64, _receipt: Receipt) {}
+
+    fn empty_at(&self, _state: &Nothing, last: u64) -> u64 {
+        last
+    }
+
+    fn write(&self, _state: &Nothing, _bytes: &mut Writer) {}
+
+    fn parse(_bytes: &mut Reader<'_>) -> Option<(Self, Nothing)> {
+        Some((Self, Nothing))
+    }
+
+    /// Not even a request that costs nothing.
+    fn admits(&self, _reading: Nothing, _now: u64, _charge: u64) -> bool {
+        false
+    }
+
+    fn charged(&self, _reading: Nothing, _charge: u64) -> Nothing {
+        Nothing
+    }
+
+    fn remaining(&self, _reading: Nothing, _now: u64) -> u64 {
+        0
+    }
+
+    fn reset(&self, _reading: Nothing, _now: u64) -> Option<u64> {
+        None
+    }
+
+    fn full_after(&self, _reading: Nothing, _now: u64) -> Option<u64> {
+        None
+    }
+
+    fn wait(&self, _reading: Nothing, _now: u64, _charge: u64) -> Option<u64> {
+        None
+    }
+
+    fn foreseen(&self, _reading: Nothing, _now: u64, _elapsed: u64, _charge: u64, _hold: u64) -> Option<Nothing> {
+        Some(Nothing)
+    }
+}

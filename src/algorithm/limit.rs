@@ -1,0 +1,117 @@
+//! A counter with its block, and what a reading of both says.
+
+use super::{Block, Counter, Denial, Reading};
+
+/// The whole arithmetic of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) counter: Counter,
+    /// It begins with the charge that leaves less than one unit.
+    pub(crate) block: Option<Block>,
+}
+
+/// The reading of a policy at one moment, before a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyReading {
+    /// The reading of its counter.
+    pub(crate) counted: Reading,
+    /// The microseconds that are left of a block; 0 if there is none.
+    pub(crate) blocked: u64,
+}
+
+impl From<Reading> for PolicyReading {
+    fn from(counted: Reading) -> Self {
+        Self { counted, blocked: 0 }
+    }
+}
+
+/// See [`Arithmetic`](super::Arithmetic) for what is not explained here.
+impl Limit {
+    /// Returns `true` if a charge fits. During a block none does, not even of nothing.
+    #[inline]
+    pub(crate) fn admits(&self, reading: PolicyReading, now: u64, charge: u64) -> bool {
+        reading.blocked == 0 && self.counter.admits(reading.counted, now, charge)
+    }
+
+    #[inline]
+    pub(crate) fn charged(&self, reading: PolicyReading, now: u64, charge: u64) -> PolicyReading {
+        let counted = self.counter.charged(reading.counted, charge);
+        PolicyReading {
+            counted,
+            blocked: self.blocked_by(reading.blocked, counted, now, charge),
+        }
+    }
+
+    /// The rest of a block, or a new one if a charge has used the counter up.
+    #[inline]
+    fn blocked_by(&self, left: u64, charged: Reading, now: u64, charge: u64) -> u64 {
+        match self.block {
+            Some(block) if left == 0 && charge > 0 && self.counter.remaining(charged, now) == 0 => block.micros,
+            _ => left,
+        }
+    }
+
+    pub(crate) fn remaining(&self, reading: PolicyReading, now: u64) -> u64 {
+        match reading.blocked {
+            0 => self.counter.remaining(reading.counted, now),
+            _ => 0,
+        }
+    }
+
+    pub(crate) fn reset(&self, reading: PolicyReading, now: u64) -> Option<u64> {
+        match (reading.blocked, self.counter.remaining(reading.counted, now)) {
+            (0, _) => self.counter.reset(reading.counted, now),
+            // Until the next unit is there, and may be used.
+            (blocked, 0) => Some(self.counter.reset(reading.counted, now)?.max(blocked)),
+            (blocked, _) => Some(blocked),
+        }
+    }
+
+    pub(crate) fn full_after(&self, reading: PolicyReading, now: u64) -> Option<u64> {
+        let counted = self.counter.full_after(reading.counted, now);
+        counted.max((reading.blocked > 0).then_some(reading.blocked))
+    }
+
+    pub(crate) fn wait(&self, reading: PolicyReading, now: u64, charge: u64) -> Option<u64> {
+        // Some counters say when they are full again, whatever is left.
+        let counted = match self.counter.admits(reading.counted, now, charge) {
+            true if reading.blocked > 0 => 0,
+            _ => self.counter.wait(reading.counted, now, charge)?,
+        };
+        Some(counted.max(reading.blocked))
+    }
+
+    #[inline]
+    pub(crate) fn denial(
+        &self,
+        reading: PolicyReading,
+        now: u64,
+        asked: u64,
+        charge: u64,
+        elapsed: u64,
+    ) -> Option<Denial> {
+        let counted = self.counter.denial(reading.counted, now, asked, charge, elapsed);
+        match (counted, reading.blocked.saturating_sub(elapsed)) {
+            (counted, 0) => counted,
+            (None, blocked) => Some(Denial::For(blocked)),
+            (Some(Denial::For(wait)), blocked) => Some(Denial::For(wait.max(blocked))),
+            (Some(Denial::Never), _) => Some(Denial::Never),
+        }
+    }
+
+    pub(crate) fn foreseen(
+        &self,
+        reading: PolicyReading,
+        now: u64,
+        elapsed: u64,
+        charge: u64,
+        hold: u64,
+    ) -> Option<PolicyReading> {
+        let counted = self.counter.foreseen(reading.counted, now, elapsed, charge, hold)?;
+        let left = reading.blocked.saturating_sub(elapsed);
+        Some(PolicyReading {
+            counted,
+            blocked: self.blocked_by(left, counted, now.saturating_add(elapsed), charge),
+        })
+    }
+}

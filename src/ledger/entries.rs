@@ -1,0 +1,28 @@
+//! The states that the policies of a partition have: one each, and one more for each block.
+
+use crate::{algorithm::Counter, policy::Policy};
+
+/// The name and the counter of a state.
+#[derive(Clone, Copy)]
+pub(super) struct Entry<'a> {
+    pub(super) id: u32,
+    pub(super) counter: &'a Counter,
+    pub(super) is_shadow: bool,
+}
+
+/// Those of policies, in their order, then those of their blocks.
+pub(super) fn entries(policies: &[Policy]) -> impl Iterator<Item = Entry<'_>> {
+    let own = policies.iter().map(|policy| Entry {
+        id: policy.id(),
+        counter: policy.counter(),
+        is_shadow: policy.policy().is_shadow(),
+    });
+    let blocks = policies.iter().filter_map(|policy| {
+        Some(Entry {
+            id: policy.block_id(),
+            counter: policy.block()?.counter(),
+            is_shadow: false,
+        })
+    });
+    own.chain(blocks)
+}

@@ -1,0 +1,192 @@
+//! Policies that block: what clients are told, and where the layer stands between them and the store.
+
+use http::{StatusCode, header::RETRY_AFTER};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    ActualCost, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Outcome, ResponseFields,
+    test_util::{Answer, ScriptedStore},
+};
+
+use super::*;
+
+const BLOCK: Duration = Duration::from_secs(900);
+
+fn logins(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_minute("logins", quota).blocking_for(BLOCK)
+}
+
+/// Sends a request whose login is right or wrong.
+async fn log_in(layer: &RateLimitLayer, is_right: bool) -> Response<()> {
+    let handler = service_fn(move |_: Request<TextBody>| async move {
+        let mut response = Response::new(TextBody::default());
+        if is_right {
+            response.extensions_mut().insert(ActualCost(0));
+        }
+        Ok::<_, Infallible>(response)
+    });
+    let Ok(response) = layer.layer(handler).oneshot(request()).await;
+    response.map(drop)
+}
+
+fn layer(scene: &Scene) -> RateLimitLayer {
+    scene.builder().clock(scene.clock.clone()).build().unwrap()
+}
+
+fn outcome(response: &Response<()>) -> Outcome {
+    response.extensions().get::<Decision>().unwrap().outcome()
+}
+
+#[tokio::test]
+async fn a_blocked_client_is_told_when_the_block_ends_from_the_response_on_that_begins_it() {
+    let scene = Scene::new([logins(3), QuotaPolicy::per_day("day", 100)]);
+    let layer = layer(&scene);
+    for (status, field) in [
+        (200, r#""logins";r=2;t=40, "day";r=99;t=85536"#),
+        (200, r#""logins";r=1;t=20, "day";r=98;t=84672"#),
+        (200, r#""logins";r=0;t=900, "day";r=97;t=83808"#),
+        (429, r#""logins";r=0;t=900, "day";r=97;t=83808"#),
+    ] {
+        let response = log_in(&layer, false).await;
+        assert_eq!((response.status().as_u16(), ratelimit(&response)), (status, field));
+        let wait = response.headers().get(RETRY_AFTER).map(|wait| wait.to_str().unwrap());
+        assert_eq!(wait, (status == 429).then_some("900"));
+        assert_eq!(
+            response.headers()["ratelimit-policy"],
+            r#""logins";q=3;w=60, "day";q=100;w=86400"#
+        );
+    }
+    scene.clock.advance(Duration::from_millis(899_001));
+    assert_eq!(log_in(&layer, true).await.headers()[RETRY_AFTER], "1");
+    scene.clock.advance(Duration::from_millis(999));
+    assert_eq!(log_in(&layer, true).await.status(), StatusCode::OK);
+}
+
+/// The fifth attempt is charged before its password is looked at, and begins a block until it turns out to be right.
+#[tokio::test]
+async fn a_login_that_turns_out_to_be_right_blocks_nobody() {
+    let scene = Scene::new([logins(5)]);
+    let layer = layer(&scene);
+    for is_right in [false, true, false, true, false, false, true, true, true, false] {
+        assert_eq!(log_in(&layer, is_right).await.status(), StatusCode::OK, "{is_right}");
+    }
+    for is_right in [true, false] {
+        assert_eq!(outcome(&log_in(&layer, is_right).await), Outcome::Rejected);
+    }
+}
+
+/// Also where each attempt is free until it has failed.
+#[tokio::test]
+async fn a_failure_that_is_charged_after_the_answer_begins_a_block_for_free_attempts_too() {
+    let scene = Scene::new([logins(2)]);
+    let builder = scene.builder().clock(scene.clock.clone()).cost(0);
+    let layer = builder.actual_cost(|_| Some(1)).build().unwrap();
+    for _ in 0..2 {
+        assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
+    }
+    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Rejected);
+    scene.clock.advance(BLOCK);
+    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
+}
+
+/// In this process, others may ask the store again after a second.
+#[tokio::test]
+async fn an_administrator_lifts_a_block_by_a_reset() {
+    let scene = Scene::new([logins(1)]);
+    let layer = layer(&scene);
+    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
+    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Rejected);
+    let seen = layer.admin().peek(&everybody(), None).await.unwrap().unwrap();
+    assert_eq!(seen.allowances().next().unwrap().retry_after(), Some(BLOCK));
+    layer.admin().reset(&everybody()).await.unwrap();
+    assert_eq!(outcome(&log_in(&layer, false).await), Outcome::Allowed);
+}
+
+/// With one percent of five, each login would lock its user out.
+#[tokio::test]
+async fn reduced_capacity_leaves_a_policy_that_blocks_as_it_is() {
+    let scene = Scene::new([logins(5), QuotaPolicy::per_minute("minute", 1_000)]);
+    let reduced = scene
+        .builder()
+        .capacity(|_| Capacity::reduced_to(1).unwrap())
+        .build()
+        .unwrap();
+    let allowed = log_in(&reduced, false).await;
+    assert_eq!(
+        allowed.headers()["ratelimit-policy"],
+        r#""logins";q=5;w=60, "minute";q=10;w=60"#
+    );
+    for _ in 0..4 {
+        assert_eq!(log_in(&reduced, false).await.status(), StatusCode::OK);
+    }
+    assert_eq!(
+        log_in(&reduced, false).await.status(),
+        StatusCode::TOO_MANY_REQUESTS,
+        "capacity is not the reason"
+    );
+}
+
+#[tokio::test]
+async fn a_scripted_rejection_by_a_policy_that_blocks_is_one_of_its_block() {
+    let store = ScriptedStore::new();
+    store.answer(Answer::Rejected);
+    let layer = builder(store, &[logins(5)]).build().unwrap();
+    assert_eq!(log_in(&layer, false).await.headers()[RETRY_AFTER], "900");
+}
+
+#[tokio::test]
+async fn older_dialects_show_the_end_of_a_block() {
+    let scene = Scene::new([logins(1)]);
+    let layer = scene
+        .builder()
+        .response_fields(ResponseFields::draft06())
+        .build()
+        .unwrap();
+    let response = log_in(&layer, false).await;
+    assert_eq!(response.headers()["ratelimit-reset"], "900");
+}
+
+#[test]
+fn a_block_that_cannot_be_is_an_error_with_policy_value_and_bound() {
+    let whole = "is not a whole number of seconds in 1..=1000000000";
+    let applies = "a block of 900s does not apply to";
+    let minute = |time| QuotaPolicy::per_minute("p", 5).blocking_for(time);
+    let queue = Algorithm::LeakyBucketQueue { max_waiting: 3 };
+    for (policy, message) in [
+        (minute(Duration::ZERO), format!("block 0ns {whole}")),
+        (minute(Duration::from_millis(1_500)), format!("block 1.5s {whole}")),
+        (
+            minute(Duration::from_secs(1_000_000_001)),
+            format!("block 1000000001s {whole}"),
+        ),
+        (
+            minute(Duration::MAX),
+            format!("block 18446744073709551615.999999999s {whole}"),
+        ),
+        (minute(BLOCK).shadow(), format!("{applies} a shadow")),
+        (minute(BLOCK).with_prefetch(2), format!("{applies} prefetched units")),
+        (
+            minute(BLOCK).with_algorithm(queue),
+            format!("{applies} a leaky bucket as a queue"),
+        ),
+        (
+            QuotaPolicy::concurrent("p", 5).blocking_for(BLOCK),
+            format!("{applies} concurrent requests"),
+        ),
+        (
+            QuotaPolicy::per_minute("p", 0).blocking_for(BLOCK),
+            format!("{applies} quota 0, with which nothing passes"),
+        ),
+    ] {
+        let error = PolicySet::new([policy]).unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (ConfigErrorKind::Block, format!(r#"policy "p": {message}"#))
+        );
+    }
+    for seconds in [1, 1_000_000_000] {
+        let policy = minute(Duration::from_secs(seconds)).with_content_bytes(Direction::Both);
+        assert_eq!(policy.blocks_for(), Some(Duration::from_secs(seconds)));
+        assert!(PolicySet::new([policy]).is_ok());
+    }
+}

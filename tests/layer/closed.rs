@@ -1,0 +1,181 @@
+//! Quota 0: closed.
+
+use http::{StatusCode, header::RETRY_AFTER};
+use http_body_util::BodyExt;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Algorithm, Capacity, Decision, Outcome, Rules, StoreErrorKind,
+    test_util::{Answer, ScriptedStore},
+};
+
+use super::*;
+
+const ALGORITHMS: [Algorithm; 7] = [
+    Algorithm::TokenBucket,
+    Algorithm::StrictTokenBucket,
+    Algorithm::FixedWindow,
+    Algorithm::SlidingWindowCounter,
+    Algorithm::SlidingWindowLog,
+    Algorithm::LeakyBucketMeter,
+    Algorithm::LeakyBucketQueue { max_waiting: 3 },
+];
+
+fn minute(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_minute("minute", quota)
+}
+
+async fn send(layer: &RateLimitLayer) -> Response<Bytes> {
+    let Ok(response) = layer.layer(service_fn(hello)).oneshot(request()).await;
+    let (parts, body) = response.into_parts();
+    Response::from_parts(parts, body.collect().await.unwrap().to_bytes())
+}
+
+fn outcome(response: &Response<Bytes>) -> Outcome {
+    response.extensions().get::<Decision>().unwrap().outcome()
+}
+
+/// A7
+#[tokio::test]
+async fn a_closed_policy_rejects_every_request_for_good_and_shows_no_quota() {
+    for algorithm in ALGORITHMS {
+        for cost in [0, 1, u64::MAX] {
+            let scene = Scene::new([minute(0).with_algorithm(algorithm)]);
+            let rejected = send(&scene.builder().cost_by(move |_| cost).build().unwrap()).await;
+            assert_eq!(
+                rejected.status(),
+                StatusCode::TOO_MANY_REQUESTS,
+                "{algorithm:?}, {cost}"
+            );
+            assert_eq!(ratelimit(&rejected), r#""minute";r=0"#);
+            assert_eq!(rejected.headers()["ratelimit-policy"], r#""minute";q=0;w=60"#);
+            assert!(!rejected.headers().contains_key(RETRY_AFTER));
+            let problem: serde_json::Value = serde_json::from_slice(rejected.body()).unwrap();
+            let type_of = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+            assert_eq!(
+                (&problem["type"], &problem["violated-policies"][0]),
+                (&type_of.into(), &"minute".into())
+            );
+        }
+    }
+    let rejected = send(&Scene::new([QuotaPolicy::concurrent("slots", 0)]).layer()).await;
+    assert_eq!(
+        rejected.headers()["ratelimit-policy"],
+        r#""slots";q=0;qu="concurrent-requests""#
+    );
+    assert_eq!(
+        (rejected.status().as_u16(), ratelimit(&rejected)),
+        (429, r#""slots";r=0"#)
+    );
+}
+
+/// A fixed cost that no other quota would leave room for is no mistake here.
+#[tokio::test]
+async fn a_plan_with_a_closed_policy_takes_nothing_from_the_others() {
+    let scene = Scene::new([QuotaPolicy::per_hour("hour", 10), minute(0)]);
+    let layer = scene.builder().cost(3).build().unwrap();
+    assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
+    assert_eq!(scene.left().await, [10, 0]);
+    assert_eq!(
+        scene.store.peek(plan(&scene.policies, 1)).await.unwrap().outcome(),
+        Outcome::Rejected
+    );
+}
+
+#[tokio::test]
+async fn a_closed_policy_rejects_without_the_store_also_while_that_fails_and_the_layer_fails_open() {
+    let store = ScriptedStore::new();
+    store.answer(Answer::Failed(StoreErrorKind::Unavailable));
+    let layer = builder(store.clone(), &[minute(0)]).build().unwrap();
+    for _ in 0..10 {
+        assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
+    }
+    assert_eq!(store.calls(), 0);
+}
+
+#[tokio::test]
+async fn what_was_used_before_a_policy_was_closed_is_used_after_it_is_opened_again() {
+    for algorithm in ALGORITHMS {
+        let policy = |quota| QuotaPolicy::per_day("day", quota).with_algorithm(algorithm);
+        let (scene, rules) = (Scene::new([policy(10)]), |quota| Rules::new().policy(policy(quota)));
+        let layer = scene.layer();
+        assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
+        let left = scene.left().await;
+        for _ in 0..3 {
+            layer.rules_handle().replace(rules(0)).unwrap();
+            assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
+        }
+        layer.rules_handle().replace(rules(10)).unwrap();
+        assert_eq!(scene.left().await, left, "{algorithm:?}");
+    }
+}
+
+#[tokio::test]
+async fn neither_a_grant_nor_reduced_capacity_opens_a_policy_and_neither_closes_one() {
+    let reduced = |scene: &Scene| {
+        let builder = scene.builder().capacity(|_| Capacity::reduced_to(1).unwrap());
+        builder.build().unwrap()
+    };
+    let closed = Scene::new([minute(0)]);
+    let granted = closed.layer();
+    granted
+        .admin()
+        .grant(&everybody(), 100, Duration::from_secs(60))
+        .unwrap();
+    assert_eq!(outcome(&send(&granted).await), Outcome::Rejected);
+
+    let rejected = send(&reduced(&closed)).await;
+    assert_eq!(rejected.status(), 429, "capacity is not the reason");
+    assert_eq!(rejected.headers()["ratelimit-policy"], r#""minute";q=0;w=60"#);
+    let allowed = send(&reduced(&Scene::new([minute(1)]))).await;
+    assert_eq!(allowed.headers()["ratelimit-policy"], r#""minute";q=1;w=60"#);
+}
+
+#[tokio::test]
+async fn a_closed_shadow_rejects_nothing_and_says_what_it_would_reject() {
+    for policy in [minute(0).shadow(), QuotaPolicy::concurrent("slots", 0).shadow()] {
+        let scene = Scene::new([QuotaPolicy::per_hour("hour", 10), policy]);
+        let allowed = send(&scene.layer()).await;
+        let decision = allowed.extensions().get::<Decision>().unwrap();
+        assert_eq!(
+            (decision.outcome(), decision.shadow_violated().count()),
+            (Outcome::Allowed, 1)
+        );
+        assert_eq!(scene.left().await, [9, 0]);
+    }
+}
+
+#[test]
+fn prefetch_and_burst_capacity_of_a_closed_policy_are_mistakes() {
+    for (policy, message) in [
+        (
+            minute(0).with_burst_capacity(0),
+            "burst capacity 0 does not apply to quota 0, with which nothing passes",
+        ),
+        (
+            minute(0).with_prefetch(5),
+            "prefetch 5 does not apply to quota 0, with which nothing passes",
+        ),
+        (
+            QuotaPolicy::concurrent("minute", 0).with_prefetch(1),
+            "prefetch 1 does not apply to quota 0",
+        ),
+        (
+            QuotaPolicy::new("minute", 0, Duration::ZERO),
+            "window 0ns is not a whole number of seconds",
+        ),
+        (
+            QuotaPolicy::concurrent("minute", 0).with_algorithm(Algorithm::FixedWindow),
+            "concurrent requests are not",
+        ),
+    ] {
+        let error = PolicySet::new([policy]).unwrap_err().to_string();
+        assert!(error.starts_with(&format!(r#"policy "minute": {message}"#)), "{error}");
+    }
+    let names = [minute(0), minute(1)];
+    let error = PolicySet::new(names).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        r#"policy "minute": the name is used twice; names must be unique"#
+    );
+}

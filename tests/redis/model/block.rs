@@ -1,0 +1,65 @@
+//! A block: a moment until which a policy rejects everything.
+
+use super::Counter;
+use tower_quota::QuotaPolicy;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block {
+    until: i128,
+    at: i128,
+}
+
+impl Block {
+    pub(super) fn rest(&self, moment: i128) -> i128 {
+        (self.until - moment).max(0)
+    }
+
+    pub(super) fn begin(&mut self, now: i128, time: i128) {
+        if self.rest(now) == 0 {
+            self.until = now + time;
+        }
+    }
+
+    pub(super) fn lift(&mut self) {
+        self.until = 0;
+    }
+}
+
+impl Counter for Block {
+    fn left(&self, _moment: i128) -> i128 {
+        panic!("a block has no units")
+    }
+
+    fn fits(&self, moment: i128, _cost: i128) -> bool {
+        self.rest(moment) == 0
+    }
+
+    fn time_for(&self, _now: i128, _left: i128) -> i128 {
+        panic!("a block has no units")
+    }
+
+    fn used(&self, moment: i128) -> i128 {
+        self.rest(moment)
+    }
+
+    fn take(&mut self, _now: i128, _cost: i128, _request: u64) {
+        panic!("a block has no units")
+    }
+
+    fn take_late(&mut self, _now: i128, _units: i128) {
+        panic!("a block has no units")
+    }
+
+    fn pass_to(&mut self, now: i128) {
+        self.at = now;
+    }
+
+    fn step_back(&mut self, now: i128) {
+        if now < self.at {
+            self.until = now + self.rest(self.at);
+            self.at = now;
+        }
+    }
+
+    fn adopt(&mut self, _policy: &QuotaPolicy) {}
+}
