@@ -5,6 +5,8 @@
 //! cargo run --example playground
 //! ```
 //!
+//! A build for development sends some hundred requests a second; for the highest rates, run it with `--release`.
+//!
 //! It needs no Redis; with `REDIS_URL`, the quota is in that one. The requests are real ones over HTTP, through a real
 //! `RateLimitLayer`, and `curl` may join in: the page shows its requests, too.
 //!
