@@ -14,9 +14,9 @@
 //! ```
 //!
 //! The first answer says `"tokens";r=1494`: the prompt of 6 tokens and an answer of up to 500 were charged before the model
-//! was asked. The second one says `"tokens";r=1987`: the first has given back its rest, and the fields of an answer in a
-//! piece are written when it is over. Now send five of them at once (`ask … & ask … &`): two answers are written at a time,
-//! the others are rejected. Stop one with Ctrl-C: it has used what was written until then.
+//! was asked. The second one says `"tokens";r=1977`, for it was over before its fields were written. Now send five of
+//! them at once (`ask … & ask … &`): two answers are written at a time, the others are rejected. Stop one with Ctrl-C: it
+//! has used what was written until then.
 //!
 //! With `REDIS_URL`, the limits are in Redis, and hold for all processes together. `PORT` sets the port; 0 takes a free one.
 

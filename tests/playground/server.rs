@@ -193,7 +193,10 @@ async fn an_unknown_or_impossible_set_up_is_rejected_with_its_reason() {
             |setup| setup["policies"][0]["algorithm"] = json!("magic"),
             r#"algorithm: "magic" is unknown"#,
         ),
-        (|setup| setup["policies"][0]["quota"] = json!(0), "quota 0 is outside"),
+        (
+            |setup| setup["policies"][0]["quota"] = json!(1_000_000_000_000_000_u64),
+            "quota 1000000000000000 is outside",
+        ),
         (
             |setup| setup["policies"][0]["name"] = json!("ä"),
             "only printable ASCII",
