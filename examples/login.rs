@@ -32,8 +32,7 @@ use serde_json::Value;
 use tokio::{net::TcpListener, time::timeout};
 use tower::ServiceBuilder;
 use tower_quota::{
-    Algorithm, ConfigError, FailureMode, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, Store,
-    ToPartitionKey,
+    ConfigError, FailureMode, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, Store, ToPartitionKey,
     key::{self, KeyExtractor},
 };
 
@@ -127,7 +126,7 @@ fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         .named_key("address", key::client_ip())
         .named_key("account", key::extension::<Account>())
         // Strictly by account and address together: who guesses locks out nobody else.
-        .policy(QuotaPolicy::new("guesses", 5, QUARTER).with_algorithm(Algorithm::SlidingWindowLog))
+        .policy(QuotaPolicy::new("guesses", 5, QUARTER).blocking_for(QUARTER))
         // For one password that is tried on many accounts.
         .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
         // Widely by account, for guesses from many addresses. One address has used up its own quota long before this one.

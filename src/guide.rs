@@ -333,7 +333,7 @@
 //!
 //! | limit | why |
 //! |---|---|
-//! | 5 failures in 15 minutes by account *and* address | strict, because it locks out the guesser only: the owner logs in from any other address |
+//! | 5 failures by account *and* address, then [rejected](crate::QuotaPolicy::blocking_for) for 15 minutes | strict, because it locks out the guesser only: the owner logs in from any other address |
 //! | 20 an hour by address | one password that is tried on many accounts |
 //! | 200 an hour by account | guesses from many addresses. It is so wide that one address has used up its own 20 long before: else a single attacker could lock the owner out. It is [hidden](crate::QuotaPolicy::hidden), or it would tell everyone that the account is under attack |
 //!
@@ -391,7 +391,7 @@
 //!     .key(key::extension::<Login>().and(key::client_ip()))
 //!     .named_key("address", key::client_ip())
 //!     .named_key("account", key::extension::<Login>())
-//!     .policy(QuotaPolicy::new("guesses", 5, quarter).with_algorithm(Algorithm::SlidingWindowLog))
+//!     .policy(QuotaPolicy::new("guesses", 5, quarter).blocking_for(quarter))
 //!     .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))
 //!     .policy(QuotaPolicy::per_hour("account", 200).counted_by("account").hidden())
 //!     .no_key(NoKey::Reject)

@@ -6,6 +6,7 @@
 //! - [Uploads](#uploads)
 //! - [Background jobs on a store alone](#background-jobs-on-a-store-alone)
 //! - [A webhook sender that is polite](#a-webhook-sender-that-is-polite)
+//! - Tokens of language models: [in the guide](crate::guide#tokens), and the example `llm_gateway`
 //! - Logins: [in the guide](crate::guide#logins-with-the-account-in-a-json-body), and the example `login`
 //! - Plans that a database knows: [in the guide](crate::guide#plans-that-only-a-database-knows)
 //!

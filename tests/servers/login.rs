@@ -134,6 +134,16 @@ async fn only_failed_logins_count() {
     );
 }
 
+/// Its charge begins the lock, which its refund lifts.
+#[tokio::test]
+async fn a_right_password_as_the_fifth_attempt_locks_nothing() {
+    let site = Site::start().await;
+    assert_eq!(site.statuses(HOME, "alice", WRONG, 4).await, [401; 4]);
+    assert_eq!(site.statuses(HOME, "alice", RIGHT, 3).await, [200; 3]);
+    assert_eq!(site.log_in(HOME, "alice", WRONG).await.status, 401);
+    assert_eq!(site.log_in(HOME, "alice", RIGHT).await.status, 429);
+}
+
 #[tokio::test]
 async fn of_guesses_at_the_same_moment_five_are_looked_at() {
     let site = Site::start().await;
