@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 
 use super::{
     allowance::{Allowance, Known},
+    costs::Costs,
     measurement::Measurement,
-    plan::{Costs, Plan},
+    plan::Plan,
 };
 use crate::{algorithm::Denial, clock::Timestamp, partition::PartitionId};
 

@@ -2,6 +2,7 @@
 //! follow.
 
 mod allowance;
+mod costs;
 mod decision;
 mod forecast;
 mod measurement;
@@ -11,7 +12,6 @@ mod refund;
 #[cfg(feature = "redis")]
 mod remote;
 pub(crate) mod settlement;
-mod units;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::remote::PartNumbers;
@@ -26,9 +26,9 @@ pub use self::{
     settlement::Settlement,
 };
 pub(crate) use self::{
+    costs::{Costs, UnitCosts},
     decision::{Cached, ChargeDenials},
     measurement::{Read, Reads},
-    plan::{Costs, Mode, PartPlan},
+    plan::{Mode, PartPlan},
     settlement::PartSettlement,
-    units::UnitCosts,
 };

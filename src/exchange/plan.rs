@@ -4,52 +4,12 @@ use std::{slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::units::UnitCosts;
-
+use super::costs::Costs;
 use crate::{
     algorithm::{Moment, PolicyReading},
     partition::PartitionId,
-    policy::{BlockTerms, Direction, Policy, PolicySet, QuotaUnit, UnitId},
+    policy::{BlockTerms, Policy, PolicySet, UnitId},
 };
-
-/// The cost of a request, in each of the units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Costs {
-    pub(crate) requests: u64,
-    pub(crate) request_bytes: u64,
-    pub(crate) response_bytes: u64,
-    /// 1 for a request that is counted at all, which takes a slot and at least a byte.
-    pub(crate) slots: u64,
-    /// In units of the program's own.
-    pub(crate) units: UnitCosts,
-}
-
-impl Costs {
-    /// Nothing in any unit.
-    pub(crate) const NOTHING: Self = Self {
-        requests: 0,
-        request_bytes: 0,
-        response_bytes: 0,
-        slots: 0,
-        units: UnitCosts::NONE,
-    };
-
-    #[inline]
-    fn of(self, unit: QuotaUnit) -> u64 {
-        let content = match unit {
-            QuotaUnit::Requests => return self.requests,
-            QuotaUnit::ConcurrentRequests => return self.slots,
-            QuotaUnit::Custom(unit) => return self.units.of(unit.id()),
-            QuotaUnit::ContentBytes(content) => content,
-        };
-        let bytes = match content {
-            Direction::Request => self.request_bytes,
-            Direction::Response => self.response_bytes,
-            Direction::Both => self.request_bytes.saturating_add(self.response_bytes),
-        };
-        bytes.max(self.slots)
-    }
-}
 
 /// The question to a store: all policies that apply to a request, the partitions whose quota it uses, and its cost.
 ///

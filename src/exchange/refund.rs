@@ -3,7 +3,8 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::{
-    plan::{Costs, Plan},
+    costs::Costs,
+    plan::Plan,
     settlement::{Change, Delta, Settlement},
 };
 use crate::{

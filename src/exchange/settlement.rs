@@ -3,9 +3,10 @@
 use smallvec::SmallVec;
 
 use super::{
+    costs::Costs,
     decision::Decision,
     measurement::Measurement,
-    plan::{Costs, PartPlan, Plan},
+    plan::{PartPlan, Plan},
 };
 use crate::{
     algorithm::{Form, Moment, Moments, Receipt},

@@ -1,0 +1,86 @@
+//! The cost of a request, in each of the units.
+
+use crate::policy::{Direction, MAX_UNITS, QuotaUnit, UnitId};
+
+/// The cost of a request, in each of the units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Costs {
+    pub(crate) requests: u64,
+    pub(crate) request_bytes: u64,
+    pub(crate) response_bytes: u64,
+    /// 1 for a request that is counted at all, which takes a slot and at least a byte.
+    pub(crate) slots: u64,
+    /// In units of the program's own.
+    pub(crate) units: UnitCosts,
+}
+
+impl Costs {
+    /// Nothing in any unit.
+    pub(crate) const NOTHING: Self = Self {
+        requests: 0,
+        request_bytes: 0,
+        response_bytes: 0,
+        slots: 0,
+        units: UnitCosts::NONE,
+    };
+
+    /// The cost in a policy's unit.
+    #[inline]
+    pub(super) fn of(self, unit: QuotaUnit) -> u64 {
+        let content = match unit {
+            QuotaUnit::Requests => return self.requests,
+            QuotaUnit::ConcurrentRequests => return self.slots,
+            QuotaUnit::Custom(unit) => return self.units.of(unit.id()),
+            QuotaUnit::ContentBytes(content) => content,
+        };
+        let bytes = match content {
+            Direction::Request => self.request_bytes,
+            Direction::Response => self.response_bytes,
+            Direction::Both => self.request_bytes.saturating_add(self.response_bytes),
+        };
+        bytes.max(self.slots)
+    }
+}
+
+/// Amounts in up to three units. A unit that has none counts as 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnitCosts {
+    amounts: [u64; MAX_UNITS],
+    units: [UnitId; MAX_UNITS],
+}
+
+impl UnitCosts {
+    pub(super) const NONE: Self = Self {
+        amounts: [0; MAX_UNITS],
+        units: [UnitId::NONE; MAX_UNITS],
+    };
+
+    /// The place of a unit that has an amount.
+    #[inline]
+    pub(crate) fn place(&self, unit: UnitId) -> Option<usize> {
+        self.units.iter().position(|other| *other == unit)
+    }
+
+    #[inline]
+    pub(super) fn of(&self, unit: UnitId) -> u64 {
+        self.place(unit).map_or(0, |place| self.amounts[place])
+    }
+
+    /// Sets the amount of a unit. One for which no place is left stays at 0.
+    #[inline]
+    pub(crate) fn set(&mut self, unit: UnitId, amount: u64) {
+        if let Some(place) = self.place(unit).or_else(|| self.place(UnitId::NONE)) {
+            (self.units[place], self.amounts[place]) = (unit, amount);
+        }
+    }
+
+    /// The amount in each place.
+    pub(crate) fn amounts(&self) -> &[u64; MAX_UNITS] {
+        &self.amounts
+    }
+
+    /// The same units with other amounts.
+    pub(crate) fn with_amounts(self, amounts: [u64; MAX_UNITS]) -> Self {
+        Self { amounts, ..self }
+    }
+}
