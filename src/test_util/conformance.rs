@@ -87,7 +87,7 @@ fn sets() -> Vec<PolicySet> {
         ],
         vec![
             of(Algorithm::TokenBucket).counting("tokens"),
-            of(Algorithm::SlidingWindowLog),
+            of(Algorithm::SlidingWindowLog).with_name("log"),
         ],
         vec![
             of(Algorithm::SlidingWindowLog).counting("tokens"),
