@@ -55,7 +55,8 @@ pin_project! {
     #[derive(Debug)]
     enum Inner<B> {
         Passed { #[pin] body: B },
-        Rejected { body: Option<Bytes> },
+        // In one piece: a rejection, or nothing at the end of another body.
+        Whole { content: Option<Bytes> },
     }
 }
 
@@ -68,9 +69,9 @@ impl<B> RateLimitBody<B> {
     }
 
     pub(crate) fn rejected(body: Bytes) -> Self {
-        let body = Some(body).filter(|body| !body.is_empty());
+        let content = Some(body).filter(|body| !body.is_empty());
         Self {
-            inner: Inner::Rejected { body },
+            inner: Inner::Whole { content },
             charge: None,
         }
     }
@@ -81,38 +82,42 @@ impl<B: Body<Data = Bytes>> Body for RateLimitBody<B> {
     type Error = B::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.project();
-        match this.inner.project() {
+        let mut this = self.project();
+        match this.inner.as_mut().project() {
             InnerProjection::Passed { mut body } => {
                 let frame = ready!(body.as_mut().poll_frame(cx));
                 if let Some(charge) = this.charge {
                     let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
                     charge.response_bytes(data.map_or(0, Bytes::len));
                     let is_over = frame.is_none() || body.is_end_stream();
-                    if is_over {
-                        charge.ended();
-                    }
                     if is_over || matches!(frame, Some(Err(_))) {
+                        // A handler may say in the drop of its stream what was used.
+                        this.inner.set(Inner::Whole { content: None });
+                        if is_over {
+                            charge.ended();
+                        }
                         *this.charge = None;
                     }
                 }
                 Poll::Ready(frame)
             }
-            InnerProjection::Rejected { body } => Poll::Ready(body.take().map(|body| Ok(Frame::data(body)))),
+            InnerProjection::Whole { content } => Poll::Ready(content.take().map(|content| Ok(Frame::data(content)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
             Inner::Passed { body } => body.is_end_stream(),
-            Inner::Rejected { body } => body.is_none(),
+            Inner::Whole { content } => content.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
             Inner::Passed { body } => body.size_hint(),
-            Inner::Rejected { body } => SizeHint::with_exact(body.as_ref().map_or(0, |body| body.len() as u64)),
+            Inner::Whole { content } => {
+                SizeHint::with_exact(content.as_ref().map_or(0, |content| content.len() as u64))
+            }
         }
     }
 }

@@ -80,8 +80,9 @@ async fn a_quiet_service_counts_all_of_its_requests_although_redis_closes_idle_c
     let total = total
         .lines()
         .find_map(|line| line.strip_prefix("total_connections_received:"));
+    // Four of the store, and two that this test has made.
     assert!(
-        total.unwrap().trim().parse::<u32>().unwrap() > 8,
+        total.unwrap().trim().parse::<u32>().unwrap() > 6,
         "none was closed: {total:?}"
     );
 }

@@ -53,6 +53,7 @@ impl Request {
             QuotaUnit::ContentBytes(Direction::Request) => request,
             QuotaUnit::ContentBytes(Direction::Response) => response,
             QuotaUnit::ContentBytes(Direction::Both) => request + response,
+            QuotaUnit::Custom(_) => self.tokens.into(),
             _ => 0,
         }
     }
