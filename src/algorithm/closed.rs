@@ -37,6 +37,10 @@ impl Arithmetic for Closed {
 
     fn refund(&self, _state: &mut Nothing, _now: u64, _refund: u64, _receipt: Receipt) {}
 
+    fn is_refundable(&self, _is_unused: bool) -> bool {
+        false
+    }
+
     fn empty_at(&self, _state: &Nothing, last: u64) -> u64 {
         last
     }

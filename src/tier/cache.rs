@@ -217,7 +217,7 @@ impl Shared {
         let shared = Arc::clone(self);
         Found::Later(Box::pin(async move {
             let missed = || {
-                let message = format_args!("no answer within {limit:?}, requests do not wait for it");
+                let message = format!("no answer within {limit:?}, requests do not wait for it");
                 shared.log.failed(shared.clock.now(), &message);
             };
             let result = look_up.wait(limit, missed).await;

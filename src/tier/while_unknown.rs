@@ -154,8 +154,8 @@ impl WhileUnknown {
         }
         match &self.then {
             Then::Tier(tier) => {
-                let (name, length) = (format_args!("{setting}: bytes of the tier's name"), tier.as_str().len());
-                ConfigError::check_range(Tier, name, length, 1..=LONGEST_NAME)
+                let name = format!("{setting}: bytes of the tier's name");
+                ConfigError::check_range(Tier, name, tier.as_str().len(), 1..=LONGEST_NAME)
             }
             Then::FirstTier | Then::Uncounted => Ok(()),
         }

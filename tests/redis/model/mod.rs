@@ -172,13 +172,13 @@ impl State {
 
 impl State {
     /// Gives back units of which only the moment of their charge is known.
-    fn give_back_any(&mut self, now: i128, units: i128, charged_at: i128) {
+    fn give_back_any(&mut self, now: i128, units: i128, charged_at: i128, latest: i128) {
         match self {
             Self::Block(_) | Self::Closed(_) => {}
             Self::FixedWindow(state) => state.give_back(now, units, charged_at),
             Self::SlidingCounter(state) => state.give_back(now, units, charged_at),
             Self::TokenBucket(state) => state.give_back_any(now, units, charged_at),
-            Self::SlidingLog(state) => state.give_back_any(units, charged_at),
+            Self::SlidingLog(state) => state.give_back_any(units, latest),
             Self::Concurrency(_) | Self::LeakyBucket(_) => {}
         }
     }

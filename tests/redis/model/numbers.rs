@@ -39,7 +39,7 @@ impl Request {
 }
 
 impl Request {
-    /// What a policy gets back of it. Leaky buckets get nothing, and slots are given back by their holders.
+    /// What a policy gets back of it. Leaky buckets and closed policies get nothing, and slots are given back by their holders.
     pub fn returned_to(&self, policy: &QuotaPolicy) -> i128 {
         let (request, response) = (i128::from(self.request_bytes), i128::from(self.response_bytes));
         let algorithm = policy.algorithm();
@@ -48,7 +48,7 @@ impl Request {
             Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
         );
         match policy.unit() {
-            _ if self.cost == 0 || (is_leaky && !is_slots(policy)) => 0,
+            _ if self.cost == 0 || policy.quota() == 0 || (is_leaky && !is_slots(policy)) => 0,
             QuotaUnit::Requests => self.cost.into(),
             QuotaUnit::ContentBytes(Direction::Request) => request,
             QuotaUnit::ContentBytes(Direction::Response) => response,

@@ -200,13 +200,14 @@ impl Partition {
             return;
         }
         let now = self.look(clock, policies);
-        let charged_at = charged_at.unwrap_or(now);
+        // A log may have entries of a moment to come, after its clock was set back.
+        let (charged_at, latest) = (charged_at.unwrap_or(now), charged_at.unwrap_or(i128::MAX));
         let life = self.life_at(now);
         let returned = policies.iter().zip(units).map(|(policy, units)| {
             let mut state = self.state(now, set, policy);
             let used = state.get().used(now);
             if units > 0 && (policy.window().is_none() || now - charged_at < window(policy)) {
-                state.give_back_any(now, units, charged_at);
+                state.give_back_any(now, units, charged_at, latest);
             }
             let block = self.settled(now, policy, used, &state);
             (state, block)
