@@ -1,4 +1,4 @@
-.PHONY: help check test browser-test bench outages soak
+.PHONY: help check test browser-test browser-soak bench outages soak
 
 help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
@@ -6,6 +6,7 @@ help:
 	@echo 'make browser-test  the pages of the examples in a headless Chromium, which root gets installed'
 	@echo 'make bench  the benchmarks'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
+	@echo 'make browser-soak  six minutes of load that a page shows: its memory may not grow'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less'
 	@echo
 	@echo 'All but check need a Redis or Valkey server and start it themselves. scripts/redis-server finds it: REDIS_SERVER,'
@@ -19,6 +20,9 @@ test:
 
 browser-test:
 	@scripts/browser-test
+
+browser-soak:
+	@scripts/browser-test --ignored
 
 bench:
 	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo bench --all-features

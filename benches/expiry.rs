@@ -14,7 +14,7 @@ mod rounds;
 mod support;
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Read, Write},
     net::{Ipv4Addr, TcpStream},
     sync::{Arc, Mutex},
     thread,
@@ -129,18 +129,13 @@ fn fill(server: &RedisServer, call: &[Vec<u8>], callers: u64) {
                 key.as_bytes(),
                 &[charge, &number].concat(),
             ];
-            bytes.extend(format!("*{}\r\n", words.len()).into_bytes());
-            bytes.extend(words.iter().flat_map(|word| support::bulk(word)));
+            bytes.extend(support::encode(&words));
         }
         connection.write_all(&bytes).expect("the server reads");
         for _ in batch {
-            let mut line = String::new();
-            replies.read_line(&mut line).expect("the server answers");
-            let length = line
-                .strip_prefix('$')
-                .and_then(|length| length.trim().parse::<usize>().ok());
-            let mut reply = vec![0; length.unwrap_or_else(|| panic!("{line}")) + 2];
-            replies.read_exact(&mut reply).expect("the server answers");
+            let mut reply = Vec::new();
+            support::read_reply(&mut replies, &mut reply).expect("the server answers");
+            assert_eq!(reply[0], b'$', "{}", String::from_utf8_lossy(&reply));
         }
     }
 }

@@ -16,7 +16,7 @@ mod scripts;
 mod support;
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Write},
     net::{Ipv4Addr, TcpStream},
     sync::{Arc, Mutex},
 };
@@ -112,25 +112,16 @@ fn send(mut connection: &TcpStream, calls: &[Words], hash: &[u8]) {
     for calls in calls.chunks(50) {
         let mut bytes = Vec::new();
         for words in calls {
-            let words = [
-                &[b"EVALSHA", hash][..],
-                &words[2..].iter().map(Vec::as_slice).collect::<Vec<_>>(),
-            ]
-            .concat();
-            bytes.extend(format!("*{}\r\n", words.len()).into_bytes());
-            for word in words {
-                bytes.extend(support::bulk(word));
-            }
+            let own = words[2..].iter().map(Vec::as_slice);
+            bytes.extend(support::encode(
+                &[&b"EVALSHA"[..], hash].into_iter().chain(own).collect::<Vec<_>>(),
+            ));
         }
         connection.write_all(&bytes).expect("the server reads");
         for _ in calls {
-            let mut line = String::new();
-            replies.read_line(&mut line).expect("the server answers");
-            let length = line
-                .strip_prefix('$')
-                .and_then(|length| length.trim().parse::<usize>().ok());
-            let mut reply = vec![0; length.unwrap_or_else(|| panic!("{line}")) + 2];
-            replies.read_exact(&mut reply).expect("the server answers");
+            let mut reply = Vec::new();
+            support::read_reply(&mut replies, &mut reply).expect("the server answers");
+            assert_eq!(reply[0], b'$', "{}", String::from_utf8_lossy(&reply));
         }
     }
 }

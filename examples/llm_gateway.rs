@@ -119,7 +119,7 @@ async fn authenticate(mut request: Request, next: Next) -> Result<Response, Stat
     Ok(next.run(request).await)
 }
 
-/// What a request asks of the model.
+/// A question to the model, as a request brings it.
 #[derive(Clone)]
 struct Prompt {
     text: String,
@@ -170,7 +170,7 @@ async fn complete(State(model): State<Model>, usage: UsageHandle, Extension(prom
     Json(json!({"choices": [{"message": {"content": text}}], "usage": {"total_tokens": used}})).into_response()
 }
 
-/// What the caller has left, by policy.
+/// Answers with the units that the caller has left, policy by policy.
 async fn usage(State(limits): State<AdminHandle>, Extension(user): Extension<User>) -> Result<String, StatusCode> {
     let decision = limits
         .peek(&user, None)

@@ -125,7 +125,7 @@ fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         .key(key::extension::<Account>().and(key::client_ip()))
         .named_key("address", key::client_ip())
         .named_key("account", key::extension::<Account>())
-        // Strictly by account and address together: who guesses locks out nobody else.
+        // Strict, and by account and address together: a client that guesses locks out itself only.
         .policy(QuotaPolicy::new("guesses", 5, QUARTER).blocking_for(QUARTER))
         // For one password that is tried on many accounts.
         .policy(QuotaPolicy::per_hour("address", 20).counted_by("address"))

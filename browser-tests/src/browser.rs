@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 /// Longer than a call takes unless the browser hangs.
 const HANG: Duration = Duration::from_secs(90);
 
-/// What a condition on the page may take, in milliseconds.
+/// The longest time that a test waits for a condition on the page, in milliseconds.
 const PATIENCE: u32 = 30_000;
 
 /// A headless Chromium with one page. It is killed when this is dropped.
@@ -141,7 +141,7 @@ impl Browser {
 
     /// The errors of the console so far.
     pub fn errors(&mut self) -> &[String] {
-        // What has come before this answer has been read with it.
+        // A call reads all events that came before its answer.
         self.eval("0");
         &self.errors
     }

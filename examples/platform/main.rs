@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     pub(crate) redis_url: String,
     pub(crate) rules: PathBuf,
     pub(crate) admin_token: Option<String>,
-    /// The time that a request waits for Redis before it goes on without.
+    /// The longest time that a request waits for Redis. Then it passes uncounted.
     pub(crate) deadline: Duration,
     /// The time that the first requests of a user wait for its tier before they are counted in the first one.
     pub(crate) tier_wait: Duration,

@@ -1,4 +1,4 @@
-//! What the page asks for.
+//! The requests of the page, and their answers.
 
 use std::convert::Infallible;
 

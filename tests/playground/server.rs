@@ -49,7 +49,7 @@ impl Server {
         self.send(request.body(Body::empty()).unwrap()).await.status()
     }
 
-    /// What the page asks for.
+    /// Sends a request as the page does.
     async fn ask(&self, method: Method, path: &str, value: Value) -> (StatusCode, Value) {
         let request = self.request(method, path).header("content-type", "application/json");
         let response = self.send(request.body(Body::from(value.to_string())).unwrap()).await;

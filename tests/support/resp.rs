@@ -18,7 +18,8 @@ pub fn call(port: u16, command: &[&[u8]], timeout: Duration) -> io::Result<Vec<u
     Ok(reply)
 }
 
-fn encode(command: &[&[u8]]) -> Vec<u8> {
+/// A command as it is sent.
+pub fn encode(command: &[&[u8]]) -> Vec<u8> {
     let mut bytes = format!("*{}\r\n", command.len()).into_bytes();
     for word in command {
         bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
@@ -29,7 +30,7 @@ fn encode(command: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Appends the bytes of exactly one reply.
-fn read_reply(stream: &mut impl BufRead, reply: &mut Vec<u8>) -> io::Result<()> {
+pub fn read_reply(stream: &mut impl BufRead, reply: &mut Vec<u8>) -> io::Result<()> {
     let start = reply.len();
     stream.read_until(b'\n', reply)?;
     let line = reply[start..].strip_suffix(b"\r\n").ok_or(ErrorKind::UnexpectedEof)?;
