@@ -10,7 +10,8 @@ use http_body_util::BodyExt;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Capacity, ConfigErrorKind, Decision, NoKey, RateLimitBody, ResponseFields, Rules, Tiers, UsageHandle,
+    Algorithm, Capacity, Charged, ConfigErrorKind, Decision, NoKey, RateLimitBody, Refund, Refunded, ResponseFields,
+    Rules, Settlement, Tiers, UsageHandle,
 };
 
 use super::*;
@@ -598,4 +599,40 @@ async fn reduced_capacity_is_of_tokens_too_and_grants_are_of_requests_only() {
         "{}",
         ratelimit(&response)
     );
+}
+
+/// The queue of another process has the caller and the amounts, and no decision.
+#[tokio::test]
+async fn a_refund_from_elsewhere_gives_back_requests_and_units_of_ones_own() {
+    let scene = scene();
+    let layer = estimated(&scene, 600);
+    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+    let charged_at = response.extensions().get().and_then(Decision::decided_at).unwrap();
+    drop(response);
+    assert_eq!(scene.left().await, [99, 9_400]);
+
+    let part = plan(&scene.policies, 1).with_units("tokens", 250);
+    let refund = Settlement::refund(part, Charged::At(charged_at));
+    scene.store.settle(refund).await.unwrap();
+    assert_eq!(scene.left().await, [100, 9_650]);
+
+    // No policy is lifted above its quota, whatever a message says.
+    let all = plan(&scene.policies, 100).with_units("tokens", 1_000_000);
+    scene.store.settle(Settlement::refund(all, Charged::Now)).await.unwrap();
+    assert_eq!(scene.left().await, [100, 10_000]);
+}
+
+/// A refund through the handle is of requests: it says no unit, and what tokens are left is not its business.
+#[tokio::test]
+async fn the_admin_handle_gives_back_requests_and_no_units_of_ones_own() {
+    let scene = scene();
+    let layer = estimated(&scene, 600);
+    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+    let charged_at = response.extensions().get().and_then(Decision::decided_at).unwrap();
+    drop(response);
+
+    let refund = Refund::new(1, Charged::At(charged_at)).with_id("job 1");
+    let refunded = layer.admin().give_back(&everybody(), None, &refund).await.unwrap();
+    assert_eq!(refunded, Refunded::Done);
+    assert_eq!(scene.left().await, [100, 9_400]);
 }

@@ -99,6 +99,32 @@ async fn draft_06_and_draft_07_show_a_limit_of_zero_beside_a_policy() {
     assert_eq!(without.fields(DRAFT06), ["", "", ""]);
 }
 
+/// J26, B.2.3: the same from a policy with quota 0, which is a limit like others and so a member of the policy field. It has no
+/// end that a client could wait for.
+#[tokio::test]
+async fn draft_06_and_draft_07_show_quota_0_as_the_limit_beside_a_policy() {
+    let window = Duration::from_secs(20);
+    let closed = || {
+        [
+            QuotaPolicy::new("smaller", 15, window),
+            QuotaPolicy::new("closed", 0, window),
+        ]
+        .map(fixed)
+    };
+    let answer = take(&Scene::new().layer(draft06(), closed()), 1).await;
+    assert_eq!(answer.status, 429);
+    assert_eq!(answer.fields(DRAFT06), ["0", "0", "20"]);
+    assert_eq!(
+        answer.fields(["ratelimit-policy", "retry-after"]),
+        ["15;w=20, 0;w=20", ""]
+    );
+    let answer = take(&Scene::new().layer(ResponseFields::draft07(), closed()), 1).await;
+    assert_eq!(
+        answer.fields(["ratelimit", "ratelimit-policy", "retry-after"]),
+        ["limit=0, remaining=0, reset=20", "15;w=20, 0;w=20", ""]
+    );
+}
+
 /// J26, B.2.3: another policy from one request to the next, and a limit that the application says.
 #[tokio::test]
 async fn draft_06_shows_another_policy_and_a_limit_of_the_application() {
