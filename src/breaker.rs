@@ -56,9 +56,40 @@ struct Circuit {
     log: Arc<dyn CircuitTelemetry>,
 }
 
+/// The state of the circuit breaker of a layer: see
+/// [`AdminHandle::circuit`](crate::AdminHandle::circuit).
+///
+/// ```
+/// use tower_quota::CircuitState;
+///
+/// fn line(circuit: Option<CircuitState>) -> String {
+///     match circuit {
+///         Some(CircuitState::Open { error, .. }) => format!("the limits do not hold: {error}"),
+///         Some(_) => "the store is asked".to_owned(),
+///         None => "each server has a circuit of its own".to_owned(),
+///     }
+/// }
+/// # assert_eq!(line(Some(CircuitState::Closed)), "the store is asked");
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum CircuitState {
+    /// The store is asked about each request.
+    Closed,
+    /// The store has failed and is not asked, but for one request at a time that tries again.
+    Open {
+        /// The moment when the circuit opened, by the layer's [clock](crate::RateLimitLayerBuilder::clock).
+        since: Timestamp,
+        /// The error of the last call that failed.
+        error: StoreError,
+    },
+}
+
 /// The next call that may try.
 #[derive(Debug, Default)]
 struct Trial {
+    /// The moment when the circuit opened and the last error, while it is open.
+    opened: Option<(Timestamp, StoreError)>,
     at: Timestamp,
     pause: Duration,
     is_running: bool,
@@ -137,6 +168,14 @@ impl Breaker {
         !self.0.is_open.load(Ordering::Acquire)
     }
 
+    /// The state, and the reason for it.
+    pub(crate) fn state(&self) -> CircuitState {
+        match self.0.trial.lock().opened.clone() {
+            Some((since, error)) => CircuitState::Open { since, error },
+            None => CircuitState::Closed,
+        }
+    }
+
     /// Records the result of an admitted call: `error` is `None` if it succeeded.
     pub(crate) fn record(&self, admission: Admission, error: Option<&StoreError>) {
         // The store was not asked. A trial that was to ask it has found out nothing.
@@ -154,7 +193,7 @@ impl Breaker {
                 }
             }
             (Admission::HalfOpen(trial), None) => trial.0.close(),
-            (Admission::HalfOpen(trial), Some(_)) => trial.0.stay_open(),
+            (Admission::HalfOpen(trial), Some(error)) => trial.0.stay_open(error),
             (Admission::Rejected, _) => {}
         }
     }
@@ -198,7 +237,9 @@ impl Circuit {
         // The failures of calls that were under way together open it once.
         if !self.is_open.load(Ordering::Acquire) {
             trial.pause = Breaker::FIRST_PAUSE;
-            trial.at = self.clock.now().saturating_add(jittered(trial.pause));
+            let now = self.clock.now();
+            trial.at = now.saturating_add(jittered(trial.pause));
+            trial.opened = Some((now, error.clone()));
             self.openings.fetch_add(1, Ordering::Relaxed);
             self.is_open.store(true, Ordering::Release);
             self.log.opened(error);
@@ -209,6 +250,7 @@ impl Circuit {
     fn close(&self) {
         let mut trial = self.trial.lock();
         trial.is_running = false;
+        trial.opened = None;
         self.failures.store(0, Ordering::Relaxed);
         // Another trial may have closed it meanwhile.
         if self.is_open.swap(false, Ordering::AcqRel) {
@@ -217,9 +259,12 @@ impl Circuit {
     }
 
     // ## Half-open => Open
-    fn stay_open(&self) {
+    fn stay_open(&self, error: &StoreError) {
         let mut trial = self.trial.lock();
         trial.is_running = false;
+        if let Some((_, last)) = &mut trial.opened {
+            last.clone_from(error);
+        }
         trial.pause = (trial.pause * 2).min(Breaker::LONGEST_PAUSE);
         trial.at = self.clock.now().saturating_add(jittered(trial.pause));
     }
@@ -286,6 +331,25 @@ mod tests {
             breaker.record(breaker.admit(), Some(&failure()));
         }
         (clock, breaker)
+    }
+
+    #[test]
+    fn the_state_says_since_when_it_is_open_and_the_last_error() {
+        let (clock, breaker) = opened();
+        clock.advance(Duration::from_secs(60));
+        let trial = breaker.admit();
+        breaker.record(trial, Some(&StoreError::new(StoreErrorKind::Unreachable, "no route")));
+        let CircuitState::Open { since, error } = breaker.state() else {
+            panic!("it has failed five times");
+        };
+        assert_eq!(
+            (since, &*error.to_string()),
+            (Timestamp::from_micros(0), "store unreachable: no route")
+        );
+
+        clock.advance(Duration::from_secs(60));
+        breaker.record(breaker.admit(), None);
+        assert!(matches!(breaker.state(), CircuitState::Closed));
     }
 
     #[test]

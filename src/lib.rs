@@ -154,6 +154,7 @@ pub use self::layer::NoDecision;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
+    breaker::CircuitState,
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     exchange::{
         Allowance, Charge, Charged, Decision, Forecast, MeasuredCharge, Measurement, Outcome, PartialPlan, Passes,

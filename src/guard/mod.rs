@@ -28,6 +28,7 @@ pub use self::fallback::FailureMode;
 use self::{denials::DenialCache, fallback::Fallback, guarded::GuardedStore, places::Places, prefetch::Prefetch};
 pub(crate) use self::{pending::PendingDecision, terms::Terms};
 use crate::{
+    breaker::{Breaker, CircuitState},
     clock::{Clock, Timestamp},
     error::StoreError,
     exchange::{Cached, Decision, Plan, Settlement},
@@ -177,6 +178,11 @@ impl Guard {
     /// The time by the layer's clock.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The state of the circuit breaker; `None` for a store of several servers, each of which has its own.
+    pub(crate) fn circuit(&self) -> Option<CircuitState> {
+        self.cache.store.breaker.as_ref().map(Breaker::state)
     }
 
     /// The store that decides, without its safeguards.

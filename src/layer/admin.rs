@@ -4,6 +4,7 @@ use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use super::{admission::Limits, attribution::Holder};
 use crate::{
+    breaker::CircuitState,
     error::{ConfigError, StoreError},
     exchange::{Decision, Plan},
     partition::ToPartitionKey,
@@ -207,6 +208,29 @@ impl AdminHandle {
         let partition = self.holder(caller).partition;
         let grant = Grant::new(units, now.saturating_add(time));
         self.0.policies.grant(partition, grant, now)
+    }
+
+    /// The state of the circuit breaker between the layer and its store, on this instance.
+    ///
+    /// You want it for a page or a probe that says whether limits hold here, and why not. It asks nothing: while no request
+    /// comes, nothing tries the store, and the circuit stays as it was. `None` for a Redis Cluster, each node of which has a
+    /// circuit of its own: see `tower_quota_lost_nodes` in [`telemetry`](crate::telemetry).
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::CircuitState;
+    ///
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 100))
+    ///     .build()?;
+    /// assert!(matches!(layer.admin().circuit(), Some(CircuitState::Closed)));
+    /// # Ok(()) });
+    /// ```
+    pub fn circuit(&self) -> Option<CircuitState> {
+        self.0.guard.circuit()
     }
 
     pub(super) fn key(&self, name: &str) -> Result<usize, AdminError> {

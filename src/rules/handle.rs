@@ -133,6 +133,33 @@ impl RulesHandle {
         Ok(())
     }
 
+    /// Returns the rules that are being [tried](Self::roll_out), and on how many percent of the callers; `None` if none are.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::Rules;
+    ///
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// let (rules, new) = (layer.rules_handle(), Rules::new().policy(QuotaPolicy::per_hour("hour", 5)));
+    ///
+    /// rules.roll_out(10, new.clone())?;
+    /// assert_eq!(rules.rolling_out(), Some((10, new.clone())));
+    /// // They are good: they hold for all callers.
+    /// rules.replace(new)?;
+    /// assert_eq!(rules.rolling_out(), None);
+    /// # Ok(()) });
+    /// ```
+    pub fn rolling_out(&self) -> Option<(u8, Rules)> {
+        let active = self.0.active.load();
+        let candidate = active.candidate.as_ref()?;
+        Some((candidate.percent, candidate.sets.rules.clone()))
+    }
+
     /// Lets all requests pass uncounted, without the store, the hooks of the application, and fields, until
     /// [`switch_on`](Self::switch_on): for an emergency. Only what an [access list](crate::AccessList) blocks is rejected all
     /// the same.
