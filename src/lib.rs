@@ -173,7 +173,7 @@ pub use self::{
     },
     rejection::Rejection,
     response_fields::{LegacyReset, RatioCap, ResponseFields, ShownWhen},
-    rules::{ResolvedTier, Rules, RulesHandle, Tiers},
+    rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesDiff, RulesHandle, Tiers},
     screening::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     store::{
         AcquireFuture, Store, StoreFuture,

@@ -2,6 +2,7 @@
 
 mod calendar;
 mod check;
+mod difference;
 mod quota_policy;
 mod set;
 #[cfg(test)]

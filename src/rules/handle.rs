@@ -11,8 +11,8 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// rules that it began with. Nothing that was counted is lost: a policy keeps its used units by its name, unit and
 /// algorithm when its numbers change, also while some instances have the old rules and others the new ones. Only where
 /// units are counted in windows, by [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding ones, is another length
-/// of the window another policy, which begins with a full quota. Rules that are not sound are rejected, and the old ones
-/// stay.
+/// of the window another policy, which begins with a full quota; a [`RulesDiff`](crate::RulesDiff) names those. Rules that
+/// are not valid are rejected, and the old ones stay.
 ///
 /// It changes the rules of this process only: give every instance the same ones.
 ///

@@ -1,6 +1,7 @@
 //! Rules: the policies that apply to a request, the same for all or by the tier of its caller.
 
 mod data;
+mod diff;
 #[cfg(feature = "serde")]
 mod format;
 mod grants;
@@ -16,7 +17,13 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 use smallvec::SmallVec;
 
-pub use self::{data::Rules, handle::RulesHandle, resolved::ResolvedTier, tiers::Tiers};
+pub use self::{
+    data::Rules,
+    diff::{ChangeKind, RulesChange, RulesDiff},
+    handle::RulesHandle,
+    resolved::ResolvedTier,
+    tiers::Tiers,
+};
 pub(crate) use self::{
     grants::Grant,
     resolved::NoTier,

@@ -21,6 +21,7 @@ mod partitions;
 mod prefetch;
 mod questions;
 mod reloads;
+mod rules_diff;
 #[path = "../../src/store/redis/scripts/mod.rs"]
 #[allow(dead_code, reason = "leases are not renewed by hand here")]
 mod scripts;

@@ -1,0 +1,83 @@
+//! The difference between two policies of one name or purpose, as people read it.
+
+use std::fmt::Display;
+
+use super::{Algorithm, QuotaPolicy, set::policy_id};
+
+impl QuotaPolicy {
+    /// Returns `true` if stores continue the counts of `other` for this policy: both have the same place in the state of
+    /// the same partition.
+    pub(crate) fn continues(&self, other: &Self) -> bool {
+        self.key == other.key && policy_id(&self.opened()) == policy_id(&other.opened())
+    }
+
+    /// A closed policy keeps no counts of its own. It leaves those alone with which it goes on when it is opened.
+    fn opened(&self) -> Self {
+        Self {
+            quota: self.quota.max(1),
+            ..self.clone()
+        }
+    }
+
+    /// The settings that differ, such as `quota 60 → 100`, with this policy as the older one.
+    pub(crate) fn differences(&self, newer: &Self) -> Vec<String> {
+        let of = |name: &str, value: fn(&Self) -> String| {
+            let (before, after) = (value(self), value(newer));
+            (before != after).then(|| format!("{name} {before} → {after}"))
+        };
+        let differences = [
+            of("name", |policy| format!("{:?}", policy.name)),
+            of("quota", |policy| policy.quota.to_string()),
+            of("window", Self::window_text),
+            of("unit", |policy| policy.unit.to_string()),
+            of("algorithm", |policy| algorithm_text(policy.algorithm)),
+            of("burst capacity", |policy| or_none(policy.burst_capacity)),
+            of("key", |policy| {
+                policy.key.as_deref().unwrap_or("the main one").to_owned()
+            }),
+            of("blocking", |policy| {
+                or_none(policy.block.map(|time| seconds(time.as_secs())))
+            }),
+            of("prefetch", |policy| or_none(policy.prefetch)),
+            of("shadow", |policy| yes_or_no(policy.is_shadow)),
+            of("hidden", |policy| yes_or_no(policy.is_hidden)),
+            of("partition key", |policy| yes_or_no(policy.shows_partition_key)),
+        ];
+        let extensions = (self.extensions != newer.extensions).then(|| "extensions differ".to_owned());
+        differences.into_iter().flatten().chain(extensions).collect()
+    }
+
+    fn window_text(&self) -> String {
+        match (&self.calendar, self.window) {
+            (Some(calendar), _) => format!("{:?} of {}", calendar.period(), calendar.time_zone()),
+            (None, Some(window)) => seconds(window.as_secs()),
+            (None, None) => "none".to_owned(),
+        }
+    }
+}
+
+/// The name as rules from a file have it.
+fn algorithm_text(algorithm: Algorithm) -> String {
+    let name = match algorithm {
+        Algorithm::FixedWindow => "fixed_window",
+        Algorithm::LeakyBucketMeter => "leaky_bucket_meter",
+        Algorithm::LeakyBucketQueue { max_waiting } => return format!("leaky_bucket_queue of {max_waiting}"),
+        Algorithm::SlidingWindowCounter => "sliding_window_counter",
+        Algorithm::SlidingWindowLog => "sliding_window_log",
+        Algorithm::StrictTokenBucket => "strict_token_bucket",
+        Algorithm::TokenBucket => "token_bucket",
+    };
+    name.to_owned()
+}
+
+fn seconds(seconds: u64) -> String {
+    format!("{seconds} s")
+}
+
+fn or_none(value: Option<impl Display>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+}
+
+fn yes_or_no(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
+}

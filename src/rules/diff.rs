@@ -1,0 +1,392 @@
+//! The difference between two versions of rules, and the counts that do not outlive it.
+
+use std::fmt;
+
+use super::Rules;
+use crate::policy::QuotaPolicy;
+
+/// The difference between two versions of [`Rules`]: which policies are added, removed and changed, and which start anew.
+///
+/// You want it before you replace the rules of a service under load: in a review, a deployment, or an administrator's page.
+///
+/// A policy **starts anew** if it takes the place of one whose counts it does not continue: callers get a full quota once,
+/// whatever they have used, and the old policy's counts wait for their expiry. Stores find a policy's counts by its name, its
+/// unit, its algorithm (the two token buckets count as one, and so do the two leaky buckets), the key that it counts by
+/// and, for fixed and sliding windows and those of a calendar, the window. A rename is a policy that is gone while one
+/// with the same unit is new.
+///
+/// It compares what a caller of each tier had with what the same caller gets. A caller of a tier that is gone, and one
+/// without a tier, gets the first one, as the layer has it. A tier that is only new is listed; who moves to it, and when, is
+/// not known. Rules without tiers are the same for every tier.
+///
+/// It does not say if the rules are valid: [`RulesHandle::replace`](crate::RulesHandle::replace) does that. Two names that
+/// stand for the same key of the program count as two keys.
+///
+/// ```
+/// use tower_quota::{Algorithm, ChangeKind, QuotaPolicy, Rules, RulesDiff};
+///
+/// let old = Rules::new().policy(QuotaPolicy::per_minute("minute", 60)).policy(QuotaPolicy::per_day("day", 5_000));
+/// let new = Rules::new()
+///     .policy(QuotaPolicy::per_minute("minute", 100))
+///     .policy(QuotaPolicy::per_day("day", 5_000).with_algorithm(Algorithm::FixedWindow));
+///
+/// let diff = RulesDiff::between(&old, &new);
+/// assert_eq!(
+///     diff.to_string(),
+///     "policy \"minute\" changes: quota 60 → 100\n\
+///      policy \"day\" STARTS ANEW: algorithm token_bucket → fixed_window\n"
+/// );
+/// let anew: Vec<_> = diff.starting_anew().map(|change| change.policy()).collect();
+/// assert_eq!(anew, [Some("day")]);
+/// assert_eq!(diff.changes()[0].kind(), ChangeKind::Changed);
+/// assert!(RulesDiff::between(&new, &new).is_empty());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RulesDiff {
+    changes: Vec<RulesChange>,
+}
+
+/// One difference of a [`RulesDiff`], about a policy or about a tier.
+///
+/// Its text is one line, such as `tier "free": policy "minute" changes: quota 60 → 100`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulesChange {
+    tier: Option<String>,
+    policy: Option<String>,
+    kind: ChangeKind,
+    details: Vec<String>,
+}
+
+/// The kind of a [`RulesChange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// A policy or a tier is new.
+    Added,
+    /// Settings change, and all counts go on.
+    Changed,
+    /// A policy or a tier is gone, and no policy takes its place.
+    Removed,
+    /// A policy takes the place of one whose counts it does not continue.
+    StartsAnew,
+}
+
+impl RulesDiff {
+    /// Compares two versions of rules.
+    pub fn between(old: &Rules, new: &Rules) -> Self {
+        let mut diff = Self::default();
+        match (&*old.tiers, &*new.tiers) {
+            ([], []) => diff.compare(None, Some(&old.policies), Some(&new.policies)),
+            ([], tiers) => {
+                for (tier, policies) in tiers {
+                    diff.push(Some(tier), None, ChangeKind::Added, Vec::new());
+                    diff.compare(Some(tier), Some(&old.policies), policies.as_deref());
+                }
+            }
+            ([first, ..], _) => diff.compare_tiers(old, new, &first.0),
+        }
+        diff
+    }
+
+    /// Those of rules that had tiers, of which this was the first.
+    fn compare_tiers(&mut self, old: &Rules, new: &Rules, first: &str) {
+        for (tier, policies) in &old.tiers {
+            let named = new.tiers.iter().find(|(name, _)| name == tier);
+            let heir = named.or(new.tiers.first());
+            let after = heir.map_or(Some(&*new.policies), |(_, policies)| policies.as_deref());
+            if named.is_none() {
+                let heir = heir.map(|(name, _)| format!("its callers are counted as those of tier {name:?}"));
+                let details = heir.unwrap_or_else(|| "its callers are counted by the policies for all".to_owned());
+                self.push(Some(tier), None, ChangeKind::Removed, vec![details]);
+            }
+            self.compare(Some(tier), policies.as_deref(), after);
+        }
+        for (tier, policies) in &new.tiers {
+            if old.tiers.iter().all(|(name, _)| name != tier) {
+                let details = policies.is_none().then(|| "it is unlimited".to_owned());
+                self.push(Some(tier), None, ChangeKind::Added, details.into_iter().collect());
+            }
+        }
+        if let Some((newer, policies)) = new.tiers.first()
+            && newer != first
+        {
+            let details = format!("callers without a tier are counted as those of {newer:?}, before of {first:?}");
+            self.push(None, None, ChangeKind::Changed, vec![details]);
+            self.compare(None, old.tiers[0].1.as_deref(), policies.as_deref());
+        }
+    }
+
+    /// Compares the policies of one caller; `None` if the caller is not limited.
+    fn compare(&mut self, tier: Option<&str>, old: Option<&[QuotaPolicy]>, new: Option<&[QuotaPolicy]>) {
+        let is_limited = |limited: bool| if limited { "limited" } else { "unlimited" };
+        if old.is_some() != new.is_some() {
+            let details = format!("{} → {}", is_limited(old.is_some()), is_limited(new.is_some()));
+            self.push(tier, None, ChangeKind::Changed, vec![details]);
+        }
+        let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
+        let before = self.changes.len();
+        let mut gone: Vec<&QuotaPolicy> = old.iter().filter(|old| named(new, old.name()).is_none()).collect();
+        for policy in new {
+            match named(old, policy.name()).or_else(|| take_replaced(&mut gone, policy)) {
+                None => self.push(tier, Some(policy), ChangeKind::Added, vec![policy_text(policy)]),
+                Some(older) => {
+                    let details = older.differences(policy);
+                    match policy.continues(older) {
+                        true if details.is_empty() => {}
+                        true => self.push(tier, Some(policy), ChangeKind::Changed, details),
+                        false => self.push(tier, Some(policy), ChangeKind::StartsAnew, details),
+                    }
+                }
+            }
+        }
+        for policy in gone {
+            self.push(tier, Some(policy), ChangeKind::Removed, vec![policy_text(policy)]);
+        }
+        let names = |policies: &[QuotaPolicy]| -> Vec<String> {
+            policies.iter().map(|policy| policy.name().to_owned()).collect()
+        };
+        if before == self.changes.len() && names(old) != names(new) {
+            let details = format!(
+                "order of policies {} → {}",
+                names(old).join(", "),
+                names(new).join(", ")
+            );
+            self.push(tier, None, ChangeKind::Changed, vec![details]);
+        }
+    }
+
+    fn push(&mut self, tier: Option<&str>, policy: Option<&QuotaPolicy>, kind: ChangeKind, details: Vec<String>) {
+        self.changes.push(RulesChange {
+            tier: tier.map(str::to_owned),
+            policy: policy.map(|policy| policy.name().to_owned()),
+            kind,
+            details,
+        });
+    }
+
+    /// The differences, tier by tier, in the order of the policies.
+    pub fn changes(&self) -> &[RulesChange] {
+        &self.changes
+    }
+
+    /// The policies that start anew.
+    pub fn starting_anew(&self) -> impl Iterator<Item = &RulesChange> {
+        self.changes
+            .iter()
+            .filter(|change| change.kind == ChangeKind::StartsAnew)
+    }
+
+    /// Returns `true` if both versions are the same for every caller.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+fn named<'a>(policies: &'a [QuotaPolicy], name: &str) -> Option<&'a QuotaPolicy> {
+    policies.iter().find(|policy| policy.name() == name)
+}
+
+/// Takes the policy, of those that are gone, whose place a new one takes: one of the same unit, and of the same key and
+/// window if there are several.
+fn take_replaced<'a>(gone: &mut Vec<&'a QuotaPolicy>, policy: &QuotaPolicy) -> Option<&'a QuotaPolicy> {
+    let window = |policy: &QuotaPolicy| (policy.usual_window(), policy.algorithm());
+    let same_unit = gone.iter().enumerate().filter(|(_, old)| old.unit() == policy.unit());
+    let closest = same_unit.max_by_key(|(index, old)| {
+        let first = std::cmp::Reverse(*index);
+        (old.key() == policy.key(), window(old) == window(policy), first)
+    });
+    let index = closest.map(|(index, _)| index)?;
+    Some(gone.remove(index))
+}
+
+/// The numbers of a policy that is new or gone.
+fn policy_text(policy: &QuotaPolicy) -> String {
+    let unit = policy.unit();
+    match policy.window() {
+        Some(window) => format!("{} {unit} per {} s", policy.quota(), window.as_secs()),
+        None => format!("{} {unit}", policy.quota()),
+    }
+}
+
+impl RulesChange {
+    /// The tier whose callers it is about; `None` for rules without tiers, and for callers without a tier.
+    pub fn tier(&self) -> Option<&str> {
+        self.tier.as_deref()
+    }
+
+    /// The policy; that of the newer version where it was renamed. `None` if it is about the tier.
+    pub fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    /// The kind of the change.
+    pub fn kind(&self) -> ChangeKind {
+        self.kind
+    }
+
+    /// The settings that differ, such as `quota 60 → 100`, for people to read.
+    pub fn details(&self) -> &[String] {
+        &self.details
+    }
+}
+
+impl ChangeKind {
+    /// The kind in one word, for machines: `added`, `changed`, `removed` or `starts_anew`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Changed => "changed",
+            Self::Removed => "removed",
+            Self::StartsAnew => "starts_anew",
+        }
+    }
+}
+
+impl fmt::Display for RulesDiff {
+    /// One line for each change.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.changes.iter().try_for_each(|change| writeln!(f, "{change}"))
+    }
+}
+
+impl fmt::Display for RulesChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.kind {
+            ChangeKind::Added => "is new",
+            ChangeKind::Changed => "changes",
+            ChangeKind::Removed => "is gone",
+            ChangeKind::StartsAnew => "STARTS ANEW",
+        };
+        match (&self.tier, &self.policy) {
+            (Some(tier), Some(policy)) => write!(f, "tier {tier:?}: policy {policy:?} {verb}")?,
+            (Some(tier), None) => write!(f, "tier {tier:?} {verb}")?,
+            (None, Some(policy)) => write!(f, "policy {policy:?} {verb}")?,
+            // Tiers are added and removed by name, so that this can only be a change.
+            (None, None) => f.write_str("the rules change")?,
+        }
+        match &*self.details {
+            [] => Ok(()),
+            details => write!(f, ": {}", details.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minute(name: &'static str, quota: u64) -> QuotaPolicy {
+        QuotaPolicy::per_minute(name, quota)
+    }
+
+    fn diff(old: Rules, new: Rules) -> Vec<String> {
+        let diff = RulesDiff::between(&old, &new);
+        diff.changes().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_new_name_takes_the_place_of_the_closest_policy_of_the_same_unit_that_is_gone() {
+        let day = QuotaPolicy::per_day("day", 500);
+        let old = Rules::new().policy(minute("minute", 60)).policy(day.clone());
+        let renamed = Rules::new()
+            .policy(minute("m", 60))
+            .policy(QuotaPolicy::per_day("d", 500));
+        assert_eq!(
+            diff(old.clone(), renamed),
+            [
+                r#"policy "m" STARTS ANEW: name "minute" → "m""#,
+                r#"policy "d" STARTS ANEW: name "day" → "d""#
+            ]
+        );
+        let merged = Rules::new().policy(QuotaPolicy::per_day("all", 500));
+        assert_eq!(
+            diff(old.clone(), merged),
+            [
+                r#"policy "all" STARTS ANEW: name "day" → "all""#,
+                r#"policy "minute" is gone: 60 requests per 60 s"#
+            ]
+        );
+        let tokens = Rules::new().policy(minute("tokens", 9).counting("tokens")).policy(day);
+        assert_eq!(
+            diff(old, tokens),
+            [
+                r#"policy "tokens" is new: 9 tokens per 60 s"#,
+                r#"policy "minute" is gone: 60 requests per 60 s"#
+            ]
+        );
+    }
+
+    #[test]
+    fn a_policy_beside_the_others_starts_nothing_anew() {
+        let old = Rules::new().policy(minute("minute", 60));
+        let new = old.clone().policy(QuotaPolicy::per_day("day", 500));
+        assert_eq!(
+            diff(old.clone(), new.clone()),
+            [r#"policy "day" is new: 500 requests per 86400 s"#]
+        );
+        assert_eq!(diff(new, old), [r#"policy "day" is gone: 500 requests per 86400 s"#]);
+    }
+
+    #[test]
+    fn callers_of_a_tier_that_is_gone_are_compared_with_the_first_one() {
+        let free = || Rules::new().tier("free", [minute("minute", 60)]);
+        let old = free().tier("gold", [minute("gold minute", 600)]).unlimited("admin");
+        assert_eq!(
+            diff(old, free().tier("team", [minute("minute", 90)])),
+            [
+                r#"tier "gold" is gone: its callers are counted as those of tier "free""#,
+                r#"tier "gold": policy "minute" STARTS ANEW: name "gold minute" → "minute", quota 600 → 60"#,
+                r#"tier "admin" is gone: its callers are counted as those of tier "free""#,
+                r#"tier "admin" changes: unlimited → limited"#,
+                r#"tier "admin": policy "minute" is new: 60 requests per 60 s"#,
+                r#"tier "team" is new"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn rules_without_tiers_are_the_same_for_every_tier() {
+        let all = || Rules::new().policy(minute("minute", 60));
+        let tiers = || Rules::new().tier("free", [minute("minute", 30)]).unlimited("admin");
+        assert_eq!(
+            diff(all(), tiers()),
+            [
+                r#"tier "free" is new"#,
+                r#"tier "free": policy "minute" changes: quota 60 → 30"#,
+                r#"tier "admin" is new"#,
+                r#"tier "admin" changes: limited → unlimited"#,
+                r#"tier "admin": policy "minute" is gone: 60 requests per 60 s"#,
+            ]
+        );
+        assert_eq!(
+            diff(tiers(), all())[..2],
+            [
+                r#"tier "free" is gone: its callers are counted by the policies for all"#,
+                r#"tier "free": policy "minute" changes: quota 30 → 60"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn another_first_tier_is_another_one_for_callers_without_a_tier() {
+        let old = Rules::new().tier("a", [minute("one", 1)]).tier("b", [minute("two", 2)]);
+        let new = Rules::new().tier("b", [minute("two", 2)]).tier("a", [minute("one", 1)]);
+        assert_eq!(
+            diff(old, new),
+            [
+                r#"the rules change: callers without a tier are counted as those of "b", before of "a""#,
+                r#"policy "two" STARTS ANEW: name "one" → "two", quota 1 → 2"#,
+            ]
+        );
+    }
+
+    #[test]
+    fn an_order_of_policies_is_a_change_that_starts_nothing_anew() {
+        let (one, two) = (minute("one", 1), minute("two", 2));
+        let old = Rules::new().policy(one.clone()).policy(two.clone());
+        assert_eq!(
+            diff(old, Rules::new().policy(two).policy(one)),
+            ["the rules change: order of policies one, two → two, one"]
+        );
+    }
+}

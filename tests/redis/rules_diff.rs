@@ -1,0 +1,143 @@
+//! The difference of two versions of rules says the truth about counts: what it calls changed is continued by a store, and
+//! what it says starts anew is not.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tower_quota::{
+    Algorithm, CalendarPeriod, CalendarWindow, ChangeKind, Direction, MemoryStore, Outcome, PartitionId, PartitionKey,
+    Plan, PolicySet, QuotaPolicy, RedisStore, Rules, RulesDiff, Scope, Store,
+};
+
+use crate::support::shared_server;
+
+/// All kinds of policies that a store counts in different ways.
+fn policies(name: &str, quota: u64) -> Vec<QuotaPolicy> {
+    use Algorithm::*;
+
+    let mut policies = Vec::new();
+    let algorithms = [
+        TokenBucket,
+        StrictTokenBucket,
+        LeakyBucketMeter,
+        LeakyBucketQueue { max_waiting: 5 },
+        FixedWindow,
+        SlidingWindowCounter,
+        SlidingWindowLog,
+    ];
+    for algorithm in algorithms {
+        for window in [3_600, 86_400] {
+            let policy = QuotaPolicy::new(name.to_owned(), quota, Duration::from_secs(window));
+            policies.push(policy.with_algorithm(algorithm));
+        }
+    }
+    let timed = || QuotaPolicy::new(name.to_owned(), quota, Duration::from_secs(86_400));
+    policies.push(timed().with_content_bytes(Direction::Both));
+    policies.push(timed().with_content_bytes(Direction::Request));
+    policies.push(timed().counting("tokens"));
+    policies.push(timed().counting("rows"));
+    policies.push(timed().counted_by("team"));
+    policies.push(timed().with_burst_capacity(20).hidden());
+    policies.push(timed().shadow());
+    policies.push(timed().blocking_for(Duration::from_secs(60)));
+    policies.push(QuotaPolicy::concurrent("", quota).with_name(name.to_owned()));
+    for zone in ["Europe/Berlin", "Asia/Tokyo"] {
+        for period in [CalendarPeriod::Day, CalendarPeriod::Month] {
+            let window = CalendarWindow::new(period, zone);
+            policies.push(QuotaPolicy::per_calendar(name.to_owned(), quota, window));
+        }
+    }
+    policies
+}
+
+fn rules(policy: &QuotaPolicy) -> Rules {
+    Rules::new().policy(policy.clone())
+}
+
+/// The caller that a layer would charge for a policy.
+fn partition(policy: &QuotaPolicy, number: usize) -> PartitionId {
+    let value = number.to_be_bytes();
+    Scope::new("diff").partition(&PartitionKey::new(policy.key().unwrap_or("user"), value))
+}
+
+fn plan(policy: &QuotaPolicy, number: usize) -> Plan {
+    let set = PolicySet::new([policy.clone()]).unwrap();
+    Plan::new(set, partition(policy, number), 1)
+        .with_content_bytes(1, 1)
+        .with_units("tokens", 1)
+        .with_units("rows", 1)
+}
+
+async fn remaining(store: &impl Store, policy: &QuotaPolicy, number: usize) -> u64 {
+    let decision = store.peek(plan(policy, number)).await.unwrap();
+    decision.allowances().next().unwrap().remaining()
+}
+
+/// One request is counted by the old policy. Returns `true` if the new one knows of it.
+async fn is_continued(store: &impl Store, old: &QuotaPolicy, new: &QuotaPolicy, number: usize) -> bool {
+    let decision = store.decide(plan(old, number)).await.unwrap();
+    assert_eq!(decision.outcome(), Outcome::Allowed, "{old:?}");
+    let unused = remaining(store, new, 1_000_000 + number).await;
+    remaining(store, new, number).await < unused
+}
+
+/// Returns `true` if the difference says that all counts go on.
+fn says_continued(old: &QuotaPolicy, new: &QuotaPolicy) -> bool {
+    let diff = RulesDiff::between(&rules(old), &rules(new));
+    let kinds: Vec<_> = diff.changes().iter().map(|change| change.kind()).collect();
+    match &*kinds {
+        [] | [ChangeKind::Changed] => true,
+        [ChangeKind::StartsAnew] => false,
+        // Another name for another unit: neither takes the place of the other.
+        [ChangeKind::Added, ChangeKind::Removed] => false,
+        other => panic!("{other:?} of {old:?} and {new:?}"),
+    }
+}
+
+async fn the_claims_hold(store: impl Store) {
+    let all = [policies("first", 10), policies("second", 20)].concat();
+    let mut continued = 0;
+    for (row, old) in all.iter().enumerate() {
+        let pairs = all.iter().enumerate().map(async |(column, new)| {
+            let claim = says_continued(old, new);
+            let number = row * all.len() + column;
+            assert_eq!(
+                claim,
+                is_continued(&store, old, new, number).await,
+                "{old:?} and then {new:?}"
+            );
+            assert!(claim || old != new);
+            usize::from(claim)
+        });
+        continued += join_all(pairs).await.iter().sum::<usize>();
+    }
+    assert!(continued > all.len(), "not only equal policies go on");
+}
+
+#[tokio::test]
+async fn what_is_said_to_start_anew_does_and_the_rest_goes_on_in_memory() {
+    the_claims_hold(MemoryStore::new()).await;
+}
+
+#[tokio::test]
+async fn what_is_said_to_start_anew_does_and_the_rest_goes_on_in_redis() {
+    let builder = RedisStore::builder(shared_server().url()).key_prefix("diff:");
+    the_claims_hold(builder.build().unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_policy_that_was_closed_goes_on_with_what_it_had_counted_and_the_difference_says_so() {
+    let store = MemoryStore::new();
+    let plain = |quota| {
+        let (policies, is_plain) = (policies("closed", quota), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 22]);
+        is_plain.map(|index| policies[index].clone())
+    };
+    for (number, (open, closed)) in plain(10).iter().zip(&plain(0)).enumerate() {
+        assert!(says_continued(open, closed) && says_continued(closed, open));
+        store.decide(plan(open, number)).await.unwrap();
+        let decision = store.decide(plan(closed, number)).await.unwrap();
+        assert_eq!(decision.outcome(), Outcome::Rejected);
+        let full = remaining(&store, open, 1_000_000 + number).await;
+        assert!(remaining(&store, open, number).await < full, "{open:?}");
+    }
+}
