@@ -121,6 +121,8 @@ pub mod docs;
 mod error;
 mod exchange;
 pub mod fields;
+#[cfg(all(feature = "redis", feature = "serde"))]
+pub mod fleet;
 mod guard;
 pub mod guide;
 pub mod key;

@@ -219,6 +219,11 @@ impl ToPartitionKey for IpAddr {
 pub struct PartitionId([u8; 16]);
 
 impl PartitionId {
+    /// The partition whose digest has these bytes, as [`to_bytes`](Self::to_bytes) gives them.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
     /// The digest's sixteen bytes.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0

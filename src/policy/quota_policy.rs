@@ -117,9 +117,9 @@ pub struct QuotaPolicy {
     pub(super) quota: u64,
     pub(super) window: Option<Duration>,
     pub(super) calendar: Option<CalendarWindow>,
-    pub(super) burst_capacity: Option<u64>,
+    pub(crate) burst_capacity: Option<u64>,
     pub(super) algorithm: Algorithm,
-    pub(super) unit: QuotaUnit,
+    pub(crate) unit: QuotaUnit,
     /// The number of units that an instance may prefetch at once.
     pub(super) prefetch: Option<u64>,
     /// The time for which it rejects everything once it is used up.

@@ -1,15 +1,18 @@
 //! Rules as any serde format has them. What is out of its range is found where rules take effect.
 
 mod calendar;
+mod named;
+mod written;
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::{
-    Deserialize, Deserializer,
+    Deserialize, Deserializer, Serialize,
     de::{Error, Unexpected, Visitor},
 };
 
 use self::calendar::CalendarForm;
+pub(crate) use self::named::named_readers;
 use super::Rules;
 use crate::{
     fields::{ExtensionValue, FieldError},
@@ -96,20 +99,11 @@ struct PolicyForm {
     extensions: BTreeMap<String, ExtensionForm>,
 }
 
-/// Readers of fields whose errors name the field: those of serde do not.
+/// Readers of fields.
 mod field {
     use super::*;
 
-    macro_rules! fields {
-        ($($read:path => $($field:ident: $type:ty),+;)+) => {
-            $($(pub(super) fn $field<'de, D: Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
-                let name = |error| D::Error::custom(format_args!("{}: {error}", stringify!($field)));
-                $read(deserializer).map_err(name)
-            })+)+
-        };
-    }
-
-    fields! {
+    named_readers! {
         algorithm_form => algorithm: Option<Algorithm>;
         whole::<0, _> => quota: u64;
         whole::<1, _> => max_waiting: u64;
@@ -122,7 +116,7 @@ mod field {
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(remote = "Algorithm", rename_all = "snake_case")]
 enum AlgorithmForm {
     FixedWindow,

@@ -2,6 +2,8 @@
 
 mod data;
 mod diff;
+#[cfg(all(feature = "redis", feature = "serde"))]
+mod followed;
 #[cfg(feature = "serde")]
 mod format;
 mod grants;
@@ -24,6 +26,8 @@ pub use self::{
     resolved::ResolvedTier,
     tiers::Tiers,
 };
+#[cfg(all(feature = "redis", feature = "serde"))]
+pub(crate) use self::{followed::check_rules, format::named_readers};
 pub(crate) use self::{
     grants::Grant,
     resolved::NoTier,

@@ -1,18 +1,19 @@
 //! The windows of a calendar as any serde format has them.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::policy::{CalendarPeriod, CalendarWindow, Weekday};
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a map with `period` and `time_zone`")]
 pub(super) struct CalendarForm {
     period: PeriodForm,
     time_zone: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     week_begins: Option<WeekdayForm>,
 }
 
-#[derive(Clone, Copy, Deserialize)]
+#[derive(Clone, Copy, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum PeriodForm {
     Day,
@@ -22,7 +23,7 @@ enum PeriodForm {
 
 macro_rules! weekdays {
     ($($day:ident),+) => {
-        #[derive(Clone, Copy, Deserialize)]
+        #[derive(Clone, Copy, Deserialize, Serialize)]
         #[serde(rename_all = "snake_case")]
         enum WeekdayForm {
             $($day),+
@@ -35,12 +36,33 @@ macro_rules! weekdays {
                 }
             }
         }
+
+        impl From<Weekday> for WeekdayForm {
+            fn from(day: Weekday) -> Self {
+                match day {
+                    $(Weekday::$day => Self::$day),+
+                }
+            }
+        }
     };
 }
 
 weekdays!(Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday);
 
 impl CalendarForm {
+    pub(super) fn of(window: &CalendarWindow) -> Self {
+        let (period, week_begins) = match window.period() {
+            CalendarPeriod::Day => (PeriodForm::Day, None),
+            CalendarPeriod::Month => (PeriodForm::Month, None),
+            CalendarPeriod::Week { begins } => (PeriodForm::Week, Some(begins.into())),
+        };
+        Self {
+            period,
+            time_zone: window.time_zone().to_owned(),
+            week_begins,
+        }
+    }
+
     pub(super) fn into_window(self) -> Result<CalendarWindow, String> {
         let period = match (self.period, self.week_begins) {
             (PeriodForm::Day, None) => CalendarPeriod::Day,

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod builder;
+mod commands;
 mod keyspace;
 mod leases;
 mod net;
@@ -20,6 +21,7 @@ use std::{
 use tokio::sync::watch;
 
 pub use self::builder::RedisStoreBuilder;
+pub(crate) use self::commands::Commands;
 use self::{
     acquire::Engine,
     builder::Servers,

@@ -104,6 +104,8 @@ enum Body {
     Script(Texts, Script, Arguments, ExpectedReply),
     /// Its reply is an integer.
     Command(Cmd),
+    /// Its reply is anything, and is kept here.
+    Query(Cmd, Mutex<Value>),
 }
 
 impl Call {
@@ -211,6 +213,19 @@ impl Call {
         Self::new(keys, Body::Command(command))
     }
 
+    /// A command whose reply is taken from the call itself.
+    pub(super) fn query(key: Key, command: Cmd) -> Self {
+        Self::new(Keys::from_iter([key]), Body::Query(command, Mutex::new(Value::Nil)))
+    }
+
+    /// The reply to a [`query`](Self::query).
+    pub(super) fn into_value(self) -> Value {
+        match self.body {
+            Body::Query(_, reply) => std::mem::replace(&mut *reply.lock(), Value::Nil),
+            Body::Command(_) | Body::Script(..) => Value::Nil,
+        }
+    }
+
     fn script(server: &Server, script: Script, keys: Keys, mut arguments: Arguments, expected: ExpectedReply) -> Self {
         let mut server_time = None;
         if !expected.calendars.is_empty() {
@@ -252,6 +267,10 @@ impl Call {
                 Value::Int(_) => Some(Reply::default()),
                 _ => None,
             },
+            Body::Query(command, reply) => {
+                *reply.lock() = connection.send(command).await?;
+                Some(Reply::default())
+            }
             Body::Script(texts, script, arguments, expected) => {
                 let reply = expected.read(self.run(texts, *script, arguments, connection).await?);
                 match reply.as_ref().and_then(|reply| self.time_without_borders(reply)) {

@@ -1,0 +1,157 @@
+//! The rules of a fleet's access list.
+
+use serde::{Deserialize, Serialize, de};
+
+use super::form::{AccessForm, field};
+use crate::{
+    error::ConfigError,
+    partition::PartitionKey,
+    screening::{Access, AccessRules},
+};
+
+/// A rule of the access list of a [`RulesDocument`](super::RulesDocument), about a network or a partition key.
+///
+/// ```
+/// use tower_quota::{Access, fleet::AccessEntry};
+///
+/// // For ten minutes.
+/// let entry = AccessEntry::network("203.0.113.9", Access::Block).until(1_795_378_641);
+/// assert_eq!((entry.as_network(), entry.ends()), (Some("203.0.113.9"), Some(1_795_378_641)));
+///
+/// let entry = AccessEntry::key("x-user-id", "mallory", Access::Block);
+/// assert_eq!(entry.as_key(), Some(("x-user-id", "mallory")));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "EntryForm", into = "EntryForm")]
+pub struct AccessEntry {
+    subject: Subject,
+    access: Access,
+    until: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subject {
+    Network(String),
+    Key(KeyForm),
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a rule of `access`: a map with `network` or `key`, and `access`"
+)]
+struct EntryForm {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<KeyForm>,
+    #[serde(with = "AccessForm")]
+    access: Access,
+    #[serde(default, deserialize_with = "field::until", skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, expecting = "key: a map with `kind` and `value`")]
+struct KeyForm {
+    kind: String,
+    value: String,
+}
+
+impl AccessEntry {
+    /// A rule about a network, `"192.0.2.0/24"`, or an address. See [`AccessRules::set_network`].
+    pub fn network(network: impl Into<String>, access: Access) -> Self {
+        Self::new(Subject::Network(network.into()), access)
+    }
+
+    /// A rule about the callers whose main key is [`PartitionKey::new(kind, value)`](PartitionKey::new), as that of
+    /// [`key::header`](crate::key::header) is.
+    pub fn key(kind: impl Into<String>, value: impl Into<String>, access: Access) -> Self {
+        let (kind, value) = (kind.into(), value.into());
+        Self::new(Subject::Key(KeyForm { kind, value }), access)
+    }
+
+    fn new(subject: Subject, access: Access) -> Self {
+        Self {
+            subject,
+            access,
+            until: None,
+        }
+    }
+
+    /// Ends the rule at this time, in seconds since the Unix epoch, by the clock of each instance.
+    #[must_use]
+    pub fn until(mut self, until: u64) -> Self {
+        self.until = Some(until);
+        self
+    }
+
+    /// The network, of a rule about one.
+    pub fn as_network(&self) -> Option<&str> {
+        match &self.subject {
+            Subject::Network(network) => Some(network),
+            Subject::Key(_) => None,
+        }
+    }
+
+    /// The kind and the value of the key, of a rule about one.
+    pub fn as_key(&self) -> Option<(&str, &str)> {
+        match &self.subject {
+            Subject::Network(_) => None,
+            Subject::Key(key) => Some((&key.kind, &key.value)),
+        }
+    }
+
+    /// The answer for whom the rule is about.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The time at which it ends, in seconds since the Unix epoch.
+    pub fn ends(&self) -> Option<u64> {
+        self.until
+    }
+
+    pub(super) fn holds_at(&self, now: u64) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+
+    pub(super) fn add_to(&self, rules: &mut AccessRules) -> Result<(), ConfigError> {
+        match &self.subject {
+            Subject::Network(network) => rules.set_network(network, self.access),
+            Subject::Key(key) => rules.set_key(PartitionKey::new(&key.kind, &key.value), self.access),
+        }
+    }
+}
+
+impl TryFrom<EntryForm> for AccessEntry {
+    type Error = de::value::Error;
+
+    fn try_from(form: EntryForm) -> Result<Self, Self::Error> {
+        let subject = match (form.network, form.key) {
+            (Some(network), None) => Subject::Network(network),
+            (None, Some(key)) => Subject::Key(key),
+            _ => return Err(de::Error::custom("access: a rule needs either `network` or `key`")),
+        };
+        Ok(Self {
+            subject,
+            access: form.access,
+            until: form.until,
+        })
+    }
+}
+
+impl From<AccessEntry> for EntryForm {
+    fn from(entry: AccessEntry) -> Self {
+        let (network, key) = match entry.subject {
+            Subject::Network(network) => (Some(network), None),
+            Subject::Key(key) => (None, Some(key)),
+        };
+        Self {
+            network,
+            key,
+            access: entry.access,
+            until: entry.until,
+        }
+    }
+}

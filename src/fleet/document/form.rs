@@ -1,0 +1,105 @@
+//! A document as JSON has it.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+use super::{AccessEntry, RollOut};
+use crate::{
+    fleet::version::digest_from_hex,
+    partition::PartitionId,
+    rules::{Rules, named_readers},
+    screening::Access,
+};
+
+/// The one field that every format has.
+#[derive(Deserialize)]
+#[serde(expecting = "a map with `format`")]
+pub(super) struct FormatForm {
+    #[serde(deserialize_with = "field::format")]
+    pub(super) format: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, expecting = "a map with `format`, `version` and `rules`")]
+pub(super) struct DocumentForm {
+    pub(super) format: u64,
+    #[serde(deserialize_with = "field::version")]
+    pub(super) version: u64,
+    #[serde(default, deserialize_with = "field::author")]
+    pub(super) author: String,
+    #[serde(default, deserialize_with = "field::time")]
+    pub(super) time: u64,
+    #[serde(deserialize_with = "field::rules")]
+    pub(super) rules: Rules,
+    #[serde(
+        default,
+        deserialize_with = "field::roll_out",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(super) roll_out: Option<RollOut>,
+    #[serde(default, deserialize_with = "field::switched_off")]
+    pub(super) switched_off: bool,
+    #[serde(default, deserialize_with = "field::access")]
+    pub(super) access: Vec<AccessEntry>,
+    #[serde(default, deserialize_with = "field::block_unknown_addresses")]
+    pub(super) block_unknown_addresses: bool,
+}
+
+impl DocumentForm {
+    pub(super) fn new(format: u64, version: u64, rules: Rules) -> Self {
+        Self {
+            format,
+            version,
+            author: String::new(),
+            time: 0,
+            rules,
+            roll_out: None,
+            switched_off: false,
+            access: Vec::new(),
+            block_unknown_addresses: false,
+        }
+    }
+}
+
+/// Readers of fields whose errors name the field.
+pub(super) mod field {
+    use super::*;
+
+    named_readers! {
+        Deserialize::deserialize =>
+            access: Vec<AccessEntry>, author: String, block_unknown_addresses: bool, format: u64, percent: u8,
+            roll_out: Option<RollOut>, rules: Rules, switched_off: bool, time: u64, until: Option<u64>, version: u64;
+    }
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(remote = "Access", rename_all = "snake_case")]
+pub(super) enum AccessForm {
+    Allow,
+    Block,
+    Limit,
+}
+
+/// Digests of partitions in hexadecimal digits.
+pub(super) mod partitions {
+    use super::*;
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Vec<PartitionId>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        let partitions = texts.iter().map(|text| {
+            let digest = digest_from_hex(text);
+            let digest = digest.ok_or_else(|| format!("partitions: {text:?} is not 32 hexadecimal digits"));
+            digest.map(PartitionId::from_bytes).map_err(D::Error::custom)
+        });
+        partitions.collect()
+    }
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        partitions: &[PartitionId],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let digest = |partition: &PartitionId| format!("{:032x}", u128::from_be_bytes(partition.to_bytes()));
+        serializer.collect_seq(partitions.iter().map(digest))
+    }
+}

@@ -1,0 +1,23 @@
+//! One set of rules for all instances of a service, with its version: in Redis, in a file, or elsewhere. Needs the features
+//! `redis` and `serde`.
+//!
+//! A [`RulesDocument`] says by which [`Rules`](crate::Rules) all instances limit, on which part of the callers new ones are
+//! tried, whether limits are on at all, and whom all instances block. Its [`RulesVersion`] is a number and a digest.
+//!
+//! You do not want it where the rules are part of the program, or where one process is all there is: see
+//! [`RulesHandle`](crate::RulesHandle).
+
+mod document;
+mod pause;
+mod redis_rules;
+mod report;
+mod source;
+mod version;
+
+pub use self::{
+    document::{AccessEntry, RollOut, RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
+    redis_rules::RedisRules,
+    report::InstanceReport,
+    source::{RulesSource, RulesSourceError, SourceFuture},
+    version::{RulesVersion, RulesVersionError},
+};

@@ -1,0 +1,35 @@
+//! The pauses of those who follow rules.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::random;
+
+/// The mean time between two polls.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Waits for a second, a quarter more or less.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a poll is a pause, and no request waits for it"
+)]
+pub(super) async fn between_polls() {
+    sleep(jittered(random::number())).await;
+}
+
+fn jittered(number: u32) -> Duration {
+    let share = f64::from(number) / f64::from(u32::MAX);
+    POLL.mul_f64(0.75 + share / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_a_second_a_quarter_more_or_less() {
+        let millis = [0, u32::MAX / 2, u32::MAX].map(|number| jittered(number).as_millis());
+        assert_eq!(millis, [750, 999, 1_250]);
+    }
+}

@@ -1,0 +1,46 @@
+//! Names of the keys of a rule set.
+
+use crate::error::{ConfigError, ConfigErrorKind};
+
+/// The keys of a rule set: `rules:{prefix name}:…`, all in one slot of a cluster.
+///
+/// They do not begin with the prefix of the store, so that a user whose ACL is for the keys of the store (`~quota:*`) cannot
+/// change rules.
+pub(crate) struct RulesKeys {
+    document: String,
+    head: String,
+    instances: String,
+}
+
+impl RulesKeys {
+    pub(crate) fn new(prefix: &str, name: &str) -> Result<Self, ConfigError> {
+        let is_usual = |byte| matches!(byte, b'!'..=b'~') && !matches!(byte, b'{' | b'}');
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(is_usual) {
+            let message = format!(
+                "rule set {name:?}: a name has 1 to 64 printable ASCII characters other than spaces and braces"
+            );
+            return Err(ConfigError::new(ConfigErrorKind::Fleet, message));
+        }
+        let key = |kind| format!("rules:{{{prefix}{name}}}:{kind}");
+        Ok(Self {
+            document: key("document"),
+            head: key("head"),
+            instances: key("instances"),
+        })
+    }
+
+    /// A string: the bytes of the document.
+    pub(crate) fn document(&self) -> &str {
+        &self.document
+    }
+
+    /// A string: the version of the document.
+    pub(crate) fn head(&self) -> &str {
+        &self.head
+    }
+
+    /// A sorted set: the reports of instances, by the server's time in milliseconds.
+    pub(crate) fn instances(&self) -> &str {
+        &self.instances
+    }
+}

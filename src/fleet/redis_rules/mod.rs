@@ -1,0 +1,191 @@
+//! A rule set in Redis.
+
+mod keys;
+
+use std::{fmt, sync::Arc};
+
+use ::redis::{Cmd, Value};
+
+pub(super) use self::keys::RulesKeys;
+use super::{
+    document::{RulesDocument, check_length},
+    report::InstanceReport,
+    source::{RulesSource, RulesSourceError, SourceFuture},
+    version::RulesVersion,
+};
+use crate::{
+    error::{ConfigError, StoreError, StoreErrorKind},
+    store::redis::{Commands, RedisStoreBuilder},
+};
+
+/// Older reports do not count.
+const FRESH_MILLIS: u64 = 30_000;
+
+/// Older reports are deleted by those who report.
+const KEPT_MILLIS: u64 = 60_000;
+
+const MOST_INSTANCES: usize = 10_000;
+
+/// A rule set in Redis, which instances follow and publishers write.
+///
+/// It has a connection of its own, so that no decision ever waits behind a document. Nothing is connected before it is
+/// needed. Clones share the connection.
+///
+/// ```
+/// use tower_quota::{RedisStore, fleet::RedisRules};
+///
+/// let redis = RedisStore::builder("redis://127.0.0.1/");
+/// let store = redis.clone().build()?;
+/// let rules = RedisRules::new(redis, "api")?;
+///
+/// let error = RedisRules::new(RedisStore::builder("redis://127.0.0.1/"), "{api}").unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     r#"rule set "{api}": a name has 1 to 64 printable ASCII characters other than spaces and braces"#,
+/// );
+/// # Ok::<_, tower_quota::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct RedisRules(Arc<Inner>);
+
+struct Inner {
+    commands: Commands,
+    keys: RulesKeys,
+    name: String,
+}
+
+impl RedisRules {
+    /// The rule set of this name on the servers of a store: one server, a primary behind sentinels, or a cluster.
+    ///
+    /// Of the settings of the store, URLs, connections by a function of yours, time limit and prefix of keys count. The
+    /// user of the URL may be another one than that of the store.
+    ///
+    /// # Errors
+    ///
+    /// If a setting of the store is wrong, as [`build`](RedisStoreBuilder::build) says, or the name is.
+    pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, ConfigError> {
+        let (commands, name) = (servers.commands()?, name.into());
+        let keys = RulesKeys::new(commands.key_prefix(), &name)?;
+        Ok(Self(Arc::new(Inner { commands, keys, name })))
+    }
+
+    /// The name of the rule set.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The instances that have reported within the last thirty seconds, by the server's clock: at most 10 000.
+    ///
+    /// Two reports of one instance may be there for a moment, when it has just changed its version.
+    ///
+    /// # Errors
+    ///
+    /// If the server does not answer, or its ACL forbids it.
+    pub async fn instances(&self) -> Result<Vec<InstanceReport>, StoreError> {
+        let since = self.now().await?.saturating_sub(FRESH_MILLIS);
+        let (keys, most) = (self.keys(), MOST_INSTANCES);
+        let mut fresh = ::redis::cmd("ZRANGEBYSCORE");
+        fresh
+            .arg(keys.instances())
+            .arg(since)
+            .arg("+inf")
+            .arg("LIMIT")
+            .arg(0)
+            .arg(most);
+        let Value::Array(members) = self.command(fresh).await? else {
+            return Err(unexpected("the instances"));
+        };
+        let members = members.iter().filter_map(|member| match member {
+            Value::BulkString(json) => serde_json::from_slice(json).ok(),
+            _ => None,
+        });
+        Ok(members.collect())
+    }
+
+    pub(super) fn keys(&self) -> &RulesKeys {
+        &self.0.keys
+    }
+
+    /// Sends a command about the keys of the rule set.
+    pub(super) async fn command(&self, command: Cmd) -> Result<Value, StoreError> {
+        self.0.commands.send(self.keys().head(), command).await
+    }
+
+    /// The server's time in milliseconds.
+    async fn now(&self) -> Result<u64, StoreError> {
+        let time = self.command(::redis::cmd("TIME")).await?;
+        let [seconds, micros]: [u64; 2] = ::redis::from_redis_value(time).map_err(|_| unexpected("the time"))?;
+        Ok(seconds.saturating_mul(1_000).saturating_add(micros / 1_000))
+    }
+
+    async fn read_head(&self) -> Result<Option<RulesVersion>, RulesSourceError> {
+        let mut get = ::redis::cmd("GET");
+        get.arg(self.keys().head());
+        match self.command(get).await? {
+            Value::Nil => Ok(None),
+            Value::BulkString(text) => match str::from_utf8(&text).ok().and_then(|text| text.parse().ok()) {
+                Some(version) => Ok(Some(version)),
+                None => Err(unexpected("the head").into()),
+            },
+            _ => Err(unexpected("the head").into()),
+        }
+    }
+
+    async fn read_document(&self) -> Result<Vec<u8>, RulesSourceError> {
+        let (mut length, mut range) = (::redis::cmd("STRLEN"), ::redis::cmd("GETRANGE"));
+        length.arg(self.keys().document());
+        let Value::Int(length) = self.command(length).await? else {
+            return Err(unexpected("the length of the document").into());
+        };
+        check_length(usize::try_from(length).unwrap_or(usize::MAX))?;
+        // No more, even if a longer one has come meanwhile.
+        range.arg(self.keys().document()).arg(0).arg(RulesDocument::MAX_LENGTH);
+        match self.command(range).await? {
+            Value::BulkString(document) => Ok(document),
+            _ => Err(unexpected("the document").into()),
+        }
+    }
+
+    async fn write_report(&self, report: &InstanceReport, before: Option<&InstanceReport>) -> Result<(), StoreError> {
+        let member = |report: &InstanceReport| serde_json::to_string(report).unwrap_or_default();
+        let (now, instances) = (self.now().await?, self.keys().instances());
+        let mut add = ::redis::cmd("ZADD");
+        add.arg(instances).arg(now).arg(member(report));
+        self.command(add).await?;
+        if let Some(before) = before.filter(|before| *before != report) {
+            let mut remove = ::redis::cmd("ZREM");
+            remove.arg(instances).arg(member(before));
+            self.command(remove).await?;
+        }
+        let mut expire = ::redis::cmd("ZREMRANGEBYSCORE");
+        expire.arg(instances).arg("-inf").arg(now.saturating_sub(KEPT_MILLIS));
+        self.command(expire).await.map(drop)
+    }
+}
+
+impl RulesSource for RedisRules {
+    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
+        Box::pin(self.read_head())
+    }
+
+    fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+        Box::pin(self.read_document())
+    }
+
+    fn report<'a>(&'a self, report: &'a InstanceReport, before: Option<&'a InstanceReport>) -> SourceFuture<'a, ()> {
+        Box::pin(async move { Ok(self.write_report(report, before).await?) })
+    }
+}
+
+fn unexpected(what: &str) -> StoreError {
+    let message = format!("{what} of the rule set is not what this crate writes");
+    StoreError::new(StoreErrorKind::Failed, message)
+}
+
+impl fmt::Debug for RedisRules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisRules")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}

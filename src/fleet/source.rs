@@ -1,0 +1,101 @@
+//! The places from which instances take their rules.
+
+use std::{error::Error, fmt, future::Future, pin::Pin};
+
+use super::{document::RulesDocumentError, report::InstanceReport, version::RulesVersion};
+use crate::error::StoreError;
+
+/// A place that has the rules of a fleet: [`RedisRules`](super::RedisRules), or one of
+/// yours, such as a configuration service.
+///
+/// A follower asks for the version each time that it [may have changed](Self::may_have_changed), and for the document only
+/// if the version is another one. No request ever waits for either.
+///
+/// ```
+/// use tower_quota::fleet::{RulesSource, RulesVersion, SourceFuture};
+///
+/// /// Rules that are part of the program.
+/// #[derive(Debug)]
+/// struct Fixed(&'static [u8]);
+///
+/// impl RulesSource for Fixed {
+///     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
+///         Box::pin(async { Ok(Some(RulesVersion::of(1, self.0))) })
+///     }
+///
+///     fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+///         Box::pin(async { Ok(self.0.to_vec()) })
+///     }
+/// }
+/// ```
+pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
+    /// The version that holds now; `None` if nothing was published. It is asked for once a second, so it should be cheap.
+    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>>;
+
+    /// The bytes of the document, which are those of this version unless another one was published meanwhile.
+    ///
+    /// It reads at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes: a longer document is the
+    /// error of [`RulesDocument::parse`](super::RulesDocument::parse).
+    fn document(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>>;
+
+    /// Waits until the version may have changed. By default for a second, a quarter more or less, so that instances do not
+    /// ask at the same moment.
+    fn may_have_changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(super::pause::between_polls())
+    }
+
+    /// Tells others which version an instance runs; `before` is its report before this one. By default nothing is told.
+    fn report<'a>(&'a self, report: &'a InstanceReport, before: Option<&'a InstanceReport>) -> SourceFuture<'a, ()> {
+        let _ = (report, before);
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// The answer of a [`RulesSource`].
+pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RulesSourceError>> + Send + 'a>>;
+
+/// The reason why a [`RulesSource`] gave no answer.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum RulesSourceError {
+    /// The source has a document that is none: too long, for example. It is not asked for again until the version changes.
+    Document(RulesDocumentError),
+    /// The source could not be read. It is asked again.
+    Unavailable(Box<dyn Error + Send + Sync>),
+}
+
+impl RulesSourceError {
+    pub(super) fn unavailable(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Unavailable(error.into())
+    }
+}
+
+impl From<RulesDocumentError> for RulesSourceError {
+    fn from(error: RulesDocumentError) -> Self {
+        Self::Document(error)
+    }
+}
+
+impl From<StoreError> for RulesSourceError {
+    fn from(error: StoreError) -> Self {
+        Self::unavailable(error)
+    }
+}
+
+impl fmt::Display for RulesSourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Document(error) => error.fmt(f),
+            Self::Unavailable(error) => write!(f, "the source of rules cannot be read: {error}"),
+        }
+    }
+}
+
+impl Error for RulesSourceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Document(error) => Some(error),
+            Self::Unavailable(error) => Some(&**error),
+        }
+    }
+}

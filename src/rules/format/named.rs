@@ -1,0 +1,13 @@
+//! Readers of fields whose errors name the field: those of serde do not.
+
+/// Functions for `deserialize_with`: `how to read => name of the field: type, …;`.
+macro_rules! named_readers {
+    ($($read:path => $($field:ident: $type:ty),+;)+) => {
+        $($(pub(crate) fn $field<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {
+            let name = |error| <D::Error as serde::de::Error>::custom(format_args!("{}: {error}", stringify!($field)));
+            $read(deserializer).map_err(name)
+        })+)+
+    };
+}
+
+pub(crate) use named_readers;

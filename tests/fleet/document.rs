@@ -1,0 +1,336 @@
+//! Documents, from JSON to rules and back.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tower_quota::{
+    Access, Algorithm, CalendarPeriod, CalendarWindow, Direction, PartitionId, QuotaPolicy, Rules, Weekday,
+    fields::ExtensionValue,
+    fleet::{AccessEntry, RollOut, RulesDocument, RulesDocumentErrorKind as Kind, RulesVersion},
+};
+
+fn minute(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_minute("minute", quota)
+}
+
+/// A document with all that one can have.
+fn whole() -> RulesDocument {
+    let window = CalendarWindow::new(
+        CalendarPeriod::Week {
+            begins: Weekday::Sunday,
+        },
+        "Africa/Cairo",
+    );
+    let policies = [
+        minute(60).with_burst_capacity(60).with_prefetch(5).show_partition_key(),
+        QuotaPolicy::per_second("strict", 10)
+            .with_algorithm(Algorithm::StrictTokenBucket)
+            .blocking_for(Duration::from_secs(900))
+            .hidden(),
+        QuotaPolicy::per_hour("queue", 10).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 }),
+        QuotaPolicy::per_hour("bytes", 1_000)
+            .with_content_bytes(Direction::Response)
+            .with_algorithm(Algorithm::FixedWindow)
+            .shadow(),
+        QuotaPolicy::concurrent("slots", 3).shadow().shown().counted_by("team"),
+        QuotaPolicy::per_hour("tokens", 1_000)
+            .counting("tokens")
+            .with_extension("acme-burst", 20)
+            .with_extension("acme-flag", true)
+            .with_extension("acme-text", ExtensionValue::string("x").unwrap()),
+        QuotaPolicy::per_calendar("week", 5, window),
+        QuotaPolicy::per_calendar_month("month", 5, "UTC").hidden(),
+        QuotaPolicy::per_day("closed", 0),
+    ];
+    let tiers = Rules::new().tier("free", policies).unlimited("admin");
+    let blocked = AccessEntry::network("203.0.113.0/24", Access::Block).until(1_795_378_641);
+    RulesDocument::new(RulesVersion::MAX_NUMBER, tiers)
+        .with_author("Ana María")
+        .with_time(1_795_378_041)
+        .with_roll_out(
+            RollOut::new(10, Rules::new().policy(minute(5))).with_partitions([PartitionId::from_bytes([7; 16])]),
+        )
+        .switched_off(true)
+        .with_access([blocked, AccessEntry::key("x-user-id", "mallory", Access::Allow)])
+        .blocking_unknown_addresses(true)
+}
+
+#[test]
+fn what_is_written_is_read_again() {
+    for document in [whole(), RulesDocument::new(1, Rules::new().policy(minute(60)))] {
+        let json = document.to_json().unwrap();
+        assert_eq!(RulesDocument::parse(json.as_bytes()), Ok(document), "{json}");
+    }
+    whole().check().unwrap();
+}
+
+/// Compared as text: two errors are equal only if their texts are.
+trait Text<T> {
+    fn error(self) -> String;
+}
+
+impl<T: std::fmt::Debug, E: std::fmt::Display> Text<T> for Result<T, E> {
+    fn error(self) -> String {
+        match self {
+            Ok(read) => panic!("{read:?} was read"),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
+/// A valid document in which a field has another value.
+fn with(field: &str, value: Value) -> String {
+    let mut document = json!({
+        "format": 1, "version": 2,
+        "rules": {"policies": [{"name": "a", "quota": 1, "window_seconds": 60}]},
+    });
+    document[field] = value;
+    document.to_string()
+}
+
+#[test]
+fn a_document_with_a_mistake_is_an_error_that_names_the_place() {
+    let policy = json!({"name": "a", "quota": 1, "window_seconds": 60});
+    let rules = json!({"policies": [policy]});
+    let typo = json!([{"name": "a", "quotas": 1}]);
+    for (field, value, expected) in [
+        ("format", json!(0), "rules document: format 0 is outside 1.."),
+        (
+            "format",
+            json!("1"),
+            "format: invalid type: string \"1\", expected u64 at line 1 column ",
+        ),
+        ("version", json!(0), "version 0 is outside 1..=9007199254740991"),
+        ("version", json!(1_u64 << 53), "version 9007199254740992 is outside"),
+        (
+            "version",
+            json!(-1),
+            "version: invalid value: integer `-1`, expected u64 at line 1",
+        ),
+        (
+            "author",
+            json!(5),
+            "author: invalid type: integer `5`, expected a string at line 1",
+        ),
+        (
+            "author",
+            json!("a\nb"),
+            "author: it is longer than 256 bytes or holds a control character",
+        ),
+        ("author", json!("a".repeat(257)), "author: it is longer than 256 bytes"),
+        ("time", json!("now"), "time: invalid type: string \"now\", expected u64"),
+        (
+            "rules",
+            json!(7),
+            "rules: invalid type: integer `7`, expected rules: a map with `policies` or `tiers`",
+        ),
+        (
+            "rules",
+            json!({"policies": typo}),
+            "rules: unknown field `quotas`, expected one of `name`",
+        ),
+        (
+            "rules",
+            json!({"policies": [{"name": "b", "quota": 1}]}),
+            "policy \"b\": it needs `window_seconds`",
+        ),
+        ("roll_out", json!({"percent": 10}), "roll_out: missing field `rules`"),
+        (
+            "roll_out",
+            json!({"percent": 256, "rules": rules}),
+            "roll_out: percent: invalid value: integer `256`",
+        ),
+        (
+            "roll_out",
+            json!({"percent": 101, "rules": rules}),
+            "roll_out: percent 101 is outside 0..=100",
+        ),
+        (
+            "roll_out",
+            json!({"percent": 1, "partitions": ["7"], "rules": rules}),
+            "partitions: \"7\" is not 32 hex",
+        ),
+        (
+            "switched_off",
+            json!("yes"),
+            "switched_off: invalid type: string \"yes\", expected a boolean",
+        ),
+        (
+            "access",
+            json!([{"access": "block"}]),
+            "access: a rule needs either `network` or `key`",
+        ),
+        ("access", json!([{"network": "::1"}]), "access: missing field `access`"),
+        (
+            "access",
+            json!([{"network": "::1", "access": "deny"}]),
+            "access: unknown variant `deny`, expected one of",
+        ),
+        (
+            "access",
+            json!([{"network": "::1", "access": "block", "until": "x"}]),
+            "until: invalid type: string \"x\"",
+        ),
+        (
+            "access",
+            json!([{"key": {"kind": "a"}, "access": "block"}]),
+            "access: missing field `value`",
+        ),
+        (
+            "accesses",
+            json!([]),
+            "unknown field `accesses`, expected one of `format`, `version`",
+        ),
+    ] {
+        let json = with(field, value);
+        let error = RulesDocument::parse(json.as_bytes());
+        assert_eq!(
+            error.as_ref().map_err(|error| error.kind()),
+            Err(Kind::Malformed),
+            "{json}"
+        );
+        let error = error.error();
+        assert!(
+            error.starts_with("rules document: ") && error.contains(expected),
+            "{json}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_document_that_is_cut_off_or_no_json_is_an_error_with_line_and_column() {
+    let json = whole().to_json().unwrap();
+    for end in (0..json.len() - 1).filter(|end| json.is_char_boundary(*end)) {
+        let error = RulesDocument::parse(&json.as_bytes()[..end]).error();
+        assert!(error.contains("at line "), "{end}: {error}");
+    }
+    for other in [
+        "null",
+        "[]",
+        "1",
+        "\"format\"",
+        "format: 1",
+        "\u{feff}{}",
+        "{}x",
+        "{\"format\": 1, \"format\": 1}",
+    ] {
+        let error = RulesDocument::parse(other.as_bytes()).error();
+        assert!(error.contains("at line 1 column "), "{other}: {error}");
+    }
+    assert!(RulesDocument::parse(&[0xff; 100]).error().contains("at line 1 column "));
+    // Depth takes no stack.
+    let brackets = "[".repeat(RulesDocument::MAX_LENGTH - 100);
+    for deep in [
+        format!("{{\"format\": 1, \"x\": {brackets}"),
+        format!("{{\"format\": {brackets}"),
+        brackets,
+    ] {
+        assert_eq!(
+            RulesDocument::parse(deep.as_bytes()).unwrap_err().kind(),
+            Kind::Malformed
+        );
+    }
+}
+
+#[test]
+fn a_newer_format_says_so_whatever_else_it_has() {
+    for json in [
+        r#"{"format": 2}"#,
+        r#"{"rules": 7, "format": 18446744073709551615, "new": [{}]}"#,
+    ] {
+        let error = RulesDocument::parse(json.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), Kind::NewerFormat);
+        assert!(
+            error
+                .to_string()
+                .contains("is newer than 1, the newest that this version of tower-quota reads")
+        );
+    }
+}
+
+#[test]
+fn a_document_above_the_largest_length_is_neither_read_nor_written() {
+    let mut longest = RulesDocument::new(1, Rules::new().policy(minute(1))).to_json().unwrap();
+    longest.extend(std::iter::repeat_n(' ', RulesDocument::MAX_LENGTH - longest.len()));
+    assert!(RulesDocument::parse(longest.as_bytes()).is_ok());
+    longest.push(' ');
+    let error = RulesDocument::parse(longest.as_bytes()).unwrap_err();
+    assert_eq!(error.kind(), Kind::TooLong);
+    assert_eq!(
+        error.to_string(),
+        "rules document: its length of 1048577 bytes is above 1048576"
+    );
+    assert_eq!(
+        RulesDocument::parse(&vec![b' '; 10 << 20]).unwrap_err().kind(),
+        Kind::TooLong
+    );
+
+    let entry = |number: u32| AccessEntry::network(number.to_string(), Access::Block);
+    let document = whole().with_access((0..30_000).map(entry));
+    assert_eq!(document.to_json().unwrap_err().kind(), Kind::TooLong);
+}
+
+#[test]
+fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
+    let rules = |policies: &[QuotaPolicy]| policies.iter().cloned().fold(Rules::new(), Rules::policy);
+    let of_team = QuotaPolicy::per_hour("team", 9).counted_by("team").counting("tokens");
+    let document = |rules| RulesDocument::new(1, rules);
+    for valid in [
+        rules(&[minute(1), of_team]),
+        Rules::new().tier("free", [minute(0)]).unlimited("admin"),
+    ] {
+        document(valid.clone())
+            .with_roll_out(RollOut::new(1, valid))
+            .check()
+            .unwrap();
+    }
+    let network =
+        |network: &str| document(rules(&[minute(1)])).with_access([AccessEntry::network(network, Access::Block)]);
+    let too_large = document(rules(&[minute(1)])).with_roll_out(RollOut::new(1, rules(&[minute(u64::MAX)])));
+    for (invalid, expected) in [
+        (document(Rules::new()), "policies: their number 0 is outside 1..=16"),
+        (
+            document(rules(&[minute(1), minute(2)])),
+            "policy \"minute\": the name is used twice",
+        ),
+        (
+            document(rules(&[minute(1)]).tier("free", [minute(1)])),
+            "both `policy` and `tiers` are set",
+        ),
+        (
+            too_large,
+            "roll_out: policy \"minute\": quota 18446744073709551615 is outside 0..=999999999999999",
+        ),
+        (
+            network("203.0.113.0/33"),
+            "access rules: \"203.0.113.0/33\" is not an address or a network",
+        ),
+    ] {
+        let error = invalid.check().error();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn what_the_format_cannot_express_is_not_written() {
+    let token = ExtensionValue::token("sugar").unwrap();
+    for (policy, expected) in [
+        (
+            QuotaPolicy::new("half", 1, Duration::from_millis(1_500)),
+            "policy \"half\": window 1.5s is not a whole number of seconds",
+        ),
+        (
+            minute(1).with_extension("acme-x", token),
+            "policy \"minute\": extension \"acme-x\": sugar cannot be written",
+        ),
+        (
+            minute(1).counting("a name of more than 24 characters"),
+            "has more than 24 characters",
+        ),
+    ] {
+        let error = RulesDocument::new(1, Rules::new().policy(policy)).to_json().error();
+        assert!(error.contains(expected), "{error}");
+    }
+    let error = RulesDocument::new(0, Rules::new().policy(minute(1))).to_json().error();
+    assert_eq!(error, "rules document: version 0 is outside 1..=9007199254740991");
+}

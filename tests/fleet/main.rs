@@ -1,0 +1,5 @@
+//! Rules that a whole fleet follows.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
+mod document;
