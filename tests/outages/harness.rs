@@ -155,10 +155,15 @@ impl Scene {
         }
     }
 
-    /// A request of a quiet caller through each instance.
+    /// A request of a quiet caller through each instance, which has time enough.
     pub async fn ask_all(&self) {
         let caller = Caller::of_chapter(Kind::Quiet, self.record.chapter(), 0);
-        join_all(self.clients.iter().map(|client| client.ask(caller))).await;
+        join_all(
+            self.clients
+                .iter()
+                .map(async |client| client.patient().ask(caller).await),
+        )
+        .await;
     }
 
     pub async fn reset(&self) {

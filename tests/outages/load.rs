@@ -75,7 +75,7 @@ impl Drop for Unanswered {
 }
 
 /// Notes which requests ask the store, and what it says.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Watched {
     store: RedisStore,
     record: Record,
@@ -125,33 +125,48 @@ impl Store for Watched {
 #[derive(Clone, Debug)]
 pub struct Client {
     pub layer: RateLimitLayer,
+    store: Watched,
     instance: usize,
     record: Record,
     latest: Duration,
 }
 
+fn layer(store: Watched, deadline: Duration) -> RateLimitLayer {
+    RateLimitLayer::builder(store)
+        .scope(SCOPE)
+        .key(key::from_fn(|request| {
+            request.extensions.get::<Caller>().map(|caller| caller.key())
+        }))
+        .tiers(tiers())
+        .deadline(deadline)
+        .decision_in_request()
+        .build()
+        .unwrap()
+}
+
 impl Client {
     pub fn new(instance: usize, url: &str, record: &Record) -> Self {
         let store = RedisStore::builder(url).lease_time(LEASE_TIME).build().unwrap();
-        let watched = Watched {
+        let store = Watched {
             store,
             record: record.clone(),
         };
-        let layer = RateLimitLayer::builder(watched)
-            .scope(SCOPE)
-            .key(key::from_fn(|request| {
-                request.extensions.get::<Caller>().map(|caller| caller.key())
-            }))
-            .tiers(tiers())
-            .deadline(DEADLINE)
-            .decision_in_request()
-            .build()
-            .unwrap();
         Self {
-            layer,
+            layer: layer(store.clone(), DEADLINE),
+            store,
             instance,
             record: record.clone(),
             latest: LATEST,
+        }
+    }
+
+    /// The same with a deadline that no busy machine misses: a request is decided late rather than not at all, unless its
+    /// connection fails it.
+    pub fn patient(&self) -> Self {
+        Self {
+            layer: layer(self.store.clone(), LATEST),
+            latest: HANG,
+            ..self.clone()
         }
     }
 

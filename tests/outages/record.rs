@@ -70,7 +70,7 @@ struct Seen {
     history: Vec<Event>,
     chapter: u64,
     began: Instant,
-    last_uncounted: Option<Instant>,
+    uncounted: Vec<Instant>,
     unanswered: u64,
 }
 
@@ -83,7 +83,7 @@ impl Default for Seen {
             history: Vec::new(),
             chapter: 0,
             began: Instant::now(),
-            last_uncounted: None,
+            uncounted: Vec::new(),
             unanswered: 0,
         }
     }
@@ -169,9 +169,9 @@ impl Record {
         self.lock().unanswered
     }
 
-    /// When the last request passed that was not counted.
-    pub fn last_uncounted(&self) -> Option<Instant> {
-        self.lock().last_uncounted
+    /// Returns the moments at which requests passed that were not counted, since this was asked last.
+    pub fn take_uncounted(&self) -> Vec<Instant> {
+        mem::take(&mut self.lock().uncounted)
     }
 
     pub fn chapter(&self) -> u64 {
@@ -187,7 +187,7 @@ impl Record {
         *seen.by_caller.entry(caller).or_default() += counts;
         seen.totals.counts += counts;
         if counts.undecided + counts.unasked > 0 {
-            seen.last_uncounted = Some(Instant::now());
+            seen.uncounted.push(Instant::now());
         }
         seen.totals.longest_wait = seen.totals.longest_wait.max(waited);
     }
