@@ -80,7 +80,7 @@ impl Guard {
                 log: Arc::clone(&log),
             },
             places,
-            prefetch: Arc::new(Prefetch::new(Arc::clone(&cache), clock.clone())),
+            prefetch: Arc::new(Prefetch::new(Arc::clone(&cache), terms.deadline, clock.clone())),
             cache,
             deadline: terms.deadline,
             clock,
@@ -96,7 +96,7 @@ impl Guard {
         }
         let prefetch = plan.block_terms();
         let at_once = match prefetch {
-            Some(_) => self.prefetch.spend(&plan),
+            Some(terms) => self.prefetch.spend(&plan, terms),
             None => self.cache.reject(&plan),
         };
         if let Some(decision) = at_once {

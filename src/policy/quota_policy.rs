@@ -340,33 +340,44 @@ impl QuotaPolicy {
         self
     }
 
-    /// Lets an instance take up to `units` units at once, spend them without asking the store, and give back what it does
-    /// not use: for callers that are hotter than what one Redis can decide.
+    /// Lets an instance charge up to `units` units in one call, spend them without asking the store, and give back what it
+    /// does not use: for callers that are hotter than what one Redis can decide, and for a Redis that is far away.
     ///
-    /// An instance begins with single charges. While a caller keeps asking, its blocks double, up to `units`, but never to
-    /// more than a quarter of what the store has left, so that the last units are charged one by one again. A request
-    /// that finds no units waits for the one call that fetches them, together with the others. Units that are not spent
-    /// within a tenth of the window, at most 1 s, are given back.
+    /// An instance begins with single charges. While a caller keeps asking, its blocks double until one lasts for most of its
+    /// lifetime, a tenth of the window and at most 1 s. A block is never larger than `units`, and never more than a quarter of
+    /// what the store has left, so that the last units are charged one by one again. Units that are not spent within the
+    /// lifetime are given back.
+    ///
+    /// The next block is fetched *ahead*: by a call in the background, two round trips before the caller has used up what is
+    /// held. So the requests of a busy caller wait twice, for the first answer and for the first block, and then no more,
+    /// however far away the store is. They wait again where a fixed window ends, for one round trip; where the caller is
+    /// suddenly much faster; and near the end of a quota.
     ///
     /// - **Never more than the quota.** A unit is charged before it is spent. A fixed window never sees more than its quota.
-    ///   A token bucket lets no more pass in any time *t* than its burst capacity and what its rate gives in *t* and in
-    ///   a tenth of the window (at most 1 s) before.
+    ///   A token bucket lets no more pass in any time *t* than its burst capacity and what its rate gives in *t* and in the
+    ///   lifetime before, and no more than capacity, rate and instances × `units`.
     /// - **At times less.** What one instance holds, the others cannot spend meanwhile: at most instances × `units` for
-    ///   each caller. Keep that far below the quota; a tenth is a good choice. What an instance holds when it is killed is
-    ///   used up, as is a block whose fetching was not answered in time.
-    /// - **What is shown** is what the store had left when the block was taken, less what this instance has charged since.
+    ///   each caller, what is under way included. Keep that far below the quota; a tenth is a good choice. What an instance
+    ///   holds when it is killed is used up, as is a block whose fetching was not answered in time.
+    /// - **How many units.** What one instance spends on one caller in a second: fewer need more calls. With 500 and 200
+    ///   requests a second, there is one call for about 140 requests.
+    /// - **How far.** Three round trips within the [deadline](crate::RateLimitLayerBuilder::deadline): near the end of a quota
+    ///   a request asks for a block, for itself, and once more when a rest was given back. Where two round trips take longer
+    ///   than half of the lifetime, as with a window of a second and a store 80 ms away, requests wait.
+    /// - **What is shown** is what the store had left when the block was charged, less what this instance has charged since.
     /// - **While a quota is used up**, each request is charged or rejected for itself again, as without the setting.
     /// - **While the store is unavailable**, prefetched units are still spent; then it is up to the
-    ///   [`FailureMode`](crate::FailureMode).
-    /// - **A [reset](crate::AdminHandle::reset)** forgets what this instance holds. What others hold is spent or given back
-    ///   as above.
+    ///   [`FailureMode`](crate::FailureMode). A call ahead that fails changes no request; the next one is made after an eighth
+    ///   of the lifetime.
+    /// - **A [reset](crate::AdminHandle::reset)** forgets what this instance holds, and what is on its way to it. What others
+    ///   hold is spent or given back as above.
     ///
     /// For token buckets and fixed windows that count requests, of 1 to as many units as may be used at one moment. Units
-    /// are taken in advance only where *all* policies of a request have this setting, count by one key, and none is a
-    /// [shadow](Self::shadow); otherwise each request is charged by itself, as without the setting. A layer that has a hot
-    /// limit for all users beside limits per user is better split into two. Changes of a charge, such as
-    /// [`ActualCost`](crate::ActualCost), still cost a call each. It needs a Tokio runtime, with timers, in which units are
-    /// given back; without one each request is charged by itself.
+    /// are prefetched only where *all* policies of a request have this setting, count by one key, and none is a
+    /// [shadow](Self::shadow) or counts [units of your own](Self::counting); otherwise each request is charged by itself, as
+    /// without the setting. A layer that has a hot limit for all users beside limits per user is better split into two.
+    /// Changes of a charge, such as [`ActualCost`](crate::ActualCost), still cost a call each. It needs a Tokio runtime, with
+    /// timers, in which units are given back; without one each request is charged by itself.
     ///
     /// ```
     /// use tower_quota::{PolicySet, QuotaPolicy};

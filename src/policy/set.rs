@@ -139,6 +139,11 @@ impl BlockTerms {
         })
     }
 
+    /// The lifetime in microseconds.
+    pub(crate) fn micros(self) -> u64 {
+        u64::try_from(self.lifetime.as_micros()).unwrap_or(u64::MAX)
+    }
+
     /// Those that suit two policies.
     fn and(self, other: Self) -> Self {
         Self {

@@ -1,5 +1,7 @@
 //! Units that instances take in advance: never more than the quota, little left lying about, and nobody waits for long.
 
+mod ahead;
+
 use std::{
     collections::HashMap,
     convert::Infallible,
@@ -34,6 +36,8 @@ use tower_quota::{
 enum Timing {
     AtOnce,
     Failing,
+    /// After so much time on the way to the store, and as much on the way back.
+    Far(Duration),
     Hanging,
     /// When there is a permit.
     Held(Arc<Semaphore>),
@@ -96,6 +100,12 @@ impl<S: Store> Store for Probe<S> {
             Timing::Failing => AcquireFuture::boxed(async {
                 tokio::task::yield_now().await;
                 Err(StoreError::new(StoreErrorKind::Unreachable, "test"))
+            }),
+            Timing::Far(way) => AcquireFuture::boxed(async move {
+                pass(way).await;
+                let decided = store.acquire(plan).await;
+                pass(way).await;
+                decided
             }),
             Timing::Hanging => AcquireFuture::boxed(std::future::pending()),
             Timing::Held(permits) => AcquireFuture::boxed(async move {

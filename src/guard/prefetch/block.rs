@@ -39,11 +39,12 @@ impl Block {
         if decision.outcome() != Outcome::Allowed {
             return None;
         }
-        let lifetime = u64::try_from(terms.lifetime.as_micros()).unwrap_or(u64::MAX);
         let charged_at = decision.measurement()?.moment(0);
         let now = charged_at.now.as_micros();
         let lapses = plan.policies().filter_map(|policy| policy.counter().lapse_micros(now));
-        let lifetime = lapses.map(|micros| charged_at.until(micros)).fold(lifetime, u64::min);
+        let lifetime = lapses
+            .map(|micros| charged_at.until(micros))
+            .fold(terms.micros(), u64::min);
         Some(Self {
             decision,
             plan,
@@ -63,6 +64,11 @@ impl Block {
     /// Returns `true` if it is too late to spend any of it, or if the clock has stepped back.
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
         !(self.from..self.until).contains(&now)
+    }
+
+    /// The microseconds in which it may be spent from now on.
+    pub(super) fn lasting(&self, now: Timestamp) -> u64 {
+        self.until.micros_since(now)
     }
 
     /// The decision about a plan with the same policies, if there are units for it.

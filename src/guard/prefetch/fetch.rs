@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use super::{
     Prefetch,
     block::Block,
-    holding::{Fetching, Holding, Order, Verdicts},
+    fetching::{Fetching, Order, Verdicts},
+    holding::{Blocks, Holding},
 };
 use crate::{
     bounded_map::BoundedMap,
@@ -25,7 +26,7 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// `plan` is the first request that is to be spent from it.
+    /// `plan` is a request as those that are to be spent from it.
     pub(super) fn new(prefetch: &Arc<Prefetch>, plan: &Plan, terms: BlockTerms, order: Order) -> Self {
         Self {
             prefetch: Arc::clone(prefetch),
@@ -51,12 +52,7 @@ impl Fetch {
         let mut verdicts = Verdicts::new();
         match result {
             Ok(decision) => self.decided(decision, &mut verdicts),
-            Err(error) => {
-                let fetching = self.end(&mut self.prefetch.holdings.lock(self.plan.partition()));
-                if let Some(fetching) = fetching {
-                    fetching.fail(&error, &mut verdicts);
-                }
-            }
+            Err(error) => self.failed(&error, &mut verdicts),
         }
         for (sender, verdict) in verdicts {
             // A request that has missed its deadline does not listen.
@@ -82,9 +78,9 @@ impl Fetch {
             (Some(mut fetching), Some(holding)) => {
                 fetching.is_stale = prefetch.cache.may_have_refunded(partition, self.order.at);
                 _dropped = holding.landed(fetching, &decision, block, prefetch.clock.now(), verdicts);
-                is_held = holding.block.is_some();
+                is_held = holding.has_blocks();
             }
-            _ => (_dropped, is_held) = (block, false),
+            _ => (_dropped, is_held) = (Blocks::from_iter(block), false),
         }
         drop(shard);
         if is_held {
@@ -92,10 +88,19 @@ impl Fetch {
         }
     }
 
+    fn failed(&self, error: &StoreError, verdicts: &mut Verdicts) {
+        let Self { prefetch, plan, .. } = self;
+        let mut shard = prefetch.holdings.lock(plan.partition());
+        if let (Some(fetching), Some(holding)) = (self.end(&mut shard), shard.get_mut(plan.partition())) {
+            let paused_until = prefetch.clock.now().saturating_add(self.terms.lifetime / 8);
+            holding.failed(fetching, error, paused_until, verdicts);
+        }
+    }
+
     /// From now on no request can join. Returns `None` if the partition was evicted meanwhile, or has other policies.
     fn end(&self, shard: &mut BoundedMap<Holding>) -> Option<Fetching> {
         let holding = shard.get_mut(self.plan.partition())?;
-        holding.fetching.take_if(|fetching| fetching.id == self.order.id)
+        holding.fetching.take_if(|fetching| fetching.order.id == self.order.id)
     }
 }
 

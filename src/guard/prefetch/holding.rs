@@ -1,8 +1,15 @@
 //! The units that an instance holds of one partition, and the size of the next block.
 
-use tokio::sync::oneshot::{self, Receiver, Sender};
+use std::mem;
 
-use super::block::Block;
+use smallvec::SmallVec;
+use tokio::sync::oneshot::Receiver;
+
+use super::{
+    block::Block,
+    fetching::{Fetching, Order, Verdict, Verdicts},
+    pace::Pace,
+};
 use crate::{
     clock::Timestamp,
     error::StoreError,
@@ -13,46 +20,18 @@ use crate::{
 /// The units of one partition that an instance has prefetched, and what it knows for the next block.
 pub(super) struct Holding {
     policies: PolicySet,
-    pub(super) block: Option<Box<Block>>,
+    /// The oldest is first, and is spent first.
+    blocks: Blocks,
     pub(super) fetching: Option<Fetching>,
-    /// The size that the last charge would have had if enough had been left.
-    demand: u64,
-    /// Units that were spent since then.
-    spent: u64,
-    /// Until then the last charge tells how long a block lasts.
-    until: Timestamp,
+    pace: Pace,
     /// The units that the store had left when it was last asked.
     left: Option<u64>,
+    /// Until then, no block is fetched ahead: the last call has failed.
+    paused_until: Timestamp,
 }
 
-/// A block that is being fetched, and the requests that wait for it.
-#[derive(Default)]
-pub(super) struct Fetching {
-    pub(super) id: u64,
-    /// Units that no request waits for.
-    spare: u64,
-    waiters: Vec<(Plan, Sender<Verdict>)>,
-    /// Units that were charged apart from it meanwhile, perhaps after it.
-    charged_apart: u64,
-    /// True if the partition was reset meanwhile.
-    is_void: bool,
-    /// True if there was a refund meanwhile: a rejection then says nothing about the requests that have joined since.
-    pub(super) is_stale: bool,
-}
-
-/// The answer to a request that has waited for a block. `Ok(None)`: the block was not for it, and it asks for itself.
-type Verdict = Result<Option<Decision>, StoreError>;
-
-/// The answers to requests that have waited. They are sent where no lock is held.
-pub(super) type Verdicts = Vec<(Sender<Verdict>, Verdict)>;
-
-/// A block that is to be fetched.
-pub(super) struct Order {
-    pub(super) id: u64,
-    pub(super) units: u64,
-    /// The time before the call.
-    pub(super) at: Timestamp,
-}
+/// Blocks of one partition. Those that are taken out are to be dropped where no lock is held.
+pub(super) type Blocks = SmallVec<[Box<Block>; Holding::MAX_BLOCKS]>;
 
 /// The next step of a request.
 pub(super) enum Step {
@@ -66,18 +45,19 @@ pub(super) enum Step {
 }
 
 impl Holding {
+    /// The one that is spent, and the one that was fetched ahead.
+    const MAX_BLOCKS: usize = 2;
     /// An instance fetches at most one in so many of the units that are left.
     const SHARE: u64 = 4;
 
     pub(super) fn new(policies: PolicySet) -> Self {
         Self {
             policies,
-            block: None,
+            blocks: Blocks::new(),
             fetching: None,
-            demand: 0,
-            spent: 0,
-            until: Timestamp::default(),
+            pace: Pace::new(),
             left: None,
+            paused_until: Timestamp::default(),
         }
     }
 
@@ -86,40 +66,60 @@ impl Holding {
         self.policies.is_same(policies)
     }
 
+    pub(super) fn has_blocks(&self) -> bool {
+        !self.blocks.is_empty()
+    }
+
     /// Returns `true` if it says no more than a new one.
     pub(super) fn is_expired(&self, now: Timestamp, terms: BlockTerms) -> bool {
-        self.block.is_none() && self.fetching.is_none() && self.until.saturating_add(terms.lifetime) <= now
+        !self.has_blocks() && self.fetching.is_none() && self.pace.is_expired(now, terms)
     }
 
     /// The loss if it was evicted.
     pub(super) fn worth(&self, is_returning: bool) -> (bool, u64, bool, Timestamp) {
-        (self.fetching.is_some(), self.rest(), is_returning, self.until)
+        (self.fetching.is_some(), self.rest(), is_returning, self.pace.since())
     }
 
     fn rest(&self) -> u64 {
-        self.block.as_ref().map_or(0, |block| block.rest())
+        self.blocks.iter().map(|block| block.rest()).sum()
     }
 
-    /// Takes the block out if it has expired, to be dropped where no lock is held.
-    pub(super) fn take_expired(&mut self, now: Timestamp) -> Option<Box<Block>> {
-        self.block.take_if(|block| block.is_expired(now))
+    fn take_blocks(&mut self, is_taken: impl Fn(&Block) -> bool) -> Blocks {
+        let (taken, kept) = mem::take(&mut self.blocks)
+            .into_iter()
+            .partition(|block| is_taken(block));
+        self.blocks = kept;
+        taken
     }
 
-    /// Takes the block out if it was too small for a request, and may be enough with what the store had left when it
+    /// Takes out the blocks that have expired.
+    pub(super) fn take_expired(&mut self, now: Timestamp) -> Blocks {
+        match self.blocks.iter().any(|block| block.is_expired(now)) {
+            true => self.take_blocks(|block| block.is_expired(now)),
+            false => Blocks::new(),
+        }
+    }
+
+    /// Takes the blocks out if they were too small for a request, and may be enough with what the store had left when it
     /// rejected that. A cached rejection knows of nothing left: that was looked at when the store gave it.
-    pub(super) fn take_rest(&mut self, rejection: &Decision) -> Option<Box<Block>> {
-        self.block.take_if(|block| {
-            let suffices =
-                |violated: Allowance<'_>| violated.remaining().saturating_add(block.rest()) >= violated.cost();
-            rejection.violated().all(suffices)
-        })
+    pub(super) fn take_rest(&mut self, rejection: &Decision) -> Blocks {
+        let rest = self.rest();
+        let suffices = |violated: Allowance<'_>| violated.remaining().saturating_add(rest) >= violated.cost();
+        match rest > 0 && rejection.violated().all(suffices) {
+            true => mem::take(&mut self.blocks),
+            false => Blocks::new(),
+        }
     }
 
     /// Decides a plan by units that are there.
     pub(super) fn spend(&mut self, plan: &Plan, now: Timestamp) -> Option<Decision> {
-        let block = self.block.as_mut().filter(|block| !block.is_expired(now))?;
-        let decision = block.spend(plan)?;
-        self.spent = self.spent.saturating_add(plan.costs().requests);
+        let cost = plan.costs().requests;
+        let mut blocks = self.blocks.iter();
+        let index = blocks.position(|block| block.rest() >= cost && !block.is_expired(now))?;
+        let (older, from) = self.blocks.split_at_mut(index);
+        let decision = from.first_mut()?.spend(plan)?;
+        apart_from(older, cost);
+        self.pace.used(cost);
         Some(decision)
     }
 
@@ -128,46 +128,57 @@ impl Holding {
         if let Some(decision) = self.spend(plan, now) {
             return Step::Decided(Box::new(decision));
         }
+        let cost = plan.costs().requests;
         if let Some(verdict) = self.fetching.as_mut().and_then(|fetching| fetching.join(plan)) {
+            self.pace.used(cost);
             return Step::Wait(verdict);
         }
-        let cost = plan.costs().requests;
-        self.grow(cost, terms, now);
-        // Until the store has answered once, it is not known what is left.
-        let share = self.left.unwrap_or(0) / Self::SHARE;
-        let units = self.demand.min(share).min(terms.units.saturating_sub(self.rest()));
+        let units = self.pace.charge(cost, terms, now).min(self.room(terms));
         if units <= cost || self.fetching.is_some() {
             return Step::Alone;
         }
-        let mut fetching = Fetching::new(id, units);
+        let order = Order { id, units, at: now };
+        let mut fetching = Fetching::new(order);
         let verdict = fetching.join(plan);
         self.fetching = Some(fetching);
-        let order = Order { id, units, at: now };
         verdict.map_or(Step::Alone, |verdict| Step::Fetch(order, verdict))
     }
 
-    /// Twice as much as last time while that does not last, and no more than was used if it was not used up.
-    fn grow(&mut self, cost: u64, terms: BlockTerms, now: Timestamp) {
-        let demand = if now < self.until {
-            self.demand.saturating_mul(2)
-        } else if now < self.until.saturating_add(terms.lifetime) {
-            self.spent
-        } else {
-            0
+    /// The block that is to be fetched now, so that no request has to wait when those that are held are used up or expire.
+    pub(super) fn order_ahead(&mut self, terms: BlockTerms, now: Timestamp, id: impl FnOnce() -> u64) -> Option<Order> {
+        if self.fetching.is_some() || now < self.paused_until {
+            return None;
+        }
+        let lasting = self.blocks.last()?.lasting(now);
+        let room = self.room(terms);
+        if room == 0 || !self.pace.is_due(self.rest(), lasting, terms, now) {
+            return None;
+        }
+        let units = self.pace.charge(0, terms, now).min(room);
+        let order = || Order {
+            id: id(),
+            units,
+            at: now,
         };
-        self.demand = demand.min(terms.units).max(cost);
-        self.spent = cost;
-        self.until = now.saturating_add(terms.lifetime);
+        let order = (units > 0).then(order)?;
+        self.fetching = Some(Fetching::new(order));
+        Some(order)
+    }
+
+    /// Maximum size of the next block: with it, the instance holds no more than it may, and leaves enough to others.
+    fn room(&self, terms: BlockTerms) -> u64 {
+        // Until the store has answered once, it is not known what is left.
+        let share = self.left.unwrap_or(0) / Self::SHARE;
+        share.min(terms.units.saturating_sub(self.rest()))
     }
 
     /// The store has decided about a single request.
     pub(super) fn charged_apart(&mut self, cost: u64, decision: &Decision) {
         self.learn(decision);
         if decision.outcome() == Outcome::Allowed {
-            let block = self.block.as_mut().map(|block| &mut block.charged_apart);
-            let fetching = self.fetching.as_mut().map(|fetching| &mut fetching.charged_apart);
-            for apart in block.into_iter().chain(fetching) {
-                *apart = apart.saturating_add(cost);
+            apart_from(&mut self.blocks, cost);
+            if let Some(fetching) = &mut self.fetching {
+                fetching.charged_apart = fetching.charged_apart.saturating_add(cost);
             }
         }
     }
@@ -182,16 +193,16 @@ impl Holding {
 
     /// Drops what is held or under way without a refund.
     pub(super) fn forget(&mut self) {
-        if let Some(mut block) = self.block.take() {
+        for mut block in self.blocks.drain(..) {
             block.forget();
         }
         if let Some(fetching) = &mut self.fetching {
             fetching.is_void = true;
         }
-        (self.demand, self.left) = (0, None);
+        (self.pace, self.left) = (Pace::new(), None);
     }
 
-    /// A block was fetched, or `decision` says why it was not. Returns the block that is to be dropped.
+    /// A block was fetched, or `decision` says why it was not.
     pub(super) fn landed(
         &mut self,
         fetching: Fetching,
@@ -199,65 +210,43 @@ impl Holding {
         block: Option<Box<Block>>,
         now: Timestamp,
         verdicts: &mut Verdicts,
-    ) -> Option<Box<Block>> {
+    ) -> Blocks {
         if !fetching.is_void {
             self.learn(decision);
         }
+        self.pace.answered(now.micros_since(fetching.order.at));
         let Some(mut block) = block else {
             // A rest that is too small for one request may be enough with what the store has left.
             let is_alone = fetching.is_void || fetching.is_stale || self.rest() > 0;
             fetching.reject(decision, is_alone, verdicts);
-            return None;
+            return Blocks::new();
         };
-        block.charged_apart = fetching.charged_apart;
-        if fetching.is_void {
-            block.forget();
+        let spent = fetching.serve(&mut block, verdicts);
+        apart_from(&mut self.blocks, spent);
+        self.blocks.push(block);
+        let mut dropped = self.take_blocks(|block| block.rest() == 0 || block.is_expired(now));
+        if self.blocks.len() > Self::MAX_BLOCKS {
+            dropped.push(self.blocks.remove(0));
         }
-        for (plan, verdict) in fetching.waiters {
-            // A request that has missed its deadline was not counted: it leaves its units to others. One that was cancelled
-            // still listens.
-            if !verdict.is_closed() {
-                verdicts.push((verdict, Ok(block.spend(&plan))));
-            }
-        }
-        if block.rest() == 0 || block.is_expired(now) {
-            return Some(block);
-        }
-        self.block.replace(block)
+        dropped
+    }
+
+    /// A block could not be fetched, and blocks are not fetched ahead for some time.
+    pub(super) fn failed(
+        &mut self,
+        fetching: Fetching,
+        error: &StoreError,
+        paused_until: Timestamp,
+        verdicts: &mut Verdicts,
+    ) {
+        self.paused_until = paused_until;
+        fetching.fail(error, verdicts);
     }
 }
 
-impl Fetching {
-    fn new(id: u64, units: u64) -> Self {
-        Self {
-            id,
-            spare: units,
-            ..Self::default()
-        }
-    }
-
-    /// Reserves units, if there are enough.
-    fn join(&mut self, plan: &Plan) -> Option<Receiver<Verdict>> {
-        if self.is_void {
-            return None;
-        }
-        self.spare = self.spare.checked_sub(plan.costs().requests)?;
-        let (sender, verdict) = oneshot::channel();
-        self.waiters.push((plan.clone(), sender));
-        Some(verdict)
-    }
-
-    /// Less is left than was asked for, perhaps enough for a single request.
-    fn reject(self, decision: &Decision, is_alone: bool, verdicts: &mut Verdicts) {
-        for (plan, verdict) in self.waiters {
-            let own = decision.of_another(plan, 0, 0).filter(|_| !is_alone);
-            verdicts.push((verdict, Ok(own.filter(|own| own.outcome() == Outcome::Rejected))));
-        }
-    }
-
-    /// The store gave no decision.
-    pub(super) fn fail(self, error: &StoreError, verdicts: &mut Verdicts) {
-        let waiters = self.waiters.into_iter();
-        verdicts.extend(waiters.map(|(_, verdict)| (verdict, Err(error.clone()))));
+/// Units were charged that are not of these blocks.
+fn apart_from(blocks: &mut [Box<Block>], units: u64) {
+    for block in blocks {
+        block.charged_apart = block.charged_apart.saturating_add(units);
     }
 }

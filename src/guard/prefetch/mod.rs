@@ -2,18 +2,26 @@
 //!
 //! A request takes the first of these ways that it can:
 //!
-//! 1. The block of its partition decides it. No request waits, and the store is not asked.
+//! 1. A block of its partition decides it. It does not wait. If the units will be used up or expire soon, it has the next
+//!    block fetched *ahead*: two times of a call before that, so that no request of a busy caller waits, however far the
+//!    store is. At most one call for each partition is under way, and what is held and under way is never more than the
+//!    policy allows.
 //! 2. It waits for a block that is being fetched and has units which no other request waits for.
-//! 3. It fetches a block if that pays: blocks double while a partition keeps asking, and none is larger than a share of what
-//!    the store has left.
+//! 3. It fetches a block if that pays: blocks double until they last for most of their lifetime, and none is larger than a
+//!    share of what the store has left.
 //! 4. It is charged alone, as without prefetch. So requests never queue behind each other for single units.
 //!
 //! A task of its own fetches a block: the requests that wait for it may miss their deadlines, and the units are not lost.
 //! Another task gives back units that were not spent in time. It runs while there are blocks.
+//!
+//! A call ahead that fails harms no request: what is held is spent, and the next one is made after an eighth of the lifetime
+//! of a block.
 
 mod block;
 mod fetch;
+mod fetching;
 mod holding;
+mod pace;
 
 use std::{
     fmt,
@@ -46,6 +54,8 @@ use crate::{
 pub(super) struct Prefetch {
     holdings: Sharded<BoundedMap<Holding>>,
     cache: Arc<DenialCache>,
+    /// Maximum time of a call that no request waits for.
+    deadline: Duration,
     clock: Clock,
     next_id: AtomicU64,
     /// Partitions that are being reset.
@@ -60,10 +70,11 @@ impl Prefetch {
     /// The pause between two searches for units that were not spent in time.
     const TICK: Duration = Duration::from_millis(50);
 
-    pub(super) fn new(cache: Arc<DenialCache>, clock: Clock) -> Self {
+    pub(super) fn new(cache: Arc<DenialCache>, deadline: Duration, clock: Clock) -> Self {
         Self {
             holdings: Sharded::new(Self::CAP, |cap| BoundedMap::new(cap, || {})),
             cache,
+            deadline,
             clock,
             next_id: AtomicU64::new(0),
             resets: Mutex::default(),
@@ -71,14 +82,28 @@ impl Prefetch {
         }
     }
 
-    /// Decides a plan by units that are there.
-    pub(super) fn spend(&self, plan: &Plan) -> Option<Decision> {
+    /// Decides a plan by units that are there, and has more fetched if they will not last.
+    pub(super) fn spend(self: &Arc<Self>, plan: &Plan, terms: BlockTerms) -> Option<Decision> {
         let part = plan.only_part()?;
         let mut shard = self.holdings.lock(part.partition());
         let holding = shard.visit(part.partition())?;
-        holding
-            .is_about(part.policies())
-            .then(|| holding.spend(plan, self.clock.now()))?
+        if !holding.is_about(part.policies()) {
+            return None;
+        }
+        let now = self.clock.now();
+        let decision = holding.spend(plan, now)?;
+        let order = holding.order_ahead(terms, now, || self.next_id());
+        drop(shard);
+        // Without a runtime, no task could wait for the answer. A fetch that is dropped has ended.
+        let fetch = order.map(|order| Fetch::new(self, plan, terms, order));
+        if let Some(fetch) = fetch.filter(|_| Handle::try_current().is_ok()) {
+            fetch.begin(Instant::now() + self.deadline);
+        }
+        Some(decision)
+    }
+
+    fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Decides a plan for which no units are there.
@@ -89,7 +114,7 @@ impl Prefetch {
         deadline: Instant,
     ) -> Result<Decision, StoreError> {
         let verdict = match self.step(&plan, terms) {
-            Step::Alone => return self.decide_alone(&plan, deadline).await,
+            Step::Alone => return self.decide_alone(&plan, terms, deadline).await,
             Step::Decided(decision) => return Ok(*decision),
             Step::Fetch(order, verdict) => {
                 Fetch::new(self, &plan, terms, order).begin(deadline);
@@ -101,7 +126,7 @@ impl Prefetch {
             // Without a verdict, the runtime of the task that fetched the block has ended.
             Some(verdict) => match verdict.unwrap_or(Ok(None))? {
                 Some(decision) => Ok(decision),
-                None => self.decide_alone(&plan, deadline).await,
+                None => self.decide_alone(&plan, terms, deadline).await,
             },
             None => {
                 let message = "no units were there within the deadline";
@@ -112,31 +137,38 @@ impl Prefetch {
 
     /// Has the store decide one request. Before the request is rejected, a rest that is too small for it goes back, if both
     /// together may be enough.
-    async fn decide_alone(&self, plan: &Plan, deadline: Instant) -> Result<Decision, StoreError> {
+    async fn decide_alone(
+        self: &Arc<Self>,
+        plan: &Plan,
+        terms: BlockTerms,
+        deadline: Instant,
+    ) -> Result<Decision, StoreError> {
         let decision = self.charge_apart(plan, deadline).await?;
         if decision.outcome() != Outcome::Rejected {
             return Ok(decision);
         }
-        if let Some(decision) = self.spend(plan) {
+        if let Some(decision) = self.spend(plan, terms) {
             return Ok(decision);
         }
-        let Some(mut rest) = self.with_holding(plan, |holding| holding.take_rest(&decision)) else {
+        let rest = self.with_holding(plan, |holding| holding.take_rest(&decision));
+        let rest = rest.filter(|blocks| !blocks.is_empty());
+        let Some(rest) = rest else {
             return Ok(decision);
         };
-        match self.cache.store.within(deadline, rest.give_back()).await {
-            Some(Ok(())) => {
-                self.cache.forget(plan.partition());
-                self.charge_apart(plan, deadline).await
+        for mut block in rest {
+            match self.cache.store.within(deadline, block.give_back()).await {
+                Some(Ok(())) => {}
+                Some(Err(_)) | None => return Ok(decision),
             }
-            Some(Err(_)) | None => Ok(decision),
         }
+        self.cache.forget(plan.partition());
+        self.charge_apart(plan, deadline).await
     }
 
     async fn charge_apart(&self, plan: &Plan, deadline: Instant) -> Result<Decision, StoreError> {
         let decision = self.cache.decide(plan.clone(), deadline).await?;
         self.with_holding(plan, |holding| {
             holding.charged_apart(plan.costs().requests, &decision);
-            None::<()>
         });
         Ok(decision)
     }
@@ -158,7 +190,7 @@ impl Prefetch {
         let Some(part) = plan.only_part().filter(|_| Handle::try_current().is_ok()) else {
             return Step::Alone;
         };
-        let (partition, id) = (part.partition(), self.next_id.fetch_add(1, Ordering::Relaxed));
+        let (partition, id) = (part.partition(), self.next_id());
         // Declared before the lock, and so dropped after it.
         let (_expired, _older);
         let mut shard = self.holdings.lock(partition);
@@ -175,11 +207,11 @@ impl Prefetch {
     }
 
     /// Does something with the holding of a plan's partition, if there is one about the same policies.
-    fn with_holding<T>(&self, plan: &Plan, act: impl FnOnce(&mut Holding) -> Option<T>) -> Option<T> {
+    fn with_holding<T>(&self, plan: &Plan, act: impl FnOnce(&mut Holding) -> T) -> Option<T> {
         let part = plan.only_part()?;
         let mut shard = self.holdings.lock(part.partition());
         let holding = shard.get_mut(part.partition())?;
-        holding.is_about(part.policies()).then(|| act(holding))?
+        holding.is_about(part.policies()).then(|| act(holding))
     }
 
     /// Starts the task that gives back, unless it runs.
@@ -198,8 +230,8 @@ impl Prefetch {
         let now = self.clock.now();
         let mut is_any_left = false;
         for mut shard in self.holdings.lock_each() {
-            let expired: Vec<_> = shard.values_mut().filter_map(|held| held.take_expired(now)).collect();
-            is_any_left |= shard.values_mut().any(|holding| holding.block.is_some());
+            let expired: Vec<_> = shard.values_mut().flat_map(|held| held.take_expired(now)).collect();
+            is_any_left |= shard.values_mut().any(|holding| holding.has_blocks());
             drop(shard);
             drop(expired);
         }
