@@ -118,6 +118,7 @@ async fn run(server: &RedisServer, load: f64, block: u64, millis: usize) -> Outc
             store,
             calls: Arc::clone(&calls),
         })
+        .decision_in_response()
         .scope("bench")
         .key(key::extension::<String>())
         .policy(policy.with_prefetch(block))

@@ -288,8 +288,8 @@ impl Decide for WholeLayer {
         let mut request = Request::default();
         request.extensions_mut().insert(UserId(user));
         let Ok(response) = self.0.clone().oneshot(request).await;
-        let decision = response.extensions().get::<Decision>();
-        let outcome = decision.expect("each response has its decision").outcome();
+        let decision = response.extensions().get();
+        let outcome = decision.map_or(Outcome::Allowed, Decision::outcome);
         assert_eq!(
             response.headers().contains_key("ratelimit"),
             outcome == Outcome::Allowed

@@ -37,6 +37,7 @@ fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
 /// The limits of the API: a request costs as many units as it has recipients.
 fn limits(store: &Arc<dyn Store>) -> Result<RateLimitLayer, Box<dyn Error>> {
     let limits = RateLimitLayer::builder(Arc::clone(store))
+        .decision_in_response()
         .scope("mails of customers")
         .key(key::header("x-customer"))
         .cost_by(|request| {

@@ -234,7 +234,7 @@ where
 {
     let Ok(response) = service.oneshot(request).await;
     let answered = Instant::now();
-    let decision = response.extensions().get().map(Decision::outcome);
-    // The bare service has none.
-    (decision.unwrap_or(Outcome::Allowed), due, answered)
+    // A response has a decision if its request was not counted and allowed. The bare service has none.
+    let outcome = response.extensions().get().map_or(Outcome::Allowed, Decision::outcome);
+    (outcome, due, answered)
 }

@@ -95,8 +95,8 @@ async fn connect(instances: &[RateLimit<Bare>; INSTANCES]) -> Result<(), Box<dyn
             let mut request = Request::default();
             request.extensions_mut().insert(nobody);
             let Ok(response) = instance.clone().oneshot(request).await;
-            let outcome = response.extensions().get().map(Decision::outcome);
-            if outcome.is_some_and(|outcome| outcome != Outcome::FailedOpen) {
+            let decision: Option<&Decision> = response.extensions().get();
+            if decision.is_none_or(|decision| decision.outcome() != Outcome::FailedOpen) {
                 break;
             }
             if Instant::now() > end {

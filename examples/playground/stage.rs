@@ -50,6 +50,7 @@ impl Stage {
     /// If `build()` finds a mistake. An algorithm that cannot have these policies is shown with its error, beside the others.
     pub(crate) fn new(setup: Setup, stores: Stores) -> Result<Self, ConfigError> {
         let builder = RateLimitLayer::builder(stores.main.clone())
+            .decision_in_response()
             .failure_mode(setup.outage.failure_mode())
             .response_fields((setup.dialect.fields)());
         let builder = match setup.outage {
@@ -59,7 +60,7 @@ impl Stage {
         let layer = build(builder, SCOPE, setup.policies.iter().cloned(), setup.cost)?;
         let compared = ALGORITHMS.map(|(name, algorithm)| {
             let algorithm = setup.same_or(algorithm);
-            let builder = RateLimitLayer::builder(stores.compared.clone());
+            let builder = RateLimitLayer::builder(stores.compared.clone()).decision_in_response();
             let layer = build(builder, name, setup.policies_under(algorithm), setup.cost);
             layer.map_err(|error| error.to_string())
         });

@@ -61,8 +61,9 @@ impl Clone for Source {
 
 /// The decision about a request, with one [`Allowance`] per policy.
 ///
-/// The layer puts it into the extensions of every response it has decided on, so that outer layers, logs and tests need
-/// not parse header fields:
+/// The layer puts it into the extensions of each response that it rejects a request with, and of each to a request that
+/// it has [passed on uncounted](Outcome::FailedOpen), so that outer layers, logs and tests need not parse header fields.
+/// With [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) all responses have it.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -117,6 +118,7 @@ pub struct Decision {
 ///     .policy(QuotaPolicy::per_hour("hour", 1))
 ///     .access_list(access)
 ///     .exempt(Exemption::path("/health"))
+///     .decision_in_response()
 ///     .abnormal_usage(|request| (request.uri.path() == "/.env").then(AbnormalUsage::new))
 ///     .capacity(|request| match request.uri.path() {
 ///         "/report" => Capacity::exhausted(Duration::from_secs(5)),

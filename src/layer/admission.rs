@@ -34,6 +34,7 @@ pub(crate) struct Limits {
     pub(super) responder: Responder,
     pub(super) status: StatusCode,
     pub(super) decision_in_request: bool,
+    pub(super) decision_in_response: bool,
     pub(super) log: LayerTelemetry,
     pub(super) neighbour: Arc<Neighbour>,
 }

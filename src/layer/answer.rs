@@ -12,7 +12,7 @@ use super::{
     charge::OpenCharge,
 };
 use crate::{
-    exchange::{Costs, Decision, Settlement},
+    exchange::{Costs, Decision, Outcome, Settlement},
     response_fields::{Delay, PolicyFields},
     rules::QuotaSet,
 };
@@ -71,7 +71,8 @@ impl Limits {
         decision.set_charged(charged);
     }
 
-    /// Adds the fields and the decision.
+    /// Adds the fields, and the decision where it is not what a response without one says: the request was counted and
+    /// allowed, or no limit applies to it.
     pub(super) fn tell<B>(
         &self,
         decision: Decision,
@@ -82,8 +83,9 @@ impl Limits {
         let nothing = PolicyFields::default();
         let fields = policies.map_or(&nothing, |set| &set.fields);
         self.policies.fields().tell(&decision, fields, delay, response);
+        let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
         // A layer of ours inside of this one may have rejected what this one has allowed.
-        if !is_rejected(response.extensions()) {
+        if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {
             // The charge is the layer's: others can read the decision, and not settle it.
             let _ = decision.take_receipt();
             response.extensions_mut().insert(decision);

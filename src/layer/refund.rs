@@ -92,6 +92,7 @@ impl AdminHandle {
     ///     .key(key::header("x-user-id"))
     ///     .cost(5)
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .decision_in_response()
     ///     .build()?;
     /// let request = || Request::post("/renderings").header("x-user-id", "alice");
     /// let response = send(&layer, request()).await;

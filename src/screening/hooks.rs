@@ -28,6 +28,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 ///         80..95 => quarter,
 ///         _ => Capacity::exhausted(Duration::from_secs(5)),
 ///     })
+///     .decision_in_response()
 ///     .build()?;
 ///
 /// let full = send(&layer, Request::get("/")).await;

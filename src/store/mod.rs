@@ -310,6 +310,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .decision_in_response()
     ///     .build()?;
     /// # let service = layer.layer(service_fn(async |_: http::Request<()>| {
     /// #     Ok::<_, std::convert::Infallible>(http::Response::new(String::new()))

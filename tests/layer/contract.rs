@@ -104,6 +104,7 @@ impl Store for FailingStore {
 
 fn layer(store: impl Store, failure_mode: FailureMode) -> RateLimitLayer {
     RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope("contract")
         .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))))
         .policy(QuotaPolicy::per_day("daily", 2))
@@ -680,6 +681,7 @@ async fn a_decision_from_extensions_cannot_be_settled_by_the_program() {
         let policies: Vec<QuotaPolicy> = [QuotaPolicy::per_day("daily", 9)].into_iter().chain(slots).collect();
         for timed in stores() {
             let builder = RateLimitLayer::builder(timed)
+                .decision_in_response()
                 .scope("contract")
                 .key(key::from_fn(|_| Some(PartitionKey::new("everyone", ""))))
                 .decision_in_request();

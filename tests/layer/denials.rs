@@ -78,6 +78,7 @@ fn clock() -> Clock {
 
 fn builder(store: impl Store, clock: &Clock) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope("denials")
         .key(key::from_fn(|request| Some(user(&request.headers).to_partition_key())))
         .clock(clock.clone())

@@ -76,6 +76,7 @@ impl Scene {
 
 fn builder(store: impl Store, policies: &[QuotaPolicy]) -> RateLimitLayerBuilder {
     let builder = RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope("layer")
         .key(key::from_fn(|_| Some(everybody())))
         .deadline(Duration::from_secs(60));

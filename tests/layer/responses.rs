@@ -55,6 +55,7 @@ fn manual_store() -> (Clock, MemoryStore) {
 
 fn builder(store: MemoryStore) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope("responses")
         .key(key::header("x-user-id"))
 }
@@ -253,6 +254,7 @@ impl Store for NoStore {
 #[tokio::test]
 async fn a_rejection_without_a_decision_is_a_problem_of_reduced_capacity() {
     let layer = RateLimitLayer::builder(NoStore)
+        .decision_in_response()
         .scope("responses")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_minute("minute", 1))
@@ -341,6 +343,7 @@ async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {
     let (_, store) = manual_store();
     let layer = |scope: &str, policy| {
         let builder = RateLimitLayer::builder(store.clone())
+            .decision_in_response()
             .scope(scope)
             .key(key::header("x-user-id"));
         builder.policy(policy).build().unwrap()
@@ -362,6 +365,7 @@ async fn a_rejection_of_a_layer_inside_another_stays_the_decision_of_the_respons
     let (_, store) = manual_store();
     let layer = |scope: &str, quota| {
         let builder = RateLimitLayer::builder(store.clone())
+            .decision_in_response()
             .scope(scope)
             .key(key::header("x-user-id"));
         builder

@@ -42,6 +42,7 @@ impl Scene {
 
     fn builder(&self) -> RateLimitLayerBuilder {
         RateLimitLayer::builder(self.store.clone())
+            .decision_in_response()
             .scope("rules")
             .key(key::header("x-user-id"))
     }

@@ -41,6 +41,7 @@ impl Counting {
     /// A layer whose only policy is used up by one request.
     fn builder(&self) -> RateLimitLayerBuilder {
         RateLimitLayer::builder(self.clone())
+            .decision_in_response()
             .scope("screening")
             .key(key::header("x-user-id"))
             .policy(QuotaPolicy::per_day("day", 1))

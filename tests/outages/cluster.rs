@@ -21,7 +21,7 @@ use tower_quota::{
 };
 
 use crate::partition_steps::{Step, move_clock, settlement, steps};
-use crate::quota::{HANG, Load, ask, assert_limit_holds, outcome, until, until_decided};
+use crate::quota::{HANG, Load, assert_limit_holds, outcome, until, until_decided};
 use crate::support::{Mode, Proxy, RedisCluster, RedisServer, shared_cluster, shared_server};
 
 const LIMIT: u64 = 5;
@@ -753,7 +753,7 @@ impl Lost {
     /// waiting, even if they would be let wait for long.
     async fn assert_contained(&self, layer: &RateLimitLayer) {
         until("the circuit of the lost node is open", || async {
-            ask(layer, &self.of_lost[0]).await.outcome() == Outcome::FailedOpen
+            outcome(layer, &self.of_lost[0]).await == Outcome::FailedOpen
         })
         .await;
         for round in 0..5 {
@@ -850,7 +850,7 @@ async fn requests_that_are_given_up_say_nothing_against_the_node_that_has_not_an
     for round in 0..10 {
         cluster.nodes[0].pause();
         for _ in 0..10 {
-            let given_up = timeout(Duration::from_millis(2), ask(&layer, &users[0])).await;
+            let given_up = timeout(Duration::from_millis(2), outcome(&layer, &users[0])).await;
             assert!(given_up.is_err());
         }
         cluster.nodes[0].resume();

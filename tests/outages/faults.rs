@@ -42,6 +42,7 @@ const HANG: Duration = Duration::from_secs(20);
 /// Every request asks the store, about which these tests are.
 fn builder(url: &str) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(RedisStore::new(url).unwrap())
+        .decision_in_response()
         .denial_cache(0)
         .scope("faults")
         .key(key::extension::<u64>())

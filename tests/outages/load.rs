@@ -133,6 +133,7 @@ pub struct Client {
 
 fn layer(store: Watched, deadline: Duration) -> RateLimitLayer {
     RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope(SCOPE)
         .key(key::from_fn(|request| {
             request.extensions.get::<Caller>().map(|caller| caller.key())

@@ -187,6 +187,7 @@ impl Scene {
 
 fn layer(store: impl Store, clock: Clock, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
     let builder = RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope("prefetchs")
         .key(key::extension::<String>())
         .clock(clock)

@@ -250,7 +250,7 @@ async fn a_refund_of_a_window_that_is_over_credits_this_one_only_if_it_says_so()
 }
 
 fn layer(server: &RedisServer) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(RedisStore::new(server.url()).unwrap());
+    let builder = RateLimitLayer::builder(RedisStore::new(server.url()).unwrap()).decision_in_response();
     let builder = builder.scope("renderings").key(key::header("x-user-id")).cost(5);
     // A machine that is busy with other tests must not make requests pass uncounted.
     let builder = builder

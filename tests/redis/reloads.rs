@@ -90,6 +90,7 @@ struct Instance {
 impl Instance {
     fn new(scope: &str, policies: PoliciesOf, number: u64) -> Self {
         let layer = RateLimitLayer::builder(RedisStore::new(shared_server().url()).unwrap())
+            .decision_in_response()
             .scope(scope)
             .key(key::header("x-user-id"))
             .rules(rules(policies(number)))
@@ -295,6 +296,7 @@ impl Rehearsal {
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let layer = |_| {
             let layer = RateLimitLayer::builder(LaterStore(store.clone()))
+                .decision_in_response()
                 .scope("rehearsal")
                 .key(key::header("x-user-id"))
                 .rules(rules(rates(0)))
@@ -364,6 +366,7 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
     let hour = |quota| rules([QuotaPolicy::per_hour("hour", quota)]);
     let access = AccessList::new(key::client_ip());
     let layer = RateLimitLayer::builder(LaterStore(store))
+        .decision_in_response()
         .scope("administrators")
         .key(key::header("x-user-id"))
         .rules(hour(2))
@@ -417,6 +420,7 @@ async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried()
         Rules::new().tier("free", first).tier("premium", second)
     };
     let layer = RateLimitLayer::builder(store.clone())
+        .decision_in_response()
         .scope("resets")
         .key(key::header("x-user-id"))
         .tiers(Tiers::by(|_| Some("premium")))

@@ -62,6 +62,7 @@ fn limits(store: impl Store, scope: &str, quota: u64) -> RateLimitLayer {
 
 fn limits_by(key: impl KeyExtractor, store: impl Store, scope: &str, quota: u64) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope(scope)
         .key(key)
         .no_key(NoKey::Reject)

@@ -27,7 +27,7 @@ use tokio::{
 };
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{Decision, Outcome, RateLimitLayer};
+use tower_quota::{Decision, Outcome, RateLimitBody, RateLimitLayer};
 
 /// Longer than anything in a test can take unless it hangs.
 pub const HANG: Duration = Duration::from_secs(30);
@@ -36,26 +36,35 @@ async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))
 }
 
-/// Sends a request of this user through a layer whose key is the header `x-user-id`, and returns what was decided. A
-/// request that hangs fails the test, and so does one with a status that a user must not see.
-pub async fn ask(layer: &RateLimitLayer, user: &str) -> Decision {
+/// Sends a request of this user through a layer whose key is the header `x-user-id`. A request that hangs fails the test,
+/// and so does one with a status that a user must not see.
+async fn send(layer: &RateLimitLayer, user: &str) -> Response<RateLimitBody<Full<Bytes>>> {
     let request = Request::builder().header("x-user-id", user).body(()).unwrap();
     let response = timeout(HANG, layer.layer(service_fn(hello)).oneshot(request))
         .await
         .expect("no request hangs")
         .unwrap();
-    let decision = response.extensions().get::<Decision>().unwrap().clone();
-    let expected = match decision.outcome() {
+    let expected = match outcome_of(&response) {
         Outcome::Allowed | Outcome::FailedOpen | Outcome::Unlimited => StatusCode::OK,
         Outcome::Rejected => StatusCode::TOO_MANY_REQUESTS,
         outcome => panic!("{outcome:?}"),
     };
     assert_eq!(response.status(), expected);
-    decision
+    response
+}
+
+fn outcome_of<B>(response: &Response<B>) -> Outcome {
+    response.extensions().get().map_or(Outcome::Allowed, Decision::outcome)
+}
+
+/// Returns what was decided about a request of this user, by a layer that shows it in each response.
+pub async fn ask(layer: &RateLimitLayer, user: &str) -> Decision {
+    let response = send(layer, user).await;
+    response.extensions().get::<Decision>().unwrap().clone()
 }
 
 pub async fn outcome(layer: &RateLimitLayer, user: &str) -> Outcome {
-    ask(layer, user).await.outcome()
+    outcome_of(&send(layer, user).await)
 }
 
 pub async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {

@@ -177,6 +177,7 @@ impl RateLimitLayerBuilder {
             responder: self.responder,
             status: self.status,
             decision_in_request: self.decision_in_request,
+            decision_in_response: self.decision_in_response,
             log: LayerTelemetry::default(),
             neighbour,
         };

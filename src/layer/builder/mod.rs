@@ -56,6 +56,7 @@ pub struct RateLimitLayerBuilder {
     screening: Screening,
     cost: RequestCost,
     decision_in_request: bool,
+    decision_in_response: bool,
 }
 
 impl RateLimitLayer {
@@ -75,6 +76,7 @@ impl RateLimitLayer {
             screening: Screening::default(),
             cost: RequestCost::default(),
             decision_in_request: false,
+            decision_in_response: false,
         }
     }
 }

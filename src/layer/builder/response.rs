@@ -40,7 +40,7 @@ impl RateLimitLayerBuilder {
     }
 
     /// Puts the [`Decision`](crate::Decision) into the extensions of each request that is passed on, so that the inner
-    /// service knows what is left for this caller. Default: only responses have it.
+    /// service knows what is left for this caller. Default: requests do not have it.
     ///
     /// Handlers of axum can then take a `Decision` as an argument; other services find it in `request.extensions()`. Of
     /// layers around each other the innermost one has its way. The decision shows what was left when it was made, also
@@ -75,6 +75,41 @@ impl RateLimitLayerBuilder {
     /// ```
     pub fn decision_in_request(mut self) -> Self {
         self.decision_in_request = true;
+        self
+    }
+
+    /// Puts the [`Decision`](crate::Decision) into the extensions of every response, so that outer layers, logs and tests
+    /// know what is left for this caller. Default: a response has it if its request was rejected, or was passed on
+    /// [uncounted](crate::Outcome::FailedOpen) because no store has decided.
+    ///
+    /// Of layers around each other, a rejection of the inner one stays; otherwise the decision is that of the outermost
+    /// layer that is to put it there. It shows the charge as it is when the response begins: the
+    /// [actual cost](Self::actual_cost) is in it.
+    ///
+    /// It is a setting because it is not free: most often three allocations of some 500 bytes for each response.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let builder = || RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 2));
+    /// let left = async |layer: &RateLimitLayer| {
+    ///     let response = send(layer, Request::get("/")).await;
+    ///     let decision: Option<&Decision> = response.extensions().get();
+    ///     decision.map(|decision| decision.allowances().map(|allowance| allowance.remaining()).sum::<u64>())
+    /// };
+    ///
+    /// let layer = builder().decision_in_response().build()?;
+    /// assert_eq!([left(&layer).await, left(&layer).await, left(&layer).await], [Some(1), Some(0), Some(0)]);
+    ///
+    /// let layer = builder().build()?;
+    /// assert_eq!([left(&layer).await, left(&layer).await, left(&layer).await], [None, None, Some(0)]);
+    /// # Ok(()) });
+    /// ```
+    pub fn decision_in_response(mut self) -> Self {
+        self.decision_in_response = true;
         self
     }
 }

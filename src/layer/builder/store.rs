@@ -161,6 +161,7 @@ impl RateLimitLayerBuilder {
     ///         .key(key::header("x-user-id"))
     ///         .policy(QuotaPolicy::per_hour("hour", 3))
     ///         .denial_cache(denial_cache)
+    ///         .decision_in_response()
     ///         .build()?;
     ///     # let inner = service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
     ///     let service = layer.layer(inner);

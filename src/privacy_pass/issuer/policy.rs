@@ -172,12 +172,13 @@ impl IssuancePolicy for RateLimitLayer {
     }
 }
 
-/// Passed on means granted, if it was counted or explicitly is not.
+/// Passed on means granted, if it was counted or explicitly is not. The response of a request that was passed on without
+/// being counted has its decision.
 async fn decided(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
     let outcome = response.extensions().get().map(Decision::outcome);
     let (mut parts, body) = response.into_parts();
     match outcome {
-        Some(Outcome::Allowed | Outcome::Unlimited) => IssuanceDecision(Verdict::Issue(Grant {
+        None | Some(Outcome::Allowed | Outcome::Unlimited) => IssuanceDecision(Verdict::Issue(Grant {
             headers: parts.headers,
             held: Some(body),
         })),

@@ -48,6 +48,7 @@ impl Limited {
             .tier("trial", [QuotaPolicy::per_minute("minute", 5)]);
         // With a store that has to be waited for, rejections are cached.
         let limits = RateLimitLayer::builder(LaterStore(store))
+            .decision_in_response()
             .scope("api")
             .key(key::extension::<UserId>())
             .tiers(tiers)

@@ -72,6 +72,6 @@ fn layer(store: impl Store, windows: &[Window], fields: ResponseFields) -> Resul
 fn answer<B>(response: &Response<B>) -> Answer {
     let decision = response.extensions().get::<Decision>();
     Answer::of(response, || {
-        decision.is_some_and(|decision| decision.outcome() == Outcome::Allowed)
+        decision.is_none_or(|decision| decision.outcome() == Outcome::Allowed)
     })
 }
