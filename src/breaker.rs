@@ -197,6 +197,15 @@ impl Breaker {
             (Admission::Rejected, _) => {}
         }
     }
+
+    /// Records a result that was there at once. An answer that has taken no time says nothing about calls that get none, and
+    /// is not counted as news for them: all threads would write the same counter.
+    pub(crate) fn record_at_once(&self, admission: Admission, error: Option<&StoreError>) {
+        match (&admission, error) {
+            (Admission::Closed(_), None) => self.0.end_row(),
+            _ => self.record(admission, error),
+        }
+    }
 }
 
 impl Circuit {
@@ -223,6 +232,11 @@ impl Circuit {
         if answers.wrapping_sub(known.answers) < Breaker::ANSWERS {
             is_first(&self.answers, answers);
         }
+        self.end_row();
+    }
+
+    /// The next failure is not one after others.
+    fn end_row(&self) {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);
         }

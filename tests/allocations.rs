@@ -2,12 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{
-    alloc::System,
-    convert::Infallible,
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::{alloc::System, convert::Infallible, future::ready, time::Duration};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -18,8 +13,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RatioCap,
-    ResponseFields, Scope, Store, ToPartitionKey, key,
+    AcquireFuture, Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, RatioCap, ResponseFields, Scope, Settlement, Store, StoreFuture, ToPartitionKey, key,
 };
 
 #[global_allocator]
@@ -28,16 +23,13 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 /// Heap allocations of a request through a layer with these fields, after some others that were let pass or, with
 /// nothing left, rejected. What grows and is moved for it counts, too.
 fn allocations(fields: ResponseFields) -> [usize; 2] {
-    [allocations_of(fields.clone(), 1), allocations_of(fields, 1_000)]
+    [allocations_of(fields.clone(), 1), allocations_of(fields, 10_000)]
 }
 
 fn allocations_of(fields: ResponseFields, cost: u64) -> usize {
-    let layer = RateLimitLayer::builder(MemoryStore::new())
-        .scope("allocations")
-        .key(key::header("x-user-id"))
-        .policy(QuotaPolicy::per_second("second", 1_000))
-        .policy(QuotaPolicy::per_minute("minute", 10_000))
-        .policy(QuotaPolicy::per_day("day", 100_000))
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_minute("minute", 100_000))
+        .policy(QuotaPolicy::per_day("day", 1_000_000))
         .cost(cost)
         .response_fields(fields)
         // The map of fields has its places already, here and below: they would be needed for any others, too.
@@ -48,17 +40,32 @@ fn allocations_of(fields: ResponseFields, cost: u64) -> usize {
         })
         .build()
         .unwrap();
-    let mut service = layer.layer(service_fn(|_: Request<()>| async {
+    let with_places = |_: Request<()>| {
         let mut response = Response::new(Empty::<Bytes>::new());
         *response.headers_mut() = HeaderMap::with_capacity(16);
-        Ok::<_, Infallible>(response)
-    }));
+        ready(Ok::<_, Infallible>(response))
+    };
+    allocations_in(layer.layer(service_fn(with_places)))
+}
+
+fn builder(store: impl Store) -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(store)
+        .scope("allocations")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_second("second", 10_000))
+}
+
+/// Heap allocations of a request of a user who has made some others.
+fn allocations_in<S, B>(mut service: S) -> usize
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
     let mut last = 0;
-    for _ in 0..4 {
+    // The first thousand are looked at for mistakes in how the limits are set up.
+    for _ in 0..1_010 {
         let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
         let region = Region::new(ALLOCATOR);
-        let mut answer = Box::pin(service.call(request));
-        let Poll::Ready(response) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+        let Some(Ok(response)) = service.call(request).now_or_never() else {
             panic!("nothing is waited for");
         };
         let change = region.change();
@@ -66,6 +73,31 @@ fn allocations_of(fields: ResponseFields, cost: u64) -> usize {
         drop(response);
     }
     last
+}
+
+/// The same of a whole request as a program sees it: the response of the service below has no field yet.
+fn allocations_of_all(layer: &RateLimitLayer) -> usize {
+    let hello = |_: Request<()>| ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
+    allocations_in(layer.layer(service_fn(hello)))
+}
+
+/// A memory store that has to be waited for, as one of a server, so that its rejections are cached.
+#[derive(Debug)]
+struct Remote(MemoryStore);
+
+impl Store for Remote {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let store = self.0.clone();
+        AcquireFuture::boxed(async move { store.acquire(plan).await })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
+    }
 }
 
 /// Bytes of the heap for each partition of a store that is full, with three policies.
@@ -118,6 +150,26 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
 
     let bytes = bytes_of_a_decision_about_two_partitions(8_500);
     assert!(bytes < 10_000, "{bytes} bytes for a decision");
+
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let _context = runtime.enter();
+    let three = |builder: RateLimitLayerBuilder| {
+        let minute = builder.policy(QuotaPolicy::per_minute("minute", 100_000));
+        minute.policy(QuotaPolicy::per_day("day", 1_000_000))
+    };
+    let one = builder(MemoryStore::new()).build().unwrap();
+    let three_of = three(builder(MemoryStore::new())).build().unwrap();
+    let told = builder(MemoryStore::new()).decision_in_response().build().unwrap();
+    let dear = builder(MemoryStore::new()).cost_by(|_| 20_000).build().unwrap();
+    let cached = builder(Remote(MemoryStore::new())).cost_by(|_| 20_000).build().unwrap();
+    let counts = [&one, &three_of, &told, &dear, &cached].map(allocations_of_all);
+    assert!(
+        counts.iter().zip([3, 4, 6, 7, 7]).all(|(count, most)| *count <= most),
+        "{counts:?}"
+    );
 
     let without = allocations(ResponseFields::none());
     let cost = |fields| {

@@ -37,7 +37,7 @@ impl<'a> Side<'a> {
 pub struct Values(Vec<f64>);
 
 impl Values {
-    fn median(&self) -> f64 {
+    pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
         let middle = sorted.len() / 2;
@@ -56,8 +56,13 @@ impl Values {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
+    /// What each round has left without what another side took in it.
+    pub fn without(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(own, other)| own - other).collect())
+    }
+
     /// How many times `other` this is: the median over the rounds, each compared within itself.
-    fn ratio(&self, other: &Self) -> f64 {
+    pub fn ratio(&self, other: &Self) -> f64 {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect()).median()
     }
 }

@@ -449,3 +449,19 @@ impl fmt::Debug for Decision {
             .finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::Read;
+
+    /// Each request moves a decision some times, and stores keep a reading for each policy of each call.
+    #[test]
+    fn a_reading_and_a_decision_are_small() {
+        let sizes = [size_of::<Read>(), size_of::<Measurement>(), size_of::<Decision>()];
+        assert!(
+            sizes.iter().zip([64, 352, 456]).all(|(size, most)| *size <= most),
+            "{sizes:?}"
+        );
+    }
+}

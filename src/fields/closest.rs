@@ -22,7 +22,7 @@ pub(crate) struct ClosestLimit {
 
 impl ClosestLimit {
     /// Three numbers of up to fifteen digits.
-    pub(crate) const MAX_LENGTH: usize = 45;
+    const MAX_LENGTH: usize = 45;
 
     /// No units, for so many seconds.
     pub(crate) fn of_nothing(reset: u64) -> Self {
@@ -45,7 +45,8 @@ impl ClosestLimit {
 
     /// Quota, what remains and reset.
     pub(crate) fn to_header_values(self) -> [HeaderValue; 3] {
-        self.to_header_values_behind(String::new()).1
+        self.to_header_values_behind(&mut String::with_capacity(Self::MAX_LENGTH))
+            .1
     }
 
     fn to_dictionary(self) -> Result<RateLimit, FieldError> {
@@ -54,15 +55,14 @@ impl ClosestLimit {
     }
 
     /// A value that is written already, and the three numbers: all in one allocation.
-    pub(crate) fn to_header_values_behind(self, mut text: String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
+    pub(crate) fn to_header_values_behind(self, text: &mut String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
         let before = text.len();
-        text.reserve(Self::MAX_LENGTH);
         let numbers = [self.quota, self.remaining, self.reset].map(|number| number.min(MAX_INTEGER));
         let ends = numbers.map(|number| {
             let _ = write!(text, "{number}");
             text.len()
         });
-        let text = Bytes::from(text);
+        let text = Bytes::copy_from_slice(text.as_bytes());
         let digits = |start, end| HeaderValue::from_maybe_shared(text.slice(start..end)).expect("digits are ASCII");
         let values = [
             digits(before, ends[0]),

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header::Entry};
 use sfv::{BareItem, Item, KeyRef, ListSerializer, String as Text, Token};
 
 use super::{
@@ -151,34 +151,34 @@ impl OwnFields {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 pub fn merge_into(headers: &mut HeaderMap, own: &OwnFields, now: SystemTime) {
-    merge_draft11_lists(headers, own);
+    merge_draft11_lists(headers, own.clone());
     if let Some(wait) = own.retry_after {
         merge_retry_after(headers, wait, now);
     }
 }
 
-pub(crate) fn merge_draft11_lists(headers: &mut HeaderMap, own: &OwnFields) {
+pub(crate) fn merge_draft11_lists(headers: &mut HeaderMap, own: OwnFields) {
     merge_lists::<draft11::LimitItem, draft11::PolicyItem>(headers, own);
 }
 
 /// The same in the other dialect that has names.
-pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: &OwnFields) {
+pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: OwnFields) {
     merge_lists::<in_between::LimitItem, in_between::PolicyItem>(headers, own);
 }
 
-fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: &OwnFields) {
+fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: OwnFields) {
     if own.rate_limit.is_some() || own.rate_limit_policy.is_some() {
         upstream::name_limit::<L, P>(headers);
     }
     // The units of limits are told by the policies, and those must not be joined yet.
-    if let Some(limits) = &own.rate_limit
-        && has_inner(headers, RATELIMIT, limits)
+    if let Some(limits) = own.rate_limit
+        && let Some(limits) = show_alone(headers, RATELIMIT, limits)
     {
         let own_policies = own.rate_limit_policy.iter().chain(&own.hidden_policy);
         let inner_units = UnitsByName::<P>::parse(headers.get_all(RATELIMIT_POLICY));
         let own_units = UnitsByName::<P>::parse(own_policies);
         let parameters = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
-        merge_list(headers, RATELIMIT, limits, parameters, |inner: &L, own: &L| {
+        merge_list(headers, RATELIMIT, &limits, parameters, |inner: &L, own: &L| {
             let (name, _) = own.key();
             inner.key() == own.key()
                 && inner_units
@@ -186,7 +186,7 @@ fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: &OwnFields) {
                     .is_some_and(|unit| own_units.of(name) == Some(unit))
         });
     }
-    if let Some(policies) = &own.rate_limit_policy {
+    if let Some(policies) = own.rate_limit_policy {
         merge_policies(headers, policies, |inner: &P, own: &P| {
             inner.key() == own.key() && inner.unit().is_known() && inner.unit() == own.unit()
         });
@@ -194,7 +194,7 @@ fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: &OwnFields) {
 }
 
 /// The policies of draft-06, which are told apart by their quotas.
-pub(crate) fn merge_draft06_policies(headers: &mut HeaderMap, policies: &HeaderValue) {
+pub(crate) fn merge_draft06_policies(headers: &mut HeaderMap, policies: HeaderValue) {
     // Equal quotas are the same policy, so that none is lower.
     merge_policies(headers, policies, |inner: &draft06::PolicyItem, own| {
         inner.quota() == own.quota()
@@ -209,19 +209,23 @@ fn merge_retry_after(headers: &mut HeaderMap, own: RetryAfter, now: SystemTime) 
     }
 }
 
-fn merge_policies<T: Member>(headers: &mut HeaderMap, policies: &HeaderValue, is_same: impl Fn(&T, &T) -> bool) {
-    if has_inner(headers, RATELIMIT_POLICY, policies) {
-        merge_list(headers, RATELIMIT_POLICY, policies, (QUOTA, WINDOW), is_same);
+fn merge_policies<T: Member>(headers: &mut HeaderMap, policies: HeaderValue, is_same: impl Fn(&T, &T) -> bool) {
+    if let Some(policies) = show_alone(headers, RATELIMIT_POLICY, policies) {
+        merge_list(headers, RATELIMIT_POLICY, &policies, (QUOTA, WINDOW), is_same);
     }
 }
 
-/// Returns `true` if the service behind shows a list. If it does not, the own one is shown as it is.
-fn has_inner(headers: &mut HeaderMap, name: HeaderName, own: &HeaderValue) -> bool {
-    let has_inner = headers.contains_key(&name);
-    if !has_inner {
-        insert(headers, name, own.clone());
+/// Shows the own list as it is, unless the service behind shows one: then the own one is returned.
+fn show_alone(headers: &mut HeaderMap, name: HeaderName, own: HeaderValue) -> Option<HeaderValue> {
+    match headers.try_entry(name) {
+        Ok(Entry::Vacant(place)) => {
+            let _ = place.try_insert(own);
+            None
+        }
+        Ok(Entry::Occupied(_)) => Some(own),
+        // The map is full to the brim.
+        Err(_) => None,
     }
-    has_inner
 }
 
 /// Joins the lists. An item that is not altered is written as it was parsed. Items are the same if both are about one

@@ -54,7 +54,13 @@ impl GuardedStore {
         }
         let asked = Stopwatch::start(&self.clock);
         match self.bare.acquire(plan.within(time)).into_ready() {
-            Ok(answer) => Ok(self.answered(asked, admission, answer)),
+            Ok(answer) => {
+                self.log.answered(asked, &self.clock);
+                if let (Some(breaker), Some(admission)) = (&self.breaker, admission) {
+                    breaker.record_at_once(admission, answer.as_ref().err());
+                }
+                Ok(answer)
+            }
             Err(answer) => Err(StoreCall {
                 answer,
                 admission,
@@ -71,24 +77,15 @@ impl GuardedStore {
             let message = format!("no decision within {:?}", call.time);
             Err(StoreError::new(StoreErrorKind::TimedOut, message))
         });
-        self.answered(call.asked, call.admission, answer)
+        self.log.answered(call.asked, &self.clock);
+        if let (Some(breaker), Some(admission)) = (&self.breaker, call.admission) {
+            breaker.record(admission, answer.as_ref().err());
+        }
+        answer
     }
 
     /// The result of something that depends on the store, or `None` once the deadline and a last turn are over.
     pub(super) async fn within<T>(&self, deadline: Instant, result: impl Future<Output = T>) -> Option<T> {
         last_turn::within(deadline, result, || self.bare.catch_up().into_ready().err()).await
-    }
-
-    fn answered<T>(
-        &self,
-        asked: Stopwatch,
-        admission: Option<Admission>,
-        answer: Result<T, StoreError>,
-    ) -> Result<T, StoreError> {
-        self.log.answered(asked, &self.clock);
-        if let (Some(breaker), Some(admission)) = (&self.breaker, admission) {
-            breaker.record(admission, answer.as_ref().err());
-        }
-        answer
     }
 }

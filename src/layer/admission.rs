@@ -86,7 +86,7 @@ impl Limits {
                 return (at_once(Outcome::Abnormal, wait), selection);
             }
         };
-        let Some(set) = &selection.set else {
+        let Some(set) = selection.set.take() else {
             return (at_once(Outcome::Unlimited, None), selection);
         };
         let mut set = self.policies.at_capacity(set, percent);

@@ -4,7 +4,6 @@ use std::{
     fmt,
     future::Future,
     pin::Pin,
-    sync::Arc,
     task::{Context, Poll, ready},
     time::Duration,
 };
@@ -20,7 +19,7 @@ use super::{
     RateLimitBody,
     admission::{Admitted, Judgement, Limits},
 };
-use crate::{exchange::Decision, guard::PendingDecision, rules::Selection};
+use crate::{exchange::Decision, guard::PendingDecision, lanes::LaneRef, rules::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -64,7 +63,7 @@ pin_project! {
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         pub(super) state: State<S, B>,
-        pub(super) limits: Arc<Limits>,
+        pub(super) limits: LaneRef<Limits>,
     }
 }
 

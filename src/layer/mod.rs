@@ -37,7 +37,7 @@ pub use self::{
     service::RateLimit,
     usage::UsageHandle,
 };
-use crate::rules::RulesHandle;
+use crate::{lanes::Shared, rules::RulesHandle};
 
 /// Limits the requests of each caller. See the [crate documentation](crate) for a whole program.
 ///
@@ -66,7 +66,7 @@ use crate::rules::RulesHandle;
 /// # }).unwrap();
 /// ```
 #[derive(Clone)]
-pub struct RateLimitLayer(Arc<Limits>);
+pub struct RateLimitLayer(Shared<Limits>);
 
 impl RateLimitLayer {
     /// A handle that replaces the rules of this layer and its clones while they run; see [`RulesHandle`].
@@ -76,7 +76,7 @@ impl RateLimitLayer {
 
     /// A handle for support staff: what callers have left, and to give it back; see [`AdminHandle`].
     pub fn admin(&self) -> AdminHandle {
-        AdminHandle(Arc::clone(&self.0))
+        AdminHandle(Arc::clone(self.0.whole()))
     }
 }
 
@@ -84,7 +84,7 @@ impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimit<S>;
 
     fn layer(&self, inner: S) -> RateLimit<S> {
-        RateLimit::new(inner, Arc::clone(&self.0))
+        RateLimit::new(inner, self.0.clone())
     }
 }
 

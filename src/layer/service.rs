@@ -2,7 +2,6 @@
 
 use std::{
     fmt,
-    sync::Arc,
     task::{Context, Poll},
 };
 
@@ -12,7 +11,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
-use crate::{guard::Deciding, ready::take_ready};
+use crate::{guard::Deciding, lanes::Shared, ready::take_ready};
 
 /// The service that [`RateLimitLayer`](crate::RateLimitLayer) makes: passes a request on to `S` if all of its
 /// policies allow it.
@@ -49,11 +48,11 @@ use crate::{guard::Deciding, ready::take_ready};
 #[derive(Clone)]
 pub struct RateLimit<S> {
     inner: S,
-    limits: Arc<Limits>,
+    limits: Shared<Limits>,
 }
 
 impl<S> RateLimit<S> {
-    pub(super) fn new(inner: S, limits: Arc<Limits>) -> Self {
+    pub(super) fn new(inner: S, limits: Shared<Limits>) -> Self {
         Self { inner, limits }
     }
 
@@ -87,7 +86,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> ResponseFuture<S, B> {
-        let (limits, inner) = (Arc::clone(&self.limits), &mut self.inner);
+        let (limits, inner) = (self.limits.here(), &mut self.inner);
         let (mut parts, body) = request.into_parts();
         limits.watch(&mut parts);
         let (deciding, selection) = limits.ask(&parts);

@@ -8,6 +8,7 @@ use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
     algorithm::{Block, Counter, Form, Limit},
     error::{ConfigError, ConfigErrorKind},
+    lanes::{LaneRef, Line},
 };
 
 /// A policy that `build()` has found sound, with the numbers that stores compute with.
@@ -105,7 +106,7 @@ impl Policy {
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct PolicySet {
-    policies: Arc<[Policy]>,
+    policies: LaneRef<[Policy]>,
     /// True if any of them limits concurrent requests.
     pub(crate) has_slots: bool,
     /// True if any of them lets nothing pass, whatever a store says.
@@ -195,7 +196,7 @@ impl PolicySet {
             has_logs: has_form(Form::Log),
             has_blocks: checked.iter().any(|policy| policy.block().is_some()),
             has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
-            policies: checked.into(),
+            policies: Arc::new(Line(checked.into())),
         }
     }
 
@@ -240,13 +241,21 @@ impl PolicySet {
     /// Returns `true` if these are clones of each other.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.policies, &other.policies)
+        Arc::ptr_eq(self.list(), other.list())
     }
 
     /// The policies alone, for what is kept many times.
     #[inline]
     pub(crate) fn list(&self) -> &Arc<[Policy]> {
         &self.policies
+    }
+
+    /// The same policies, of which clones are counted apart, for another lane.
+    pub(crate) fn apart(&self) -> Self {
+        Self {
+            policies: Arc::new(Line(Arc::clone(self.list()))),
+            ..*self
+        }
     }
 
     /// The policies, in the order in which they were given.

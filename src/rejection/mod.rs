@@ -14,6 +14,7 @@ use crate::{
     exchange::{Allowance, Decision, Outcome},
     partition::PartitionId,
     policy::QuotaUnit,
+    scratch,
 };
 
 /// A request that is rejected: what a custom response is made from.
@@ -364,7 +365,11 @@ impl Notice<'_> {
         if let Some(media_type) = grpc::media_type(request) {
             return grpc::response(self, media_type);
         }
-        let mut response = Response::new(problem::problem(self).into());
+        let content = scratch::with_text(|text| {
+            problem::write_problem(self, text);
+            Bytes::copy_from_slice(text.as_bytes())
+        });
+        let mut response = Response::new(content);
         *response.status_mut() = self.status;
         let content_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);

@@ -1,6 +1,8 @@
 //! Problem types of draft-ietf-httpapi-ratelimit-headers-11, as problem details of RFC 9457.
 
-use serde_json::json;
+use std::fmt::Write;
+
+use serde_json::Value;
 
 use super::Notice;
 use crate::fields::problem_types;
@@ -33,6 +35,14 @@ impl ProblemType {
         }
     }
 
+    /// Returns `true` if the client is told which policies reject.
+    fn is_about_policies(self) -> bool {
+        matches!(
+            self,
+            Self::AbnormalUsageDetected | Self::QuotaExceeded | Self::TemporaryReducedCapacity
+        )
+    }
+
     /// The same for every occurrence of the type.
     pub(super) fn title(self) -> &'static str {
         match self {
@@ -48,24 +58,111 @@ impl ProblemType {
     }
 }
 
-/// The content of a response: why it is a rejection, and by which policies.
-pub(super) fn problem(notice: &Notice<'_>) -> String {
-    let mut problem = json!({
-        "type": notice.problem.uri(),
-        "title": notice.problem.title(),
-        "status": notice.status.as_u16(),
-    });
-    match notice.problem {
-        ProblemType::Blocked => problem["detail"] = "The client is blocked.".into(),
-        ProblemType::Forbidden => problem["detail"] = "The request cannot be attributed to a caller.".into(),
-        ProblemType::TooManyRequests => {}
-        ProblemType::Unauthorized => problem["detail"] = "A valid token is needed.".into(),
-        ProblemType::AbnormalUsageDetected | ProblemType::QuotaExceeded | ProblemType::TemporaryReducedCapacity => {
-            problem["violated-policies"] = notice.names().collect();
-            if notice.is_final() {
-                problem["detail"] = "The request costs more than the quota ever lets pass.".into();
-            }
+/// Writes the content of a response: why it is a rejection, and by which policies.
+pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
+    let detail = match notice.problem {
+        ProblemType::Blocked => Some("The client is blocked."),
+        ProblemType::Forbidden => Some("The request cannot be attributed to a caller."),
+        ProblemType::Unauthorized => Some("A valid token is needed."),
+        _ if notice.is_final() => Some("The request costs more than the quota ever lets pass."),
+        _ => None,
+    };
+    // What is written here needs no escapes, and writing to a string does not fail.
+    text.push('{');
+    if let Some(detail) = detail {
+        let _ = write!(text, r#""detail":"{detail}","#);
+    }
+    let (status, title, uri) = (notice.status.as_str(), notice.problem.title(), notice.problem.uri());
+    for piece in [
+        r#""status":"#,
+        status,
+        r#","title":""#,
+        title,
+        r#"","type":""#,
+        uri,
+        "\"",
+    ] {
+        text.push_str(piece);
+    }
+    if notice.problem.is_about_policies() {
+        text.push_str(r#","violated-policies":["#);
+        for (index, name) in notice.names().enumerate() {
+            text.push_str(if index > 0 { "," } else { "" });
+            write_text(name, text);
+        }
+        text.push(']');
+    }
+    text.push('}');
+}
+
+/// Writes a name as JSON has it.
+fn write_text(name: &str, text: &mut String) {
+    if name
+        .bytes()
+        .all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\'))
+    {
+        text.push('"');
+        text.push_str(name);
+        text.push('"');
+    } else {
+        let _ = write!(text, "{}", Value::from(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use serde_json::json;
+
+    use super::*;
+    use crate::rejection::{Subject, Violation};
+
+    fn written(problem: ProblemType, names: &[&str], wait: Option<std::time::Duration>) -> String {
+        let violation = |name| Violation {
+            policy: name,
+            quota: None,
+            subject: Subject::Scope("api"),
+            is_final: false,
+        };
+        let notice = Notice {
+            problem,
+            status: StatusCode::TOO_MANY_REQUESTS,
+            violated: names.iter().copied().map(violation).collect(),
+            wait,
+        };
+        let mut text = String::new();
+        write_problem(&notice, &mut text);
+        text
+    }
+
+    #[test]
+    fn any_name_is_written_as_json_has_it() {
+        for names in [
+            vec![],
+            vec!["day"],
+            vec!["a\"b\\c", "ä\n\u{1}", "", "~ {}"],
+            vec!["\u{7f}", "\u{2028}"],
+        ] {
+            let text = written(ProblemType::TemporaryReducedCapacity, &names, None);
+            let expected = json!({
+                "status": 429,
+                "title": ProblemType::TemporaryReducedCapacity.title(),
+                "type": ProblemType::TemporaryReducedCapacity.uri(),
+                "violated-policies": names,
+            });
+            assert_eq!(text, expected.to_string());
         }
     }
-    problem.to_string()
+
+    #[test]
+    fn a_detail_comes_first_and_only_problems_about_policies_name_them() {
+        let text = written(ProblemType::QuotaExceeded, &["day"], None);
+        assert!(text.starts_with(r#"{"detail":"The request costs more"#), "{text}");
+        assert!(text.ends_with(r#","violated-policies":["day"]}"#), "{text}");
+        let text = written(ProblemType::TooManyRequests, &["day"], None);
+        assert_eq!(
+            text,
+            r#"{"status":429,"title":"Too Many Requests","type":"about:blank"}"#
+        );
+    }
 }

@@ -1,13 +1,15 @@
 //! `RateLimit-Policy`: what follows from the configuration alone, written once.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
+use bytes::Bytes;
 use http::HeaderValue;
 
 use super::{Form, ResponseFields};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::{FieldError, draft06, draft11, in_between},
+    lanes::Line,
     policy::{PolicySet, QuotaPolicy, QuotaUnit},
 };
 
@@ -19,13 +21,13 @@ pub(crate) struct PolicyFields {
     pub(super) units: Option<HeaderValue>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 enum Shown {
     #[default]
     Nothing,
     Same(HeaderValue),
     /// It holds the caller's partition key.
-    ByKey(Box<ValueOf>),
+    ByKey(Arc<ValueOf>),
 }
 
 /// The key of the partition that a policy of this name counts for, if it counts for any.
@@ -34,6 +36,16 @@ pub(super) type KeyOf<'a> = dyn Fn(&str) -> Option<[u8; 12]> + 'a;
 type ValueOf = dyn Fn(&KeyOf<'_>) -> HeaderValue + Send + Sync;
 
 impl PolicyFields {
+    /// The same, with values of which clones are counted apart, for another lane.
+    pub(crate) fn apart(&self) -> Self {
+        let shown = match &self.shown {
+            Shown::Same(value) => Shown::Same(apart(value)),
+            shown => shown.clone(),
+        };
+        let units = self.units.as_ref().map(apart);
+        Self { shown, units }
+    }
+
     /// The value of `RateLimit-Policy` for the caller who has these keys, by the names of policies.
     pub(super) fn value(&self, key: &KeyOf<'_>) -> Option<HeaderValue> {
         match &self.shown {
@@ -42,6 +54,11 @@ impl PolicyFields {
             Shown::ByKey(value) => Some(value(key)),
         }
     }
+}
+
+fn apart(value: &HeaderValue) -> HeaderValue {
+    let bytes = Bytes::from_owner(Line(value.as_bytes().to_vec()));
+    HeaderValue::from_maybe_shared(bytes).expect("it was a value before")
 }
 
 impl fmt::Debug for Shown {
@@ -75,7 +92,7 @@ macro_rules! named_policies {
                 $dialect::RateLimitPolicy::new(items)
             };
             field(&|_| Some([0; 12])).map_err(|error| too_much(&error))?;
-            Shown::ByKey(Box::new(move |key| {
+            Shown::ByKey(Arc::new(move |key| {
                 let field = field(key).expect("a field of this length was made before");
                 field.to_header_value()
             }))

@@ -14,7 +14,7 @@ use crate::{
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
     },
     policy::QuotaPolicy,
-    random,
+    random, scratch,
 };
 
 /// A layer of ours has written `X-RateLimit-*` on the response, so that another one knows what they mean there.
@@ -119,14 +119,14 @@ impl Telling<'_> {
         match settings.form {
             Form::Draft11 => {
                 let (list, limit) = self.list_and_limit(shows_limits);
-                fields::merge_draft11_lists(response.headers_mut(), &self.lists(list));
+                fields::merge_draft11_lists(response.headers_mut(), self.lists(list));
                 if let Some((limit, values)) = limit {
                     fields::merge_draft06_limit(response.headers_mut(), limit, values);
                 }
             }
             Form::InBetween => {
                 let (list, _) = self.list_and_limit(shows_limits);
-                fields::merge_in_between_lists(response.headers_mut(), &self.lists(list));
+                fields::merge_in_between_lists(response.headers_mut(), self.lists(list));
             }
             Form::Draft06 | Form::Draft07 => {
                 let headers = response.headers_mut();
@@ -136,7 +136,7 @@ impl Telling<'_> {
                     None => {}
                 }
                 if let Some(policies) = self.policies.value(&|_| None) {
-                    fields::merge_draft06_policies(response.headers_mut(), &policies);
+                    fields::merge_draft06_policies(response.headers_mut(), policies);
                 }
             }
             Form::Legacy(reset) if shows_limits => self.write_legacy(reset, response),
@@ -163,17 +163,17 @@ impl Telling<'_> {
         if !shows_limits {
             return (None, None);
         }
-        // Names are short, and a list that fits is not copied while it grows.
-        let mut field = String::with_capacity(128 + ClosestLimit::MAX_LENGTH);
-        let is_list = self.write_list(&mut field);
         let limit = self.settings.adds_draft06_limit.then(|| self.closest());
-        match limit.flatten() {
-            Some(limit) => {
-                let (list, values) = limit.to_header_values_behind(field);
-                (list.filter(|_| is_list), Some((limit, values)))
+        scratch::with_text(|field| {
+            let is_list = self.write_list(field);
+            match limit.flatten() {
+                Some(limit) => {
+                    let (list, values) = limit.to_header_values_behind(field);
+                    (list.filter(|_| is_list), Some((limit, values)))
+                }
+                None => (HeaderValue::from_str(field).ok().filter(|_| is_list), None),
             }
-            None => (HeaderValue::try_from(field).ok().filter(|_| is_list), None),
-        }
+        })
     }
 
     /// `"burst";r=9;t=1, "daily";r=4999;t=86383`; nothing if the list has no members, which is not sent at all.

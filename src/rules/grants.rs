@@ -55,7 +55,7 @@ impl Grant {
         }
         let mut raised = self.raised.lock();
         match &*raised {
-            Some([base, raised]) if Arc::ptr_eq(base, set) => Some(Arc::clone(raised)),
+            Some([base, raised]) if base.is_same(set) => Some(Arc::clone(raised)),
             _ => {
                 let new = Arc::new(raise(set, self.units)?);
                 *raised = Some([Arc::clone(set), Arc::clone(&new)]);

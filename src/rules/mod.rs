@@ -39,6 +39,7 @@ use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
     exchange::Outcome,
+    lanes::Lanes,
     partition::PartitionId,
     policy::{Policy, QuotaPolicy, QuotaUnit, UnitName},
     response_fields::ResponseFields,
@@ -85,7 +86,7 @@ struct Candidate {
 struct Sets {
     rules: Rules,
     /// One without a name if all callers have the same policies.
-    tiers: Vec<CheckedTier>,
+    tiers: Lanes<Vec<CheckedTier>>,
 }
 
 /// The policies that apply to a request.
@@ -133,7 +134,7 @@ impl Policies {
     }
 
     /// A set with so many percent of its quotas.
-    pub(crate) fn at_capacity(&self, set: &Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
+    pub(crate) fn at_capacity(&self, set: Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
         set.at_capacity(percent, &self.frame)
     }
 
@@ -179,7 +180,7 @@ impl Policies {
 
     /// The policies for a request; `partition` matters while new rules are tried.
     pub(crate) fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
-        let tiers = &active.sets(partition).tiers;
+        let tiers = active.sets(partition).tiers();
         let has_tiers = tiers[0].0.is_some();
         let name = has_tiers.then(|| self.frame.tiers.tier_of(request)).flatten();
         if has_tiers && name.is_none() && self.frame.tiers.is_uncounted(request) {
@@ -209,7 +210,7 @@ impl Policies {
         partition: Option<PartitionId>,
     ) -> Result<Option<Arc<QuotaSet>>, Vec<String>> {
         if let Some(name) = name {
-            let tiers = active.all().flat_map(|sets| &sets.tiers);
+            let tiers = active.all().flat_map(|sets| sets.tiers.first());
             let known: Vec<String> = tiers
                 .filter_map(|(tier, _)| Some(tier.as_deref()?.to_owned()))
                 .collect();
@@ -218,7 +219,7 @@ impl Policies {
                 return Err(known);
             }
         }
-        let tiers = &active.sets(partition).tiers;
+        let tiers = active.sets(partition).tiers();
         let named = tiers.iter().find(|(tier, _)| tier.as_deref() == name);
         Ok(named.unwrap_or(&tiers[0]).1.clone())
     }
@@ -288,11 +289,23 @@ impl Sets {
             ([], _) => return error("tiers: nothing says of which tier a request is; set `Tiers::by`"),
             _ => return error("policies: both `policy` and `tiers` are set; put the policies into the tiers"),
         };
+        let tiers = Lanes::new(tiers);
         Ok(Self { rules, tiers })
     }
 
+    /// The policies of each tier, for requests of this thread.
+    fn tiers(&self) -> &[CheckedTier] {
+        self.tiers.here(|tiers| {
+            let apart = |set: &Arc<QuotaSet>| Arc::new(set.apart());
+            let tiers = tiers.iter();
+            tiers
+                .map(|(name, set)| (name.as_deref().map(Arc::from), set.as_ref().map(apart)))
+                .collect()
+        })
+    }
+
     fn all(&self) -> impl Iterator<Item = &Arc<QuotaSet>> {
-        self.tiers.iter().filter_map(|(_, set)| set.as_ref())
+        self.tiers.first().iter().filter_map(|(_, set)| set.as_ref())
     }
 }
 

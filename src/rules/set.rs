@@ -10,12 +10,16 @@ use smallvec::SmallVec;
 use super::Frame;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
+    lanes::Lanes,
     policy::{Algorithm, Direction, MAX_UNITS, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
     response_fields::PolicyFields,
 };
 
 /// Policies that one decision holds together, with the field that shows them.
+///
+/// Each lane has one, in cache lines of its own, because requests count references to it.
 #[derive(Debug)]
+#[repr(align(128))]
 pub(crate) struct QuotaSet {
     policies: PolicySet,
     pub(crate) parts: SmallVec<[SetPart; 1]>,
@@ -27,7 +31,7 @@ pub(crate) struct QuotaSet {
     /// True if these are other policies with a part of their quotas.
     pub(crate) is_reduced: bool,
     /// The same policies with 1 to 99 percent of their quotas, made when they are first needed.
-    reduced: OnceLock<Box<Reduced>>,
+    reduced: Arc<OnceLock<Box<Reduced>>>,
 }
 
 /// Policies that count by the same key.
@@ -41,7 +45,7 @@ pub(crate) struct SetPart {
 /// Positions of units.
 pub(crate) type Units = SmallVec<[usize; MAX_UNITS]>;
 
-type Reduced = [OnceLock<Arc<QuotaSet>>; 99];
+type Reduced = [OnceLock<Lanes<Arc<QuotaSet>>>; 99];
 
 /// The parts of a request that are followed after it was admitted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -137,8 +141,29 @@ impl QuotaSet {
             has_shadows: policies.iter().any(|policy| policy.policy().is_shadow()),
             policies,
             is_reduced: false,
-            reduced: OnceLock::new(),
+            reduced: Arc::default(),
         }
+    }
+
+    /// The same set, whose references are counted apart, for another lane.
+    pub(super) fn apart(&self) -> Self {
+        let parts = self.parts.iter().map(|part| SetPart {
+            key: part.key,
+            policies: part.policies.apart(),
+        });
+        Self {
+            policies: self.policies.apart(),
+            parts: parts.collect(),
+            fields: Arc::new(self.fields.apart()),
+            units: self.units.clone(),
+            reduced: Arc::clone(&self.reduced),
+            ..*self
+        }
+    }
+
+    /// Returns `true` if both are the same set, in whichever lanes.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.policies.is_same(&other.policies)
     }
 
     pub(super) fn policies(&self) -> impl Iterator<Item = &QuotaPolicy> {
@@ -146,14 +171,14 @@ impl QuotaSet {
     }
 
     /// The same policies with so many percent of their quotas.
-    pub(super) fn at_capacity(self: &Arc<Self>, percent: u8, frame: &Frame) -> Arc<Self> {
+    pub(super) fn at_capacity(self: Arc<Self>, percent: u8, frame: &Frame) -> Arc<Self> {
         let index = match percent {
-            100.. => return Arc::clone(self),
+            100.. => return self,
             percent => usize::from(percent.max(1)) - 1,
         };
         let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
-        let reduced = reduced[index].get_or_init(|| Arc::new(self.reduced_to(percent.max(1), frame)));
-        Arc::clone(reduced)
+        let reduced = reduced[index].get_or_init(|| Lanes::new(Arc::new(self.reduced_to(percent.max(1), frame))));
+        Arc::clone(reduced.here(|set| Arc::new(set.apart())))
     }
 
     /// The same policies with so many units more for the caller of the main key, of those that count requests over time.

@@ -26,8 +26,8 @@ use crate::{
 /// You can also use a store without the layer, to limit other things than requests: see [`acquire`](Self::acquire).
 ///
 /// You write `acquire`, `settle` and `reset`. The other methods have defaults. A store around another one, and one of several
-/// servers, also looks at the last three, [`has_own_breakers`](Self::has_own_breakers), [`catch_up`](Self::catch_up) and
-/// [`identity`](Self::identity).
+/// servers, also looks at the last four, [`has_own_breakers`](Self::has_own_breakers), [`catch_up`](Self::catch_up),
+/// [`identity`](Self::identity) and [`is_for_tests`](Self::is_for_tests).
 ///
 /// An error is not a rejection: it says that nothing was decided, and the layer's [`FailureMode`](crate::FailureMode)
 /// applies. A store need not keep time itself; the layer gives each call a deadline and drops it afterwards.
@@ -342,6 +342,46 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn identity(&self) -> Option<u64> {
         None
     }
+
+    /// Returns `true` for a store that only tests use. Default: `false`.
+    ///
+    /// A layer on such a store puts its [`Decision`] into every response, as if
+    /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) had been called, so that assertions of
+    /// `test_util` find it without a setting that production would pay for. You want it in a test's own store.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # use tower_quota::AcquireFuture;
+    /// #[derive(Debug)]
+    /// struct Recording(MemoryStore);
+    ///
+    /// impl Store for Recording {
+    ///     fn acquire(&self, plan: Plan) -> AcquireFuture {
+    ///         println!("{plan:?}");
+    ///         self.0.acquire(plan)
+    ///     }
+    ///
+    ///     fn is_for_tests(&self) -> bool {
+    ///         true
+    ///     }
+    ///     # fn settle(&self, settlement: Settlement) -> StoreFuture<()> { self.0.settle(settlement) }
+    ///     # fn reset(&self, plan: Plan) -> StoreFuture<()> { self.0.reset(plan) }
+    ///     // …
+    /// }
+    ///
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(Recording(MemoryStore::new()))
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// let response = send(&layer, Request::get("/")).await;
+    /// assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(Outcome::Allowed));
+    /// # Ok(()) });
+    /// ```
+    fn is_for_tests(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -375,6 +415,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn catch_up(&self) -> StoreFuture<()> {
         (**self).catch_up()
+    }
+
+    fn is_for_tests(&self) -> bool {
+        (**self).is_for_tests()
     }
 }
 

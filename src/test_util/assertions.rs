@@ -13,7 +13,9 @@ use crate::exchange::{Allowance, Decision, Outcome};
 ///
 /// # Panics
 ///
-/// If the response carries no decision: the request has passed no layer, or the response has come over a connection.
+/// If the response carries no decision: the request has passed no layer, or the response has come over a connection. That of
+/// an allowed request has one if the store is [for tests](crate::Store::is_for_tests), as a `ScriptedStore` is, or if the
+/// builder was asked to put it [into responses](crate::RateLimitLayerBuilder::decision_in_response).
 ///
 /// ```
 /// # tokio_test::block_on(async {
@@ -38,7 +40,8 @@ pub fn decision<B>(response: &Response<B>) -> &Decision {
     let Some(decision) = response.extensions().get() else {
         panic!(
             "the response with status {} carries no decision: \
-             has the request passed a `RateLimitLayer`, and was the response made in this process?",
+             has the request passed a `RateLimitLayer`, was the response made in this process, and if it is to have a \
+             decision although the request was allowed, is the store one for tests, or `decision_in_response` set?",
             response.status()
         );
     };

@@ -285,6 +285,10 @@ impl Store for ScriptedStore {
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
         self.unless_failing(|counting| counting.reset(plan))
     }
+
+    fn is_for_tests(&self) -> bool {
+        true
+    }
 }
 
 fn failed<T>(kind: StoreErrorKind) -> StoreFuture<T> {

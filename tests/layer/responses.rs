@@ -507,6 +507,7 @@ async fn keys_together_count_each_pair_by_itself() {
     let (_, store) = manual_store();
     let method = key::from_fn(|request| Some(tower_quota::PartitionKey::new("method", request.method.as_str())));
     let layer = RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope("pairs")
         .key(key::header("x-user-id").and(method))
         .policy(QuotaPolicy::per_day("day", 1))

@@ -359,6 +359,7 @@ async fn a_block_goes_before_all_else() {
     let tiers = Tiers::by(|_| None).unlimited("all");
     let list = AccessList::new(key::client_ip());
     let layer = RateLimitLayer::builder(Counting::default())
+        .decision_in_response()
         .scope("screening")
         .key(key::header("x-user-id"))
         .tiers(tiers)

@@ -280,7 +280,7 @@ async fn a_policy_that_has_not_rejected_and_a_cost_that_never_fits_are_told() {
 
 #[test]
 #[should_panic(expected = "the response with status 200 OK carries no decision: \
-                           has the request passed a `RateLimitLayer`, and was the response made in this process?")]
+                           has the request passed a `RateLimitLayer`, was the response made in this process, ")]
 fn a_response_that_has_passed_no_layer_is_told_from_one_that_was_rejected() {
     assert_allowed(&Response::new(()));
 }
@@ -289,6 +289,7 @@ fn a_response_that_has_passed_no_layer_is_told_from_one_that_was_rejected() {
 #[tokio::test]
 async fn assertions_serve_with_every_store() {
     let layer = RateLimitLayer::builder(MemoryStore::new())
+        .decision_in_response()
         .scope("test")
         .key(key::header("x-user-id"))
         .policy(QuotaPolicy::per_day("day", 1))

@@ -10,6 +10,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
     guard::{FailureMode, Guard},
     key::KeyExtractor,
+    lanes::Shared,
     layer::{RateLimitLayer, admission::Limits, attribution::Attribution, neighbours::Neighbour},
     policy::QuotaPolicy,
     rejection::{Rejection, Responder},
@@ -167,6 +168,7 @@ impl RateLimitLayerBuilder {
         if let Some(policy) = neighbour.move_in() {
             telemetry::two_quotas(scope, &policy);
         }
+        let is_for_tests = self.store.is_for_tests();
         let guard = Guard::new(self.store, self.fallback, self.terms, self.clock, scope);
         let limits = Limits {
             screening: self.screening,
@@ -177,11 +179,11 @@ impl RateLimitLayerBuilder {
             responder: self.responder,
             status: self.status,
             decision_in_request: self.decision_in_request,
-            decision_in_response: self.decision_in_response,
+            decision_in_response: self.decision_in_response || is_for_tests,
             log: LayerTelemetry::default(),
             neighbour,
         };
-        Ok(RateLimitLayer(Arc::new(limits)))
+        Ok(RateLimitLayer(Shared::new(limits)))
     }
 }
 

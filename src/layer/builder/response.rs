@@ -86,6 +86,8 @@ impl RateLimitLayerBuilder {
     /// layer that is to put it there. It shows the charge as it is when the response begins: the
     /// [actual cost](Self::actual_cost) is in it.
     ///
+    /// A layer on a store [for tests](crate::Store::is_for_tests) does it without this setting.
+    ///
     /// It is a setting because it is not free: most often three allocations of some 500 bytes for each response.
     ///
     /// ```

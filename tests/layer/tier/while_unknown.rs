@@ -279,8 +279,12 @@ async fn requests_that_pass_uncounted_are_still_counted_by_layers_that_know_the_
     service.scene.source.mood(Mood::Hangs);
     let by_closure = Tiers::by(|_| None).tier("all", [QuotaPolicy::per_minute("minute", 7)]);
     for limits in [
-        RateLimitLayer::builder(MemoryStore::new()).tiers(by_closure),
-        RateLimitLayer::builder(MemoryStore::new()).policy(QuotaPolicy::per_minute("minute", 7)),
+        RateLimitLayer::builder(MemoryStore::new())
+            .decision_in_response()
+            .tiers(by_closure),
+        RateLimitLayer::builder(MemoryStore::new())
+            .decision_in_response()
+            .policy(QuotaPolicy::per_minute("minute", 7)),
     ] {
         let limits = limits.scope("other").key(key::extension::<UserId>()).build().unwrap();
         let service = Limited {

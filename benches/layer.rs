@@ -1,0 +1,271 @@
+//! What a layer costs a request: time, heap allocations, and what two threads cost each other.
+//!
+//!     cargo bench --bench layer
+//!
+//! Each side is a whole request through a Tower layer around a ready service: the request is made, its key is read from a
+//! header, and the response has the fields. What a request costs without a layer, most of it for making the request, is
+//! measured in the same turns and taken off: *net*. Tower_governor has the settings of its own documentation; its three
+//! windows are three layers around each other, which unlike one decision of ours are not charged together.
+//!
+//! - *one thread*: the sides in turns, for users in an order that has nothing to do with the one in which they were stored.
+//! - *two threads*: the time of a request where two threads use one layer, for different users or for one whose requests are
+//!   rejected from the denial cache, to that where one thread does. On two processors that share nothing it is 1; *no layer*
+//!   shows what this machine makes of it.
+//!
+//! `TIMES` is how many requests are one turn of a side (50 000), `ROUNDS` how many turns each side has (31). `SIDE=3` makes
+//! the requests of one side alone, by its place in the first table from 0 on, for a profiler.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+mod rounds;
+
+use std::{
+    alloc::System,
+    future::{Ready, ready},
+    sync::Barrier,
+    thread,
+    time::Instant,
+};
+
+use axum::body::Body;
+use futures_util::FutureExt;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tower::{Layer, Service, service_fn};
+use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
+use tower_quota::{AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreFuture, key};
+
+use self::rounds::{Side, Values};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const USER: HeaderName = HeaderName::from_static("x-user-id");
+const USERS: usize = 10_000;
+/// Units that may be used at one moment: more than are ever used here.
+const PLENTY: u32 = 500_000_000;
+
+fn main() {
+    let asked = rounds::is_asked_for();
+    let times = rounds::setting("TIMES", if asked { 50_000 } else { 100 });
+    let rounds = rounds::setting("ROUNDS", if asked { 31 } else { 1 });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.expect("a runtime without threads");
+    let _context = runtime.enter();
+    let mut sides = one_thread();
+    let alone = rounds::setting("SIDE", usize::MAX);
+    if let Some(side) = sides.get_mut(alone) {
+        for _ in 0..rounds * times {
+            (side.send)();
+        }
+        return;
+    }
+    print_one_thread(sides, rounds, times);
+    two_threads(&runtime, rounds, times);
+}
+
+/// A side, and what makes one request of it.
+struct Requests {
+    name: &'static str,
+    send: Box<dyn FnMut()>,
+}
+
+impl Requests {
+    fn new<S, B>(name: &'static str, mut service: S) -> Self
+    where
+        S: Service<Request<Body>, Response = Response<B>> + 'static,
+    {
+        let (users, mut next) = (users(), 0);
+        Self {
+            name,
+            send: Box::new(move || {
+                next = (next + 7_919) % USERS;
+                assert_eq!(send(&mut service, users[next].clone()), StatusCode::OK);
+            }),
+        }
+    }
+}
+
+fn users() -> Vec<HeaderValue> {
+    let value = |user| HeaderValue::try_from(format!("user-{user:08}")).expect("a name is ASCII");
+    (0..USERS).map(value).collect()
+}
+
+fn send<S, B>(service: &mut S, user: HeaderValue) -> StatusCode
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+{
+    let mut request = Request::new(Body::empty());
+    request.headers_mut().insert(USER, user);
+    let response = service.call(request).now_or_never().expect("nothing here waits");
+    response.map_or(StatusCode::INTERNAL_SERVER_ERROR, |response| response.status())
+}
+
+fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, GovernorError>> {
+    ready(Ok(Response::new(Body::empty())))
+}
+
+fn layer(store: impl Store, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
+    let builder = RateLimitLayer::builder(store)
+        .scope("bench")
+        .key(key::header(USER.as_str()));
+    let builder = policies
+        .into_iter()
+        .fold(builder, |builder, policy| builder.policy(policy));
+    builder.build().expect("the settings are sound")
+}
+
+/// A layer whose limits all requests pass.
+fn wide(windows: usize) -> RateLimitLayer {
+    let policies = [
+        QuotaPolicy::per_second("second", 10),
+        QuotaPolicy::per_minute("minute", 100),
+        QuotaPolicy::per_day("day", 5_000),
+    ];
+    let plenty = |policy: QuotaPolicy| policy.with_burst_capacity(PLENTY.into());
+    layer(MemoryStore::new(), policies.into_iter().take(windows).map(plenty))
+}
+
+fn one_thread() -> [Requests; 5] {
+    let mut config = GovernorConfigBuilder::default().key_extractor(User);
+    config.per_millisecond(100).burst_size(PLENTY);
+    let mut config = config.use_headers();
+    let mut governor =
+        || -> GovernorLayer<User, _, Body> { GovernorLayer::new(config.finish().expect("the settings are sound")) };
+    let one = governor().layer(service_fn(answer));
+    let three = governor().layer(governor().layer(governor().layer(service_fn(answer))));
+    [
+        Requests::new("no layer", service_fn(answer)),
+        Requests::new("tower_governor, one window", one),
+        Requests::new("tower_governor, three windows in a row", three),
+        Requests::new("tower-quota, one window", wide(1).layer(service_fn(answer))),
+        Requests::new("tower-quota, three windows", wide(3).layer(service_fn(answer))),
+    ]
+}
+
+fn print_one_thread(sides: [Requests; 5], rounds: usize, times: usize) {
+    let mut sides = sides.map(|Requests { name, mut send }| {
+        for _ in 0..USERS {
+            send();
+        }
+        let region = Region::new(ALLOCATOR);
+        (0..1_000).for_each(|_| send());
+        let change = region.change();
+        let count = (change.allocations + change.reallocations) as f64 / 1_000.0;
+        let mut side = Side::new(name, move || {
+            let start = Instant::now();
+            (0..times).for_each(|_| send());
+            start.elapsed().as_nanos() as f64 / times as f64
+        });
+        side.note = format!("{count:.2} allocations");
+        side
+    });
+    let values = rounds::measure(rounds, &mut sides);
+    rounds::print("one thread, with fields", "ns", &sides, &values);
+    let net = |side: usize| values[side].without(&values[0]);
+    for (windows, own, other) in [("one window", 3, 1), ("three windows", 4, 2)] {
+        let (own, other) = (net(own), net(other));
+        println!(
+            "  net of the request, {windows}: {:.0} ns, {:.2} of tower_governor",
+            own.median(),
+            own.ratio(&other)
+        );
+    }
+}
+
+/// A memory store that has to be waited for, as one of a server, so that its rejections are cached.
+#[derive(Clone, Debug, Default)]
+struct Remote(MemoryStore);
+
+impl Store for Remote {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let Self(store) = self.clone();
+        AcquireFuture::boxed(async move { store.acquire(plan).await })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
+    }
+}
+
+/// The time of a request, where so many threads make requests, each with a clone of the service.
+fn with_threads<S, B>(
+    runtime: &tokio::runtime::Runtime,
+    threads: usize,
+    times: usize,
+    service: &S,
+    users: &[HeaderValue],
+) -> f64
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send,
+{
+    let start = Barrier::new(threads);
+    let requests = |thread: usize| {
+        let (mut service, mut next, start) = (service.clone(), thread * users.len() / 2, &start);
+        // Of a name that threads share, they would share the reference count.
+        let users: Vec<_> = users
+            .iter()
+            .map(|user| HeaderValue::from_bytes(user.as_bytes()).expect("it is one"))
+            .collect();
+        move || {
+            let _context = runtime.enter();
+            start.wait();
+            let begun = Instant::now();
+            for _ in 0..times {
+                next = (next + 7_919) % users.len();
+                send(&mut service, users[next].clone());
+            }
+            begun.elapsed().as_nanos() as f64 / times as f64
+        }
+    };
+    let nanos: f64 = thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(requests(thread))).collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|nanos| nanos.expect("it does not panic")).sum()
+    });
+    nanos / threads as f64
+}
+
+fn two_threads(runtime: &tokio::runtime::Runtime, rounds: usize, times: usize) {
+    let many = users();
+    let one = [HeaderValue::from_static("mallory")];
+    let rejecting = layer(Remote::default(), [QuotaPolicy::per_day("day", 1)]);
+    println!("\ntwo threads on one layer, time of a request to that with one thread");
+    let print = |name: &str, measure: &dyn Fn(usize) -> f64| {
+        measure(1);
+        let mut sides = [1, 2].map(|threads| Side::new("", move || measure(threads)));
+        let values: Vec<Values> = rounds::measure(rounds, &mut sides);
+        let [alone, together] = [0, 1].map(|side| values[side].median());
+        let ratio = values[1].ratio(&values[0]);
+        println!("  {name:42} {alone:6.0} ns, {together:6.0} ns {ratio:7.2}");
+    };
+    let bare = service_fn(answer);
+    print("no layer", &|threads| {
+        with_threads(runtime, threads, times, &bare, &many)
+    });
+    for (name, windows) in [("one window", 1), ("three windows", 3)] {
+        let service = wide(windows).layer(bare);
+        print(name, &|threads| with_threads(runtime, threads, times, &service, &many));
+    }
+    let service = rejecting.layer(bare);
+    print("rejections of one key, fields and problem", &|threads| {
+        with_threads(runtime, threads, times, &service, &one)
+    });
+}
+
+/// The same key as ours, in the way in which tower_governor's own example takes one from a header.
+#[derive(Clone, Debug)]
+struct User;
+
+impl KeyExtractor for User {
+    type Key = String;
+
+    fn extract<T>(&self, request: &Request<T>) -> Result<String, GovernorError> {
+        let value = request.headers().get(USER).and_then(|value| value.to_str().ok());
+        value.map(str::to_owned).ok_or(GovernorError::UnableToExtractKey)
+    }
+}
