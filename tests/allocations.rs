@@ -142,15 +142,8 @@ fn bytes_of_a_decision_about_two_partitions(requests: u64) -> usize {
     region.change().bytes_allocated
 }
 
-/// One test, because allocations of others would be counted.
-#[test]
-fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_none() {
-    let bytes = bytes_per_partition();
-    assert!((50..=150).contains(&bytes), "{bytes} bytes for each partition");
-
-    let bytes = bytes_of_a_decision_about_two_partitions(8_500);
-    assert!(bytes < 10_000, "{bytes} bytes for a decision");
-
+/// One window, three, one with the decision in the response; then a rejection, by the store and from the denial cache.
+fn of_a_whole_request() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
@@ -170,6 +163,18 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
         counts.iter().zip([3, 4, 6, 7, 7]).all(|(count, most)| *count <= most),
         "{counts:?}"
     );
+}
+
+/// One test, because allocations of others would be counted.
+#[test]
+fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_none() {
+    let bytes = bytes_per_partition();
+    assert!((50..=150).contains(&bytes), "{bytes} bytes for each partition");
+
+    let bytes = bytes_of_a_decision_about_two_partitions(8_500);
+    assert!(bytes < 10_000, "{bytes} bytes for a decision");
+
+    of_a_whole_request();
 
     let without = allocations(ResponseFields::none());
     let cost = |fields| {
