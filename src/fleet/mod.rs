@@ -9,6 +9,7 @@
 
 mod document;
 mod pause;
+mod publisher;
 mod redis_rules;
 mod report;
 mod source;
@@ -16,6 +17,7 @@ mod version;
 
 pub use self::{
     document::{AccessEntry, RollOut, RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
+    publisher::{Proposal, Publication, PublishError, Published, RulesPublisher},
     redis_rules::RedisRules,
     report::InstanceReport,
     source::{RulesSource, RulesSourceError, SourceFuture},

@@ -3,3 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod document;
+mod publish;
+#[path = "../support/mod.rs"]
+mod support;

@@ -112,7 +112,7 @@ impl AccessEntry {
         self.until
     }
 
-    pub(super) fn holds_at(&self, now: u64) -> bool {
+    pub(in crate::fleet) fn holds_at(&self, now: u64) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 

@@ -9,6 +9,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 pub(crate) struct RulesKeys {
     document: String,
     head: String,
+    history: String,
     instances: String,
 }
 
@@ -25,6 +26,7 @@ impl RulesKeys {
         Ok(Self {
             document: key("document"),
             head: key("head"),
+            history: key("history"),
             instances: key("instances"),
         })
     }
@@ -37,6 +39,11 @@ impl RulesKeys {
     /// A string: the version of the document.
     pub(crate) fn head(&self) -> &str {
         &self.head
+    }
+
+    /// A list: the last documents that were published, the newest one first.
+    pub(crate) fn history(&self) -> &str {
+        &self.history
     }
 
     /// A sorted set: the reports of instances, by the server's time in milliseconds.

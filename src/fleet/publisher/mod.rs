@@ -1,0 +1,373 @@
+//! Publishes rules for a fleet.
+
+mod error;
+mod proposal;
+mod publication;
+
+use std::{fmt, time::Duration};
+
+use ::redis::{Value, cmd};
+use tokio::time::timeout;
+
+pub use self::{error::PublishError, proposal::Proposal, publication::Publication};
+use self::{proposal::effects, publication::has_same_rules};
+use super::{RedisRules, RulesDocument, RulesVersion, document::check_length};
+use crate::error::{StoreError, StoreErrorKind};
+
+const WRITE: &str = include_str!("write.lua");
+
+/// The most entries of the history: some versions are no documents of today's format, and each may have 1 MiB.
+const HISTORY: usize = 16;
+
+/// The longest wait for one reply. A person waits for it, and no request does.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A publication that may have been lost is sent once more: it takes effect once at most.
+const SENDS: usize = 2;
+
+/// Changes that other publications do not concern are made again behind those. Each conflict is a publication of another
+/// publisher.
+const PROPOSALS: usize = 100;
+
+/// Publishes the rules that all instances of a service follow.
+///
+/// You want it in a deployment, and in the tool of those who are on call: the example `rulesctl` is one. Instances
+/// only read; see [`RedisRules`].
+///
+/// Each publication is a new version of the whole document, and is written by one script if the version that it was made
+/// for still holds, by number *and* digest. Otherwise it is a [`Conflict`](PublishError::Conflict), and nothing is written.
+/// Before that, everything is checked as far as it can be without a layer: a document that fails is not published.
+/// Of the last 16 versions the document is kept. Of several changes in a row to the switch and the access list only
+/// the last one is, so that they do not push older rules out.
+///
+/// A publication that does not change anything is not written.
+///
+/// Instances follow within two seconds. Meanwhile some limit by the old rules and some by the new ones: a caller gets at
+/// most the old quota and the new one together, where nothing [starts anew](crate::RulesDiff) only the larger one.
+///
+/// # Errors
+///
+/// A call waits 5 s at most for each reply of the server. A publication without a reply may have been carried out, so it is
+/// sent once more, which is safe: it takes effect once at most.
+///
+/// # Permissions
+///
+/// A publisher needs an ACL user of its own. `redis-cli` makes one for all rule sets, which cannot read or change what callers
+/// have used:
+///
+/// ```text
+/// ACL SETUSER publisher on >password ~rules:* resetchannels -@all +eval +get +mget +set +strlen +llen +lpush +lrange +lset +ltrim
+///     +time +zrangebyscore
+/// ```
+///
+/// A cluster also needs `+cluster|slots` and `+asking`; Sentinel also needs `+role`. The user of the stores (`~quota:*`) can
+/// neither read nor change rules, and no request can: instances only follow what is published.
+///
+/// ```
+/// use tower_quota::{QuotaPolicy, RedisStore, Rules, fleet::{Publication, PublishError, RedisRules, RulesPublisher}};
+///
+/// # async fn example() -> Result<(), PublishError> {
+/// let rules = RedisRules::new(RedisStore::builder("redis://publisher:password@127.0.0.1/"), "api")?;
+/// let publisher = RulesPublisher::new(rules, "alice");
+///
+/// let stricter = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
+/// let proposal = publisher.propose(Publication::rules(stricter).to_percent(10)).await?;
+/// println!("{proposal}"); // callers who join the roll-out (10 % of all): policy "minute" changes: quota 60 → 30
+/// let published = publisher.commit(&proposal).await?;
+/// println!("version {} holds", published.version().number());
+///
+/// publisher.publish(Publication::roll_back()).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct RulesPublisher {
+    rules: RedisRules,
+    author: String,
+}
+
+/// A document with the version that it was published as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    version: RulesVersion,
+    document: RulesDocument,
+}
+
+/// The state of a rule set, as it was read.
+struct Current {
+    head: Vec<u8>,
+    /// The problem of a document that cannot be read.
+    published: Result<Option<Published>, String>,
+    /// The versions that can be read, the newest one first.
+    history: Vec<RulesDocument>,
+}
+
+impl RulesPublisher {
+    /// A publisher of a rule set. The author stands in each version: a person, or a deployment; at most
+    /// [`MAX_AUTHOR`](RulesDocument::MAX_AUTHOR) bytes.
+    pub fn new(rules: RedisRules, author: impl Into<String>) -> Self {
+        let author = author.into();
+        Self { rules, author }
+    }
+
+    /// The version that holds; `None` if nothing was published.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer, or the published document cannot be read.
+    pub async fn current(&self) -> Result<Option<Published>, PublishError> {
+        self.read(1).await?.published.map_err(PublishError::Unreadable)
+    }
+
+    /// The last versions that were published, the newest one first: at most 16. Documents that cannot be read are left out.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer.
+    pub async fn history(&self) -> Result<Vec<RulesDocument>, PublishError> {
+        Ok(self.read(HISTORY).await?.history)
+    }
+
+    /// Makes a change ready to be published, and checks it. Nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// If Redis does not answer, the published document cannot be read, or the new one would not be valid. It is no error
+    /// yet if policies start anew.
+    pub async fn propose(&self, publication: Publication) -> Result<Proposal, PublishError> {
+        let current = self.read(HISTORY).await?;
+        let now = self.now().await?;
+        let newest = current.newest_number();
+        let before = match current.published {
+            Ok(published) => published,
+            Err(_) if publication.overwrites => None,
+            Err(problem) => return Err(PublishError::Unreadable(problem)),
+        };
+        let held = before.as_ref().map(Published::document);
+        let (overwrites, restarts_counts) = (publication.overwrites, publication.restarts_counts);
+        let (keeps_rules, is_roll_back) = (publication.is_independent_of_rules(), publication.is_roll_back());
+        let document = publication.apply(held, &current.history, now)?;
+        let access: Vec<_> = document
+            .access()
+            .iter()
+            .filter(|entry| entry.holds_at(now))
+            .cloned()
+            .collect();
+        let document = document
+            .with_access(access)
+            .with_version(newest + 1)
+            .with_author(&self.author)
+            .with_time(now);
+        document.check()?;
+        document.to_json()?;
+        let is_repeated = matches!(&*current.history, [last, before, ..] if has_same_rules(last, before));
+        Ok(Proposal {
+            head: current.head,
+            effects: effects(held, &document),
+            amends: keeps_rules && is_repeated,
+            // What cannot be compared starts anew for all that is known, and says so by overwriting.
+            restarts_counts: restarts_counts || is_roll_back || (overwrites && before.is_none()),
+            before,
+            document,
+        })
+    }
+
+    /// Publishes a proposal, if the version for which it was made still holds.
+    ///
+    /// # Errors
+    ///
+    /// [`PublishError::Conflict`] if another version holds now; [`PublishError::StartsAnew`] if a policy starts anew and the
+    /// publication does not [accept that](Publication::restarting_counts); and if Redis does not answer, or its ACL forbids
+    /// it. Nothing is published then, except where [`PublishError::Store`] says otherwise.
+    pub async fn commit(&self, proposal: &Proposal) -> Result<Published, PublishError> {
+        if let Some(before) = proposal.before().filter(|_| proposal.is_empty()) {
+            return Ok(before.clone());
+        }
+        let anew: Vec<_> = proposal.starting_anew().cloned().collect();
+        if !anew.is_empty() && !proposal.restarts_counts {
+            return Err(PublishError::StartsAnew(anew));
+        }
+        let json = proposal.document.to_json()?;
+        let version = RulesVersion::of(proposal.document.version(), json.as_bytes());
+        let mut sent = 1;
+        let head = loop {
+            match self.write(proposal, version, &json).await {
+                Err(error) if sent == SENDS || error.kind() == StoreErrorKind::Failed => return Err(error.into()),
+                Err(_) => sent += 1,
+                Ok(head) => break head,
+            }
+        };
+        // If the first one was carried out, the second one finds what it would have written.
+        if head != version.to_string().as_bytes() {
+            return Err(PublishError::Conflict {
+                expected: proposal.before().map(Published::version),
+                found: version_of(&head),
+            });
+        }
+        Ok(Published::new(version, proposal.document.clone()))
+    }
+
+    /// Proposes and commits. Where another publication comes first, changes of the switch and the access list are made
+    /// again behind it; rules and roll-backs are a [`Conflict`](PublishError::Conflict).
+    ///
+    /// # Errors
+    ///
+    /// As those of [`propose`](Self::propose) and [`commit`](Self::commit).
+    pub async fn publish(&self, publication: Publication) -> Result<Published, PublishError> {
+        let mut proposals = 1;
+        loop {
+            let proposal = self.propose(publication.clone()).await?;
+            match self.commit(&proposal).await {
+                Err(PublishError::Conflict { .. })
+                    if publication.is_independent_of_rules() && proposals < PROPOSALS =>
+                {
+                    proposals += 1;
+                }
+                committed => return committed,
+            }
+        }
+    }
+
+    /// Reads the version that holds, and as many of the last ones.
+    async fn read(&self, versions: usize) -> Result<Current, StoreError> {
+        let keys = self.rules.keys();
+        let mut length = cmd("STRLEN");
+        length.arg(keys.document());
+        let length = match self.command(length).await? {
+            Value::Int(length) => usize::try_from(length).unwrap_or(usize::MAX),
+            _ => 0,
+        };
+        let mut both = cmd("MGET");
+        both.arg(keys.head());
+        // At one moment, so that they belong together; but not what is too long to be a document.
+        let fits = check_length(length);
+        if fits.is_ok() {
+            both.arg(keys.document());
+        }
+        let [head, document] = match self.command(both).await? {
+            Value::Array(values) => {
+                let mut values = values.into_iter().map(bytes);
+                [(); 2].map(|()| values.next().flatten())
+            }
+            _ => [None, None],
+        };
+        let mut history = cmd("LRANGE");
+        history.arg(keys.history()).arg(0).arg(versions - 1);
+        let history = match self.command(history).await? {
+            Value::Array(values) => values.into_iter().filter_map(bytes).collect(),
+            _ => Vec::new(),
+        };
+        let history = history.iter().filter_map(|json| RulesDocument::parse(json).ok());
+        let published = match fits {
+            Ok(()) => published(head.as_deref(), document.as_deref()),
+            Err(error) => Err(error.to_string()),
+        };
+        Ok(Current {
+            published,
+            history: history.collect(),
+            head: head.unwrap_or_default(),
+        })
+    }
+
+    /// Writes the document if the head is the one that was read, and returns the one that holds now.
+    async fn write(&self, proposal: &Proposal, version: RulesVersion, json: &str) -> Result<Vec<u8>, StoreError> {
+        let keys = self.rules.keys();
+        let mut write = cmd("EVAL");
+        write
+            .arg(WRITE)
+            .arg(3)
+            .arg(keys.head())
+            .arg(keys.document())
+            .arg(keys.history());
+        write.arg(&proposal.head).arg(version.to_string()).arg(json);
+        write.arg(HISTORY).arg(u8::from(proposal.amends));
+        let head = bytes(self.command(write).await?);
+        head.ok_or_else(|| {
+            StoreError::new(
+                StoreErrorKind::Failed,
+                "the script of a publication has returned no head",
+            )
+        })
+    }
+
+    /// The server's time in seconds since the Unix epoch.
+    async fn now(&self) -> Result<u64, StoreError> {
+        let time: [u64; 2] = ::redis::from_redis_value(self.command(cmd("TIME")).await?)
+            .map_err(|_| StoreError::new(StoreErrorKind::Failed, "the time of the server is not two numbers"))?;
+        Ok(time[0])
+    }
+
+    async fn command(&self, command: ::redis::Cmd) -> Result<Value, StoreError> {
+        let late = |_| {
+            Err(StoreError::new(
+                StoreErrorKind::TimedOut,
+                "Redis has not answered in 5 s",
+            ))
+        };
+        timeout(PATIENCE, self.rules.command(command))
+            .await
+            .unwrap_or_else(late)
+    }
+}
+
+impl Current {
+    /// The largest number that was used, as far as it can be read.
+    fn newest_number(&self) -> u64 {
+        let published = self.published.as_ref().ok().and_then(Option::as_ref);
+        let of_history = || self.history.first().map(RulesDocument::version);
+        let head = version_of(&self.head).map(RulesVersion::number);
+        // The number goes on with what holds, also where a fail-over has lost later ones.
+        match published {
+            Some(published) => published.version().number(),
+            None => head.max(of_history()).unwrap_or(0),
+        }
+    }
+}
+
+impl Published {
+    /// The number and the digest.
+    pub fn version(&self) -> RulesVersion {
+        self.version
+    }
+
+    /// The document.
+    pub fn document(&self) -> &RulesDocument {
+        &self.document
+    }
+}
+
+/// The document that holds, if it is the one that the head names.
+fn published(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Published>, String> {
+    let (head, document) = match (head, document) {
+        (None, None) => return Ok(None),
+        (Some(_), None) => return Err("there is a version without a document".to_owned()),
+        (None, Some(_)) => return Err("there is a document without a version".to_owned()),
+        (Some(head), Some(document)) => (head, document),
+    };
+    let version = version_of(head).ok_or("the version is not a number and a digest")?;
+    let parsed = RulesDocument::parse(document).map_err(|error| error.to_string())?;
+    if RulesVersion::of(version.number(), document) != version || parsed.version() != version.number() {
+        return Err(format!("the document is not that of version {version}"));
+    }
+    Ok(Some(Published::new(version, parsed)))
+}
+
+fn version_of(head: &[u8]) -> Option<RulesVersion> {
+    str::from_utf8(head).ok()?.parse().ok()
+}
+
+fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.into_bytes()),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Published {
+    /// Such as `version 42 by "alice"`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (number, author) = (self.version.number(), self.document.author());
+        write!(f, "version {number} by {author:?}")
+    }
+}

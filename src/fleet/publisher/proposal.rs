@@ -1,0 +1,210 @@
+//! A change that is ready to be published, and its effects.
+
+use std::{
+    fmt,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use super::{Published, publication::has_same_rules};
+use crate::{
+    fleet::{AccessEntry, RollOut, RulesDocument, RulesVersion},
+    rules::{Rules, RulesChange, RulesDiff},
+    screening::Access,
+};
+
+/// A change that is ready to be published: the document before and after it, and what changes for whom.
+///
+/// [`RulesPublisher::propose`](super::RulesPublisher::propose) makes it, and
+/// [`RulesPublisher::commit`](super::RulesPublisher::commit) publishes it, unless another publication has come first. Its
+/// text is what changes, line by line, for those who are to confirm it.
+#[derive(Clone, Debug)]
+pub struct Proposal {
+    /// The head of the rule set, as it was read.
+    pub(super) head: Vec<u8>,
+    pub(super) before: Option<Published>,
+    pub(super) document: RulesDocument,
+    pub(super) effects: Vec<(String, RulesDiff)>,
+    pub(super) restarts_counts: bool,
+    /// True if the document takes the place of the newest entry of the history.
+    pub(super) amends: bool,
+}
+
+impl Proposal {
+    /// The version that holds until this is published; `None` if nothing was published, or it cannot be read.
+    pub fn before(&self) -> Option<&Published> {
+        self.before.as_ref()
+    }
+
+    /// The document that is to be published.
+    pub fn document(&self) -> &RulesDocument {
+        &self.document
+    }
+
+    /// What changes in the rules of which callers, such as `callers who join the roll-out (10 % of all)`. Callers for whom
+    /// nothing changes are left out. The first publication is compared with no rules at all.
+    pub fn effects(&self) -> impl Iterator<Item = (&str, &RulesDiff)> {
+        self.effects.iter().map(|(callers, diff)| (&**callers, diff))
+    }
+
+    /// The policies that start anew, for any caller.
+    pub fn starting_anew(&self) -> impl Iterator<Item = &RulesChange> {
+        self.effects.iter().flat_map(|(_, diff)| diff.starting_anew())
+    }
+
+    /// Returns `true` if the document says the same as the one that holds.
+    pub fn is_empty(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| {
+            let before = before.document();
+            let of = |document: &RulesDocument| {
+                let off = document.is_switched_off();
+                (off, document.blocks_unknown_addresses(), document.access().to_vec())
+            };
+            has_same_rules(before, &self.document) && of(before) == of(&self.document)
+        })
+    }
+
+    fn write_roll_out(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self.before.as_ref().and_then(|before| before.document().roll_out());
+        let after = self.document.roll_out();
+        let share =
+            |roll_out: Option<&RollOut>| match roll_out.map(|roll_out| (roll_out.percent(), roll_out.partitions())) {
+                None => "none".to_owned(),
+                Some((percent, [])) => format!("{percent} %"),
+                Some((percent, partitions)) => format!("{percent} % and {} named callers", partitions.len()),
+            };
+        match (share(before), share(after)) {
+            (before, after) if before == after => Ok(()),
+            (before, after) => writeln!(f, "roll-out: {before} → {after}"),
+        }
+    }
+
+    fn write_access(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let before = self
+            .before
+            .as_ref()
+            .map_or(&[][..], |before| before.document().access());
+        for entry in before.iter().filter(|entry| !self.document.access().contains(entry)) {
+            writeln!(f, "access list: - {}", entry_text(entry))?;
+        }
+        for entry in self.document.access().iter().filter(|entry| !before.contains(entry)) {
+            writeln!(f, "access list: + {}", entry_text(entry))?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Proposal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return writeln!(f, "nothing changes");
+        }
+        let is_off = |document: Option<&RulesDocument>| document.is_some_and(RulesDocument::is_switched_off);
+        match (
+            is_off(self.before.as_ref().map(Published::document)),
+            is_off(Some(&self.document)),
+        ) {
+            (false, true) => writeln!(f, "limits: on → OFF")?,
+            (true, false) => writeln!(f, "limits: OFF → on")?,
+            _ => {}
+        }
+        self.write_roll_out(f)?;
+        self.write_access(f)?;
+        for (callers, diff) in &self.effects {
+            writeln!(f, "{callers}:")?;
+            for change in diff.changes() {
+                writeln!(f, "  {change}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn entry_text(entry: &AccessEntry) -> String {
+    let access = match entry.access() {
+        Access::Allow => "allow",
+        Access::Block => "block",
+        Access::Limit => "limit",
+    };
+    let subject = match (entry.as_network(), entry.as_key()) {
+        (Some(network), _) => format!("{access} {network}"),
+        (None, Some((kind, value))) => format!("{access} {kind} {value:?}"),
+        (None, None) => access.to_owned(),
+    };
+    match entry.ends() {
+        Some(until) => format!("{subject} until {}", date(until)),
+        None => subject,
+    }
+}
+
+/// A time as HTTP writes it, up to the year 9999; later ones as seconds since the Unix epoch.
+fn date(seconds: u64) -> String {
+    const YEAR_10_000: u64 = 253_402_300_800;
+
+    match seconds {
+        ..YEAR_10_000 => httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds)),
+        _ => seconds.to_string(),
+    }
+}
+
+/// The document's rules, those of its roll-out, and the share that has them.
+fn sides(document: Option<&RulesDocument>) -> (Option<&Rules>, Option<&RollOut>) {
+    (
+        document.map(RulesDocument::rules),
+        document.and_then(RulesDocument::roll_out),
+    )
+}
+
+/// What changes for whom, where anything does.
+pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> Vec<(String, RulesDiff)> {
+    let none = Rules::new();
+    let ((old, old_roll_out), (new, new_roll_out)) = (sides(before), sides(Some(after)));
+    let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
+    let percent = |roll_out: Option<&RollOut>| roll_out.map_or(0, RollOut::percent);
+    let names = |roll_out: Option<&RollOut>| roll_out.is_some_and(|roll_out| !roll_out.partitions().is_empty());
+    let (less, more) = (percent(old_roll_out), percent(new_roll_out));
+    let mut effects = Vec::new();
+    let mut compare = |callers: String, old: &Rules, new: &Rules| {
+        let diff = RulesDiff::between(old, new);
+        if !diff.is_empty() {
+            effects.push((callers, diff));
+        }
+    };
+    let share = |callers: &str, percent: u8, has_named: bool| {
+        let named = if has_named { " and named ones" } else { "" };
+        format!("{callers} ({percent} % of all{named})")
+    };
+    // A caller of a smaller share is among those of a larger one. Of named ones any may be in the other share, or not.
+    let any_named = names(old_roll_out) || names(new_roll_out);
+    if let (Some(old), Some(new)) = (old_roll_out, new_roll_out) {
+        let callers = share("callers who stay in the roll-out", less.min(more), any_named);
+        compare(callers, old.rules(), new.rules());
+    }
+    if let Some(roll_out) = new_roll_out.filter(|_| more > less || names(new_roll_out)) {
+        let callers = share(
+            "callers who join the roll-out",
+            more.saturating_sub(less),
+            names(new_roll_out),
+        );
+        compare(callers, old, roll_out.rules());
+    }
+    if let Some(roll_out) = old_roll_out.filter(|_| more < less || names(old_roll_out)) {
+        let callers = share(
+            "callers who leave the roll-out",
+            less.saturating_sub(more),
+            names(old_roll_out),
+        );
+        compare(callers, roll_out.rules(), new);
+    }
+    match less.max(more) {
+        0 if !any_named => compare("all callers".to_owned(), old, new),
+        100 => {}
+        most => compare(share("callers outside of the roll-out", 100 - most, false), old, new),
+    }
+    effects
+}
+
+impl Published {
+    pub(super) fn new(version: RulesVersion, document: RulesDocument) -> Self {
+        Self { version, document }
+    }
+}

@@ -1,0 +1,500 @@
+//! Publications: of several publishers one comes first, what is not valid is not written, and a way back stays.
+
+use std::time::Duration;
+
+use tower_quota::{
+    Access, Algorithm, Decision, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, RedisStoreBuilder, Rules,
+    Scope, Store, StoreError, StoreErrorKind,
+    fleet::{
+        AccessEntry, Publication, PublishError, RedisRules, RulesDocument, RulesDocumentErrorKind, RulesPublisher,
+        RulesSource, RulesVersion,
+    },
+};
+
+use crate::support::{Mode, Proxy, RedisServer, shared_cluster, shared_server};
+
+fn publisher_at(servers: RedisStoreBuilder, set: &str) -> RulesPublisher {
+    RulesPublisher::new(RedisRules::new(servers, set).unwrap(), "alice")
+}
+
+/// Of a rule set of its own.
+fn publisher(set: &str) -> RulesPublisher {
+    publisher_at(RedisStore::builder(shared_server().url()), set)
+}
+
+fn key(set: &str, kind: &str) -> String {
+    format!("rules:{{quota:{set}}}:{kind}")
+}
+
+fn minute(quota: u64) -> Rules {
+    Rules::new().policy(QuotaPolicy::per_minute("minute", quota))
+}
+
+fn windows(quota: u64) -> Rules {
+    Rules::new().policy(QuotaPolicy::per_minute("minute", quota).with_algorithm(Algorithm::FixedWindow))
+}
+
+async fn numbers(publisher: &RulesPublisher) -> Vec<u64> {
+    let history = publisher.history().await.unwrap();
+    history.iter().map(RulesDocument::version).collect()
+}
+
+#[tokio::test]
+async fn what_is_published_is_what_instances_read() {
+    let alice = publisher("first");
+    assert_eq!(alice.current().await.unwrap(), None);
+    assert!(alice.history().await.unwrap().is_empty());
+
+    let published = alice.publish(Publication::rules(minute(60))).await.unwrap();
+    assert_eq!(alice.current().await.unwrap(), Some(published.clone()));
+    assert_eq!(published.version().number(), 1);
+    assert_eq!(published.document().author(), "alice");
+    assert!(published.document().time() > 1_700_000_000);
+
+    let reader = RedisRules::new(RedisStore::builder(shared_server().url()), "first").unwrap();
+    assert_eq!(reader.version().await.unwrap(), Some(published.version()));
+    let bytes = reader.document(published.version()).await.unwrap();
+    assert_eq!(RulesVersion::of(1, &bytes), published.version());
+    assert_eq!(RulesDocument::parse(&bytes).unwrap(), *published.document());
+    assert_eq!(alice.history().await.unwrap(), [published.document().clone()]);
+}
+
+#[tokio::test]
+async fn of_two_proposals_for_one_version_the_second_is_a_conflict_and_changes_nothing() {
+    let alice = publisher("conflict");
+    let first = alice.publish(Publication::rules(minute(1))).await.unwrap();
+    let (mine, theirs) = (Publication::rules(minute(2)), Publication::rules(minute(3)));
+    let mine = alice.propose(mine).await.unwrap();
+    let theirs = alice.propose(theirs).await.unwrap();
+    let second = alice.commit(&mine).await.unwrap();
+    let Err(PublishError::Conflict { expected, found }) = alice.commit(&theirs).await else {
+        panic!("the second one must not be published");
+    };
+    assert_eq!((expected, found), (Some(first.version()), Some(second.version())));
+    assert_eq!(alice.current().await.unwrap(), Some(second));
+    // A second reply to the same publication is no conflict.
+    assert!(alice.commit(&mine).await.is_ok());
+    assert_eq!(numbers(&alice).await, [2, 1]);
+}
+
+/// A fail-over has lost version 2, and somebody else has made another one of it.
+#[tokio::test]
+async fn another_document_of_the_same_number_is_a_conflict() {
+    let (alice, set) = (publisher("digests"), "digests");
+    alice.publish(Publication::rules(minute(1))).await.unwrap();
+    alice.publish(Publication::rules(minute(2))).await.unwrap();
+    let proposal = alice.propose(Publication::rules(minute(3))).await.unwrap();
+    let other = RulesDocument::new(2, minute(99)).to_json().unwrap();
+    let head = RulesVersion::of(2, other.as_bytes()).to_string();
+    shared_server().command(&["MSET", &key(set, "head"), &head, &key(set, "document"), &other]);
+    let error = alice.commit(&proposal).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "another publication came first: version 2 holds in place of version 2"
+    );
+    assert_eq!(alice.current().await.unwrap().unwrap().document().rules(), &minute(99));
+}
+
+#[tokio::test]
+async fn blocks_of_many_publishers_at_once_are_all_there() {
+    let alice = publisher("many");
+    alice.publish(Publication::rules(minute(1))).await.unwrap();
+    let tasks = (0..4).map(|task| {
+        let publisher = publisher("many");
+        tokio::spawn(async move {
+            for number in 0..5 {
+                let block = Publication::block_network(format!("10.0.{task}.{number}"));
+                publisher.publish(block).await.unwrap();
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    let current = alice.current().await.unwrap().unwrap();
+    assert_eq!(current.document().access().len(), 20);
+    assert_eq!(current.version().number(), 21);
+}
+
+#[tokio::test]
+async fn a_policy_that_starts_anew_is_rejected_unless_that_is_meant() {
+    let alice = publisher("anew");
+    alice.publish(Publication::rules(minute(60))).await.unwrap();
+    let change = || Publication::rules(windows(60));
+    for change in [change(), change().to_percent(1)] {
+        let error = alice.publish(change).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "counts would be lost: policy \"minute\" STARTS ANEW: algorithm token_bucket → fixed_window"
+        );
+    }
+    assert_eq!(numbers(&alice).await, [1]);
+    alice.publish(change().to_percent(1).restarting_counts()).await.unwrap();
+    // Those who were not among the one percent start anew now.
+    assert!(matches!(
+        alice.publish(change()).await,
+        Err(PublishError::StartsAnew(changes)) if changes.len() == 1
+    ));
+    alice.publish(change().restarting_counts()).await.unwrap();
+    // Who is in a hurry is not asked.
+    alice.publish(Publication::roll_back()).await.unwrap();
+    alice.publish(Publication::roll_back()).await.unwrap();
+    assert_eq!(alice.current().await.unwrap().unwrap().document().rules(), &minute(60));
+}
+
+#[tokio::test]
+async fn a_roll_out_grows_step_by_step_and_a_roll_back_goes_back_step_by_step() {
+    let alice = publisher("steps");
+    alice.publish(Publication::rules(minute(60))).await.unwrap();
+    let texts = [
+        (1, "roll-out: none → 1 %\ncallers who join the roll-out (1 % of all):\n"),
+        (
+            10,
+            "roll-out: 1 % → 10 %\ncallers who join the roll-out (9 % of all):\n",
+        ),
+        (
+            100,
+            "roll-out: 10 % → none\ncallers outside of the roll-out (90 % of all):\n",
+        ),
+    ];
+    for (percent, text) in texts {
+        let publication = Publication::rules(minute(30)).to_percent(percent);
+        let proposal = alice.propose(publication).await.unwrap();
+        let change = "  policy \"minute\" changes: quota 60 → 30\n";
+        assert_eq!(proposal.to_string(), format!("{text}{change}"));
+        alice.commit(&proposal).await.unwrap();
+    }
+    alice.publish(Publication::switch_off()).await.unwrap();
+    for (version, percent) in [(6, Some(10)), (7, Some(1)), (8, None)] {
+        let published = alice.publish(Publication::roll_back()).await.unwrap();
+        let roll_out = published.document().roll_out();
+        assert_eq!(roll_out.map(|roll_out| roll_out.percent()), percent);
+        assert_eq!(
+            (published.version().number(), published.document().rules()),
+            (version, &minute(60))
+        );
+        assert!(published.document().is_switched_off(), "it is about the rules only");
+    }
+    let error = alice.publish(Publication::roll_back()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "there is no such earlier version; the history has [8, 7, 6, 5, 4, 3, 2, 1]"
+    );
+    let forward = alice.publish(Publication::roll_back_to(4)).await.unwrap();
+    assert_eq!(
+        (forward.document().rules(), forward.document().roll_out()),
+        (&minute(30), None)
+    );
+    assert!(alice.publish(Publication::roll_back_to(99)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_block_ends_by_itself_and_its_network_may_be_written_in_another_way() {
+    let alice = publisher("access");
+    let block = || Publication::block_network("203.0.113.9");
+    assert!(matches!(
+        alice.publish(block()).await,
+        Err(PublishError::NothingPublished)
+    ));
+    alice.publish(Publication::rules(minute(60))).await.unwrap();
+
+    let error = alice
+        .publish(Publication::block_network("example.com"))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "access rules: \"example.com\" is not an address or a network"
+    );
+
+    let published = alice.publish(block().lasting(Duration::from_secs(600))).await.unwrap();
+    let entry = &published.document().access()[0];
+    assert_eq!(entry.ends(), Some(published.document().time() + 600));
+    let longer = Publication::block_network("::ffff:203.0.113.9/128").lasting(Duration::from_secs(7_200));
+    let published = alice.publish(longer).await.unwrap();
+    assert_eq!(published.document().access().len(), 1, "in place of the first");
+
+    // One that is over is dropped by the next change, whatever that is.
+    alice
+        .publish(Publication::block_network("10.0.0.0/8").lasting(Duration::ZERO))
+        .await
+        .unwrap();
+    let mallory = AccessEntry::key("user", "mallory", Access::Block);
+    let published = alice.publish(Publication::set_access(mallory.clone())).await.unwrap();
+    assert_eq!(published.document().access().len(), 2);
+
+    let unblock = || Publication::remove_access(AccessEntry::network("203.0.113.9/32", Access::Limit));
+    let text = alice.propose(unblock()).await.unwrap().to_string();
+    assert!(
+        text.starts_with("access list: - block ::ffff:203.0.113.9/128 until "),
+        "{text}"
+    );
+    let published = alice.publish(unblock()).await.unwrap();
+    assert_eq!(published.document().access(), [mallory]);
+    assert!(matches!(alice.publish(unblock()).await, Err(PublishError::NotListed)));
+}
+
+#[tokio::test]
+async fn the_switch_and_the_access_list_do_not_push_older_rules_out_of_the_history() {
+    let alice = publisher("history");
+    for quota in 1..=20 {
+        alice.publish(Publication::rules(minute(quota))).await.unwrap();
+    }
+    assert_eq!(numbers(&alice).await, (5..=20).rev().collect::<Vec<_>>());
+    for number in 0..30 {
+        alice
+            .publish(Publication::block_network(format!("10.0.0.{number}")))
+            .await
+            .unwrap();
+        alice
+            .publish(if number % 2 == 0 {
+                Publication::switch_off()
+            } else {
+                Publication::switch_on()
+            })
+            .await
+            .unwrap();
+    }
+    assert_eq!(numbers(&alice).await[..3], [80, 20, 19]);
+    let published = alice.publish(Publication::roll_back()).await.unwrap();
+    assert_eq!(
+        (published.version().number(), published.document().rules()),
+        (81, &minute(19))
+    );
+    assert_eq!(published.document().access().len(), 30);
+}
+
+#[tokio::test]
+async fn a_change_that_changes_nothing_is_not_published() {
+    let alice = publisher("nothing");
+    let first = alice.publish(Publication::rules(minute(60))).await.unwrap();
+    for nothing in [Publication::rules(minute(60)), Publication::switch_on()] {
+        let proposal = alice.propose(nothing).await.unwrap();
+        assert_eq!(
+            (proposal.to_string().as_str(), proposal.is_empty()),
+            ("nothing changes\n", true)
+        );
+        assert_eq!(alice.commit(&proposal).await.unwrap(), first);
+    }
+    assert_eq!(numbers(&alice).await, [1]);
+}
+
+#[tokio::test]
+async fn what_is_not_valid_is_not_published() {
+    let alice = publisher("invalid");
+    for (rules, message) in [
+        (Rules::new(), "policies: their number 0 is outside 1..=16"),
+        (
+            minute(1_000_000_000_000_000),
+            "policy \"minute\": quota 1000000000000000 is outside 0..=999999999999999",
+        ),
+        (
+            minute(1).policy(QuotaPolicy::per_minute("minute", 2)),
+            "policy \"minute\": the name is used twice; names must be unique",
+        ),
+    ] {
+        let error = alice.publish(Publication::rules(rules.clone())).await.unwrap_err();
+        assert_eq!(error.to_string(), message);
+        assert!(matches!(error, PublishError::Invalid(_)));
+    }
+    let no_base = Publication::rules(minute(1)).to_percent(10);
+    assert!(matches!(
+        alice.publish(no_base).await,
+        Err(PublishError::NothingPublished)
+    ));
+    assert_eq!(alice.current().await.unwrap(), None);
+
+    alice.publish(Publication::rules(minute(1))).await.unwrap();
+    let error = alice
+        .publish(Publication::rules(minute(2)).to_percent(101))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "rules document: roll_out: percent 101 is outside 0..=100"
+    );
+    let many = (0..40_000).map(|number| format!("tier {number}"));
+    let long = many.fold(Rules::new(), |rules, name| rules.unlimited(name));
+    let Err(PublishError::Document(error)) = alice.publish(Publication::rules(long)).await else {
+        panic!("it is too long");
+    };
+    assert_eq!(error.kind(), RulesDocumentErrorKind::TooLong);
+    let servers = RedisStore::builder(shared_server().url());
+    let nameless = RulesPublisher::new(RedisRules::new(servers, "invalid").unwrap(), "a\nb");
+    assert!(nameless.publish(Publication::rules(minute(3))).await.is_err());
+    assert_eq!(numbers(&alice).await, [1]);
+}
+
+/// A head, a document and what is wrong with them. `other` is a document of another version.
+fn unreadable(other: &str) -> [(String, String, &'static str); 5] {
+    let newer = r#"{"format": 2, "version": 7}"#;
+    let huge = "x".repeat(10_000_000);
+    let head = |number, document: &str| RulesVersion::of(number, document.as_bytes()).to_string();
+    let (broken, unlike) = (head(8, "{"), head(9, "other"));
+    [
+        (head(7, newer), newer.to_owned(), "format 2 is newer than 1"),
+        (broken, "{".to_owned(), "EOF while parsing"),
+        (unlike, other.to_owned(), "the document is not that of version 9"),
+        (
+            "garbage".to_owned(),
+            newer.to_owned(),
+            "the version is not a number and a digest",
+        ),
+        (head(10, &huge), huge, "its length of 10000000 bytes is above 1048576"),
+    ]
+}
+
+#[tokio::test]
+async fn a_document_that_cannot_be_read_stays_until_it_is_overwritten() {
+    let (alice, set, server) = (publisher("unreadable"), "unreadable", shared_server());
+    let good = alice.publish(Publication::rules(minute(60))).await.unwrap();
+    for (head, document, problem) in unreadable(&good.document().to_json().unwrap()) {
+        server.command(&["MSET", &key(set, "head"), &head, &key(set, "document"), &document]);
+        let publications = [
+            Publication::rules(minute(30)),
+            Publication::roll_back(),
+            Publication::switch_off(),
+        ];
+        for publication in publications {
+            let error = alice.publish(publication).await.unwrap_err().to_string();
+            let begins = "the published rules cannot be read: ";
+            assert!(error.starts_with(begins) && error.contains(problem), "{error}");
+        }
+        assert!(alice.current().await.is_err());
+        assert_eq!(server.command(&["GET", &key(set, "head")]), head);
+    }
+    let off = Publication::switch_off().overwriting();
+    assert!(matches!(alice.publish(off).await, Err(PublishError::NothingPublished)));
+    // The last good rules come back, with a number after those that were seen.
+    let published = alice.publish(Publication::roll_back().overwriting()).await.unwrap();
+    assert_eq!(
+        (published.version().number(), published.document().rules()),
+        (11, &minute(60))
+    );
+    server.command(&["SET", &key(set, "head"), "garbage"]);
+    let published = alice
+        .publish(Publication::rules(minute(30)).overwriting())
+        .await
+        .unwrap();
+    assert_eq!(
+        (published.version().number(), published.document().rules()),
+        (12, &minute(30))
+    );
+}
+
+#[tokio::test]
+async fn a_key_of_another_type_is_an_error_and_nothing_is_written() {
+    let (alice, set, server) = (publisher("types"), "types", shared_server());
+    server.command(&["SET", &key(set, "history"), "not a list"]);
+    let error = alice.publish(Publication::rules(minute(1))).await.unwrap_err();
+    assert!(
+        matches!(&error, PublishError::Store(error) if error.kind() == StoreErrorKind::Failed),
+        "{error}"
+    );
+    assert_eq!(
+        server.command(&["EXISTS", &key(set, "head"), &key(set, "document")]),
+        "0"
+    );
+}
+
+#[tokio::test]
+async fn a_publication_whose_reply_is_lost_takes_effect_once() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let alice = publisher_at(RedisStore::builder(proxy.url()), "api");
+    alice.publish(Publication::rules(minute(60))).await.unwrap();
+    let proposal = alice.propose(Publication::rules(minute(30))).await.unwrap();
+    // More than this was read by the connection that is open, and less will be by the next one.
+    proxy.set_mode(Mode::CutAfter(200));
+    let published = alice.commit(&proposal).await.unwrap();
+    assert_eq!(published.version().number(), 2);
+    assert_eq!(server.command(&["LLEN", &key("api", "history")]), "2");
+    assert_eq!(
+        server.command(&["GET", &key("api", "head")]),
+        published.version().to_string()
+    );
+}
+
+#[tokio::test]
+async fn without_a_server_a_publication_is_an_error_and_not_a_wait_without_end() {
+    let alice = publisher_at(RedisStore::builder("redis://127.0.0.1:1/"), "api");
+    let error = alice.publish(Publication::rules(minute(60))).await.unwrap_err();
+    assert!(
+        matches!(&error, PublishError::Store(error) if error.kind() == StoreErrorKind::Unreachable),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_has_all_of_a_rule_set_in_one_slot() {
+    let urls = shared_cluster().nodes.iter().map(RedisServer::url);
+    let alice = publisher_at(RedisStore::cluster_builder(urls), "in-a-cluster");
+    alice.publish(Publication::rules(minute(60))).await.unwrap();
+    alice
+        .publish(Publication::rules(minute(30)).to_percent(10))
+        .await
+        .unwrap();
+    alice.publish(Publication::roll_back()).await.unwrap();
+    assert_eq!(numbers(&alice).await, [3, 2, 1]);
+}
+
+/// The lines of the documentation after `ACL SETUSER` and a name, up to the end of the block.
+fn documented_user(documentation: &str, name: &str) -> Vec<String> {
+    let (_, lines) = documentation.split_once(&format!("ACL SETUSER {name} ")).unwrap();
+    let (lines, _) = lines.split_once("```").unwrap();
+    let words = lines.split_whitespace().filter(|word| *word != "///");
+    words.map(str::to_owned).collect()
+}
+
+fn add_user(server: &RedisServer, name: &str, rules: &[String]) -> String {
+    let mut command = vec!["ACL", "SETUSER", name];
+    command.extend(rules.iter().map(String::as_str));
+    assert_eq!(server.command(&command), "OK");
+    format!("redis://{name}:password@127.0.0.1:{}/", server.port())
+}
+
+/// The permissions are read from the documentation, so that what it says is what is enough.
+#[tokio::test]
+async fn the_documented_permissions_let_publishers_publish_and_stores_count_and_neither_the_other() {
+    let server = RedisServer::start();
+    let publisher_user = documented_user(include_str!("../../src/fleet/publisher/mod.rs"), "publisher");
+    let store_user = documented_user(include_str!("../../docs/PRODUCTION.md"), "limits");
+    let publisher_url = add_user(&server, "publisher", &publisher_user);
+    let store_url = add_user(&server, "limits", &store_user);
+
+    let alice = publisher_at(RedisStore::builder(&publisher_url), "api");
+    alice.publish(Publication::rules(minute(60))).await.unwrap();
+    alice
+        .publish(Publication::rules(minute(30)).to_percent(10))
+        .await
+        .unwrap();
+    alice.publish(Publication::block_network("203.0.113.9")).await.unwrap();
+    alice.publish(Publication::block_network("203.0.113.8")).await.unwrap();
+    alice.publish(Publication::roll_back()).await.unwrap();
+    assert!(alice.history().await.unwrap().len() > 2);
+    let rules = RedisRules::new(RedisStore::builder(&publisher_url), "api").unwrap();
+    assert!(rules.instances().await.unwrap().is_empty());
+
+    // Those who have taken over a service, and so its password, neither change nor read rules, whatever its commands are.
+    let any_command = ["on", ">password", "~quota:*", "resetchannels", "+@all"].map(str::to_owned);
+    for url in [store_url.clone(), add_user(&server, "any-command", &any_command)] {
+        let as_store = publisher_at(RedisStore::builder(url), "api");
+        assert_forbidden(as_store.current().await.unwrap_err());
+        assert_forbidden(as_store.publish(Publication::switch_off()).await.unwrap_err());
+    }
+    // Publishers see no counts.
+    assert!(decide(&store_url).await.is_ok());
+    assert_forbidden(decide(&publisher_url).await.unwrap_err());
+    assert_eq!(server.command(&["KEYS", "rules:*"]).lines().count(), 3);
+}
+
+fn assert_forbidden(error: impl std::fmt::Display) {
+    assert!(error.to_string().contains("permission"), "{error}");
+}
+
+async fn decide(url: &str) -> Result<Decision, StoreError> {
+    let store = RedisStore::new(url).unwrap();
+    let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+    let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 1)]).unwrap();
+    store.decide(Plan::new(policies, alice, 1)).await
+}
