@@ -150,7 +150,7 @@ impl Platform {
 
     /// What an administrator sees of a user.
     async fn shown(&self, user: &str) -> (String, Vec<(String, u64)>) {
-        let answer = self.admin(Method::GET, &format!("/admin/users/{user}"), "").await;
+        let answer = self.admin(Method::GET, &format!("/admin/caller?user={user}"), "").await;
         let shown: Value = serde_json::from_str(&answer.body).unwrap();
         let policies = shown["policies"].as_array().unwrap().iter();
         let left = policies.map(|policy| {
@@ -379,8 +379,11 @@ async fn without_the_token_there_are_no_administrators() {
         (Method::GET, "/admin/rules"),
         (Method::POST, "/admin/rules"),
         (Method::POST, "/admin/switch/off"),
-        (Method::GET, "/admin/users/alice"),
-        (Method::DELETE, "/admin/users/alice"),
+        (Method::GET, "/admin/caller?user=alice"),
+        (Method::DELETE, "/admin/caller?user=alice"),
+        (Method::GET, "/admin/state"),
+        (Method::PUT, "/admin/roll-out/50"),
+        (Method::POST, "/admin/roll-out"),
         (Method::POST, "/admin/block"),
         (Method::DELETE, "/admin/block"),
         (Method::PUT, "/admin/rules"),
@@ -514,14 +517,16 @@ async fn administrators_see_what_a_user_has_left_without_a_charge_and_give_it_ba
     assert_eq!(platform.shown("premium-seen").await, ("premium".to_owned(), premium));
     assert_eq!(platform.shown("admin-seen").await, ("admin".to_owned(), Vec::new()));
 
-    let answer = platform.admin(Method::DELETE, "/admin/users/seen", "").await;
+    let answer = platform.admin(Method::DELETE, "/admin/caller?user=seen", "").await;
     assert_eq!(answer.status, StatusCode::NO_CONTENT);
     assert_eq!(platform.shown("seen").await.1, full);
     assert_eq!(platform.get("/", "seen").await.left()[0].1, 2);
     assert_eq!(platform.shown("premium-seen").await.1[0].1, 99);
 
     let more = r#"{"units": 5, "seconds": 3600}"#;
-    let answer = platform.admin(Method::POST, "/admin/users/seen/grant", more).await;
+    let answer = platform
+        .admin(Method::POST, "/admin/caller/grant?user=seen", more)
+        .await;
     assert_eq!(answer.status, StatusCode::NO_CONTENT);
     assert_eq!(platform.get("/", "seen").await.left()[0].1, 6);
     assert_eq!(platform.shown("unseen").await.1[0].1, 3);
@@ -594,7 +599,7 @@ async fn while_redis_is_away_requests_pass_and_the_page_says_so() {
     ] {
         assert!(page.lines().any(|of_page| of_page == line), "{line} is not in\n{page}");
     }
-    let answer = platform.admin(Method::GET, "/admin/users/away", "").await;
+    let answer = platform.admin(Method::GET, "/admin/caller?user=away", "").await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(answer.body.starts_with("store unreachable: "), "{}", answer.body);
 

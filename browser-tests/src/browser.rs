@@ -23,6 +23,31 @@ const HANG: Duration = Duration::from_secs(90);
 /// The longest time that a test waits for a condition on the page, in milliseconds.
 const PATIENCE: u32 = 30_000;
 
+/// An expression of JavaScript: the texts of a page whose contrast is below 4.5 to 1 (WCAG 2.2, 1.4.3).
+pub const LOW_CONTRASTS: &str = r"(() => {
+    const parse = (colour) => colour.match(/[\d.]+/g).map(Number);
+    const light = ([red, green, blue]) => [red, green, blue]
+        .map((part) => part / 255)
+        .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+    const behind = (element) => {
+        for (let here = element; here !== null; here = here.parentElement) {
+            const colour = parse(getComputedStyle(here).backgroundColor);
+            if (colour.length === 3 || colour[3] === 1) return colour;
+        }
+        return [255, 255, 255];
+    };
+    const own = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim() !== '');
+    return [...document.querySelectorAll('body *')]
+        .filter((element) => own(element) && element.checkVisibility())
+        .map((element) => {
+            const [one, other] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
+            const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+            return [contrast, element.outerHTML.slice(0, 120)];
+        })
+        .filter(([contrast]) => contrast < 4.5);
+})()";
+
 /// A headless Chromium with one page. It is killed when this is dropped.
 #[derive(Debug)]
 pub struct Browser {
@@ -46,6 +71,8 @@ pub enum Key {
     ArrowRight,
     /// The key that activates what has the focus.
     Enter,
+    /// The key that closes a dialog.
+    Escape,
     /// The space bar.
     Space,
     /// The key that moves the focus on.
@@ -60,6 +87,7 @@ impl Key {
             Self::ArrowLeft => ("ArrowLeft", 37, ""),
             Self::ArrowRight => ("ArrowRight", 39, ""),
             Self::Enter => ("Enter", 13, "\r"),
+            Self::Escape => ("Escape", 27, ""),
             Self::Space => (" ", 32, " "),
             Self::Tab => ("Tab", 9, ""),
         }
@@ -267,6 +295,13 @@ impl Browser {
         self.call("Browser.grantPermissions", permissions);
         self.session = session;
         self.call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true }));
+    }
+
+    /// The heap of the page after a collection, in bytes.
+    pub fn heap(&mut self) -> u64 {
+        self.call("HeapProfiler.collectGarbage", json!({}));
+        let usage = self.call("Runtime.getHeapUsage", json!({}));
+        usage["usedSize"].as_f64().unwrap_or_default() as u64
     }
 
     /// Keeps a picture of the window as `$SCREENSHOTS/<name>.png`, by default in the target folder of this package.

@@ -2,7 +2,8 @@
 
 use std::{
     env,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader, Read, Write},
+    net::TcpStream,
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
@@ -24,6 +25,15 @@ impl Example {
     ///
     /// If the example was not built, or ends before it says where it listens.
     pub fn start(name: &str) -> Self {
+        Self::start_with(name, &[])
+    }
+
+    /// The same with variables of the environment.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub fn start_with(name: &str, variables: &[(&str, &str)]) -> Self {
         let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/debug/examples");
         let program = env::var_os("EXAMPLES")
             .map_or_else(|| PathBuf::from(default), PathBuf::from)
@@ -31,6 +41,7 @@ impl Example {
         let process = Command::new(&program)
             .env("PORT", "0")
             .env_remove("REDIS_URL")
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .spawn();
         let mut process = process.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
@@ -46,6 +57,21 @@ impl Example {
     /// The address of its page, with a slash at its end.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Sends `GET /` as a user, and returns the response as it came.
+    ///
+    /// # Errors
+    ///
+    /// If the example cannot be reached.
+    pub fn get_as(&self, user: &str) -> io::Result<String> {
+        let host = self.url.trim_start_matches("http://").trim_end_matches('/');
+        let mut connection = TcpStream::connect(host)?;
+        let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\nx-user-id: {user}\r\nconnection: close\r\n\r\n");
+        connection.write_all(request.as_bytes())?;
+        let mut response = String::new();
+        connection.read_to_string(&mut response)?;
+        Ok(response)
     }
 }
 

@@ -5,8 +5,10 @@
 
 mod browser;
 mod example;
+mod redis;
 
 pub use self::{
-    browser::{Browser, Key},
+    browser::{Browser, Key, LOW_CONTRASTS},
     example::Example,
+    redis::RedisServer,
 };

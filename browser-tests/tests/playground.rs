@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use tower_quota_browser_tests::{Browser, Example, Key};
+use tower_quota_browser_tests::{Browser, Example, Key, LOW_CONTRASTS};
 
 /// The page of an example of its own.
 struct Visit {
@@ -299,31 +299,6 @@ fn rejected_are(count: u32) -> String {
     format!(r"Number(document.querySelector('#legend').innerText.match(/(\d+) rejected/)[1]) >= {count}")
 }
 
-/// WCAG 2.2, 1.4.3: 4.5 to 1.
-const CONTRASTS: &str = r"(() => {
-    const parse = (colour) => colour.match(/[\d.]+/g).map(Number);
-    const light = ([red, green, blue]) => [red, green, blue]
-        .map((part) => part / 255)
-        .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4))
-        .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
-    const behind = (element) => {
-        for (let here = element; here !== null; here = here.parentElement) {
-            const colour = parse(getComputedStyle(here).backgroundColor);
-            if (colour.length === 3 || colour[3] === 1) return colour;
-        }
-        return [255, 255, 255];
-    };
-    const own = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim() !== '');
-    return [...document.querySelectorAll('body *')]
-        .filter((element) => own(element) && element.checkVisibility())
-        .map((element) => {
-            const [one, other] = [light(parse(getComputedStyle(element).color)), light(behind(element))];
-            const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-            return [contrast, element.outerHTML.slice(0, 120)];
-        })
-        .filter(([contrast]) => contrast < 4.5);
-})()";
-
 #[test]
 fn text_can_be_read_in_light_and_in_dark() {
     let mut visit = Visit::start();
@@ -334,7 +309,7 @@ fn text_can_be_read_in_light_and_in_dark() {
     page.wait_for(&rejected_are(8));
     for scheme in ["light", "dark"] {
         page.prefer("prefers-color-scheme", scheme);
-        let low = page.eval(CONTRASTS);
+        let low = page.eval(LOW_CONTRASTS);
         assert!(low.as_array().unwrap().is_empty(), "{scheme}: {low:#}");
         page.screenshot(scheme);
     }
@@ -383,13 +358,6 @@ fn the_page_keeps_one_minute_however_long_it_is_open() {
     visit.end();
 }
 
-/// The heap of the page after a collection, in bytes.
-fn heap(page: &mut Browser) -> u64 {
-    page.call("HeapProfiler.collectGarbage", serde_json::json!({}));
-    let usage = page.call("Runtime.getHeapUsage", serde_json::json!({}));
-    usage["usedSize"].as_f64().unwrap() as u64
-}
-
 /// At as many requests a second as the example sends; the test before has the bound at any rate.
 #[test]
 #[ignore = "it takes six minutes: `make browser-soak` runs it"]
@@ -403,7 +371,7 @@ fn after_six_minutes_of_the_fastest_load_the_page_is_as_small_as_after_one() {
         for _ in 0..6 {
             page.eval("new Promise((done) => setTimeout(done, 10_000))");
         }
-        heaps.push(heap(page));
+        heaps.push(page.heap());
         println!(
             "{} bytes; {}",
             heaps[heaps.len() - 1],

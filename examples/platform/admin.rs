@@ -1,26 +1,28 @@
-//! What administrators see and change. Rules, switch and blocks are those of this process: tell each instance.
+//! The routes of administrators. Rules, switch and blocks are those of this process: tell each instance.
 
 use std::{fmt::Display, time::Duration};
 
 use axum::{
-    Json, Router,
+    Router,
     extract::{Path, Request, State},
-    http::{HeaderName, StatusCode, header},
+    http::{HeaderMap, HeaderName, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{get, post, put},
 };
-use serde::Deserialize;
-use serde_json::{Value, json};
+use metrics_exporter_prometheus::PrometheusHandle;
 use subtle::ConstantTimeEq;
+use tokio::time::Instant;
 use tower_quota::{
-    Access, AccessList, ActualCost, AdminError, AdminHandle, ConfigError, Decision, MemoryStore, QuotaPolicy,
-    RateLimitLayer, ToPartitionKey, key, tier::TierCache,
+    ActualCost, AdminError, AdminHandle, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, key, tier::TierCache,
 };
 
 use super::{
-    rules::RuleBook,
-    users::{self, User},
+    blocks::{self, Blocks},
+    callers, page,
+    rejected::Rejected,
+    rules::{Mistake, Origin, RuleBook},
+    state,
 };
 
 #[derive(Clone)]
@@ -29,21 +31,29 @@ pub(crate) struct Admin {
     pub(crate) rules: RuleBook,
     pub(crate) limits: AdminHandle,
     pub(crate) tiers: TierCache,
-    pub(crate) access: AccessList,
+    pub(crate) blocks: Blocks,
+    pub(crate) rejected: Rejected,
+    pub(crate) numbers: PrometheusHandle,
+    pub(crate) started: Instant,
 }
 
-type Failure = (StatusCode, String);
+pub(crate) type Failure = (StatusCode, String);
 
 pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
     let router = Router::new()
+        .route("/state", get(state::state))
         .route("/rules", get(rules).post(replace_rules))
+        .route("/roll-out", get(tried_rules).post(roll_out_to_all).delete(end_roll_out))
+        .route("/roll-out/{percent}", put(roll_out))
         .route("/switch/{position}", post(switch))
-        .route("/users/{id}", get(user).delete(reset_user))
-        .route("/users/{id}/grant", post(grant))
-        .route("/block", post(block).delete(unblock))
+        .route("/caller", get(callers::look_up).delete(callers::reset))
+        .route("/caller/grant", post(callers::grant))
+        .route("/caller/give-back", post(callers::give_back))
+        .route("/block", post(blocks::block).delete(blocks::unblock))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::from_fn_with_state(admin.clone(), authorize))
         .layer(wrong_tokens()?)
+        .layer(middleware::map_response(page::protect))
         .with_state(admin);
     Ok(router)
 }
@@ -77,24 +87,77 @@ async fn authorize(State(admin): State<Admin>, request: Request, next: Next) -> 
 impl Admin {
     /// In a time that says nothing about the token but its length.
     fn trusts(&self, request: &Request) -> bool {
-        let token = self.token.as_ref().filter(|token| !token.is_empty());
         let told = request.headers().get(header::AUTHORIZATION);
-        token.zip(told).is_some_and(|(token, told)| {
+        self.token.as_ref().zip(told).is_some_and(|(token, told)| {
             let bearer = format!("Bearer {token}");
             bearer.as_bytes().ct_eq(told.as_bytes()).into()
         })
     }
 }
 
-async fn rules(State(admin): State<Admin>) -> ([(HeaderName, &'static str); 1], String) {
-    ([(header::CONTENT_TYPE, "application/json")], admin.rules.json())
+async fn rules(State(admin): State<Admin>) -> impl IntoResponse {
+    json(admin.rules.json())
+}
+
+async fn tried_rules(State(admin): State<Admin>) -> Result<impl IntoResponse, Failure> {
+    let tried = admin.rules.tried();
+    tried.map(json).ok_or_else(|| unchanged(Mistake::NotTried))
+}
+
+fn json(text: String) -> ([(HeaderName, &'static str); 1], String) {
+    ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
 /// They hold until the file changes, or this process ends.
-async fn replace_rules(State(admin): State<Admin>, json: String) -> Result<StatusCode, Failure> {
-    admin.rules.replace(json).map_err(unprocessable)?;
-    tracing::info!("new rules from an administrator");
+async fn replace_rules(State(admin): State<Admin>, fields: HeaderMap, json: String) -> Result<StatusCode, Failure> {
+    let replaced = admin.rules.replace(json, Origin::Administrator, seen(&fields)?);
+    replaced.map_err(unchanged)?;
+    tracing::warn!("new rules from an administrator");
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Tries the rules of the body on so many percent of the callers. Without a body, those that are being tried.
+async fn roll_out(
+    State(admin): State<Admin>,
+    Path(percent): Path<u8>,
+    fields: HeaderMap,
+    json: String,
+) -> Result<StatusCode, Failure> {
+    let json = Some(json).filter(|json| !json.is_empty());
+    let tried = admin.rules.roll_out(percent, json, seen(&fields)?);
+    tried.map_err(unchanged)?;
+    tracing::warn!("an administrator tries rules on {percent} percent of the callers");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn roll_out_to_all(State(admin): State<Admin>, fields: HeaderMap) -> Result<StatusCode, Failure> {
+    admin.rules.end_roll_out(true, seen(&fields)?).map_err(unchanged)?;
+    tracing::warn!("the rules that were tried hold for all callers");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn end_roll_out(State(admin): State<Admin>, fields: HeaderMap) -> Result<StatusCode, Failure> {
+    admin.rules.end_roll_out(false, seen(&fields)?).map_err(unchanged)?;
+    tracing::warn!("an administrator has ended the trial of new rules");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The number of the rules in `if-match: "3"`, so that of two administrators the second one notices the change of the first.
+fn seen(fields: &HeaderMap) -> Result<Option<u64>, Failure> {
+    let Some(field) = fields.get(header::IF_MATCH) else {
+        return Ok(None);
+    };
+    let number = field.to_str().ok().and_then(|text| text.trim_matches('"').parse().ok());
+    number.map(Some).ok_or_else(|| unchanged(Mistake::Outdated))
+}
+
+fn unchanged(mistake: Mistake) -> Failure {
+    let status = match mistake {
+        Mistake::Outdated => StatusCode::PRECONDITION_FAILED,
+        Mistake::NotTried => StatusCode::CONFLICT,
+        Mistake::Rules(_) => StatusCode::UNPROCESSABLE_ENTITY,
+    };
+    (status, format!("{mistake}\n"))
 }
 
 async fn switch(State(admin): State<Admin>, Path(position): Path<String>) -> StatusCode {
@@ -107,52 +170,8 @@ async fn switch(State(admin): State<Admin>, Path(position): Path<String>) -> Sta
     StatusCode::NO_CONTENT
 }
 
-/// What a user has left, without a charge.
-async fn user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<Json<Value>, Failure> {
-    let user = User(id);
-    let tier = users::tier_of(user.clone()).await.map_err(unavailable)?;
-    let decision = answer(admin.limits.peek(&user, tier)).await?;
-    let policies = decision.iter().flat_map(Decision::allowances).map(|allowance| {
-        json!({
-            "name": allowance.policy().name(),
-            "quota": allowance.policy().quota(),
-            "remaining": allowance.remaining(),
-            "reset_seconds": allowance.effective_window().map(|reset| reset.as_secs_f64().ceil() as u64),
-        })
-    });
-    Ok(Json(
-        json!({"tier": tier.unwrap_or("free"), "policies": policies.collect::<Vec<_>>()}),
-    ))
-}
-
-/// Gives a user a full quota, and has their tier looked up anew: they may have just paid.
-async fn reset_user(State(admin): State<Admin>, Path(id): Path<String>) -> Result<StatusCode, Failure> {
-    let user = User(id);
-    admin.tiers.forget(&user);
-    answer(admin.limits.reset(&user)).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// `{"units": 500, "seconds": 3600}`
-#[derive(Deserialize)]
-struct Grant {
-    units: u64,
-    seconds: u64,
-}
-
-/// Gives a user more for some time.
-async fn grant(
-    State(admin): State<Admin>,
-    Path(id): Path<String>,
-    Json(Grant { units, seconds }): Json<Grant>,
-) -> Result<StatusCode, Failure> {
-    let time = Duration::from_secs(seconds);
-    admin.limits.grant(&User(id), units, time).map_err(unprocessable)?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Nothing else keeps a deadline here.
-async fn answer<T>(answer: impl Future<Output = Result<T, AdminError>>) -> Result<T, Failure> {
+/// The store's answer to a question of an administrator: nothing else keeps a deadline here.
+pub(crate) async fn answer<T>(answer: impl Future<Output = Result<T, AdminError>>) -> Result<T, Failure> {
     let answer = tokio::time::timeout(Duration::from_secs(5), answer).await;
     answer.map_err(unavailable)?.map_err(|error| match error {
         AdminError::Store(error) => unavailable(error),
@@ -160,39 +179,10 @@ async fn answer<T>(answer: impl Future<Output = Result<T, AdminError>>) -> Resul
     })
 }
 
-/// `{"user": "mallory"}` or `{"network": "203.0.113.0/24"}`.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Client {
-    Network(String),
-    User(String),
-}
-
-async fn block(State(admin): State<Admin>, Json(client): Json<Client>) -> Result<StatusCode, Failure> {
-    let blocked = admin.access.update(|rules| match client {
-        Client::Network(network) => rules.set_network(network, Access::Block),
-        Client::User(id) => rules.set_key(User(id).to_partition_key(), Access::Block),
-    });
-    blocked.map_err(unprocessable)?;
-    tracing::info!("an administrator has blocked a client");
-    Ok(StatusCode::NO_CONTENT)
-}
-
-async fn unblock(State(admin): State<Admin>, Json(client): Json<Client>) -> Result<StatusCode, Failure> {
-    let was_blocked = admin.access.update(|rules| match client {
-        Client::Network(network) => rules.remove_network(network),
-        Client::User(id) => Ok(rules.remove_key(&User(id).to_partition_key())),
-    });
-    match was_blocked.map_err(unprocessable)? {
-        true => Ok(StatusCode::NO_CONTENT),
-        false => Ok(StatusCode::NOT_FOUND),
-    }
-}
-
-fn unprocessable(error: impl Display) -> Failure {
+pub(crate) fn unprocessable(error: impl Display) -> Failure {
     (StatusCode::UNPROCESSABLE_ENTITY, format!("{error}\n"))
 }
 
-fn unavailable(error: impl Display) -> Failure {
+pub(crate) fn unavailable(error: impl Display) -> Failure {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"))
 }

@@ -12,8 +12,10 @@
 //! curl -i -H 'x-user-id: premium-bob' http://127.0.0.1:3000/
 //! curl -i http://127.0.0.1:3000/health                        # costs nothing
 //! curl http://127.0.0.1:3000/metrics | grep tower_quota
-//! curl -H 'authorization: Bearer secret' http://127.0.0.1:3000/admin/users/alice
+//! curl -H 'authorization: Bearer secret' 'http://127.0.0.1:3000/admin/caller?user=alice'
 //! ```
+//!
+//! Operators have a page, which asks for the same token: <http://127.0.0.1:3000/operators/>.
 //!
 //! An address that sends ten wrong tokens in an hour is rejected with 429.
 //!
@@ -23,15 +25,23 @@
 //! `ADMIN_TOKEN` there are no administrators; `PORT` sets the port; 0 takes a free one.
 
 mod admin;
+mod blocks;
+mod callers;
 pub(crate) mod metrics;
+mod numbers;
+mod page;
+mod rejected;
 pub(crate) mod rules;
+#[path = "../page/mod.rs"]
+mod shared;
+mod state;
 mod users;
 
 use std::{env, error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 use axum::{Router, middleware, routing::get};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::Instant};
 use tower::ServiceBuilder;
 use tower_quota::{
     AccessList, Exemption, RateLimitLayer, RedisStore, Tiers,
@@ -41,9 +51,14 @@ use tower_quota::{
 
 use self::{
     admin::Admin,
+    blocks::Blocks,
+    rejected::Rejected,
     rules::{RuleBook, RulesFile},
     users::User,
 };
+
+/// The scope of the limits.
+const SCOPE: &str = "platform";
 
 pub(crate) struct Settings {
     pub(crate) redis_url: String,
@@ -72,10 +87,10 @@ impl Settings {
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt::init();
     // Before the first request: a layer asks for its counters once.
-    let page = metrics::prometheus()?.install_recorder()?;
-    tokio::spawn(metrics::upkeep(page.clone()));
+    let prometheus = metrics::prometheus()?.install_recorder()?;
+    tokio::spawn(metrics::upkeep(prometheus.clone()));
 
-    let app = app(Settings::from_environment(), page).await?;
+    let app = app(Settings::from_environment(), prometheus).await?;
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await;
     let listener = listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?;
@@ -84,39 +99,33 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-pub(crate) async fn app(settings: Settings, page: PrometheusHandle) -> Result<Router, Box<dyn Error>> {
-    let store = RedisStore::new(settings.redis_url)?; // Redis need not be up yet
+pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Result<Router, Box<dyn Error>> {
     let access = AccessList::new(key::client_ip());
-    let (file, json) = RulesFile::open(settings.rules).await?;
-
-    let limits = RateLimitLayer::builder(store)
-        .scope("platform")
-        // Behind a proxy, name it: see `ClientIp::trusted_proxies`.
-        .key(key::extension::<User>().or_else(key::client_ip()))
-        .named_key("address", key::client_ip())
-        .tiers(Tiers::resolved())
-        .rules(serde_json::from_str(&json)?)
-        .access_list(access.clone())
-        .exempt(Exemption::path("/health"))
-        .deadline(settings.deadline)
-        .build()?;
+    let (file, json) = RulesFile::open(settings.rules.clone()).await?;
+    let limits = limits(&settings, &json, &access)?;
     let tiers = TierLayer::by_extension(users::tier_of)
         .while_unknown(WhileUnknown::wait(settings.tier_wait))
         .build()?;
 
     let rules = RuleBook::new(limits.rules_handle(), json);
     tokio::spawn(file.watch(rules.clone()));
+    let (blocks, rejected) = (Blocks::new(access), Rejected::new());
+    tokio::spawn(blocks.clone().watch());
     let admin = Admin {
-        token: settings.admin_token,
+        token: settings.admin_token.filter(|token| !token.is_empty()),
         rules,
         limits: limits.admin(),
         tiers: tiers.cache().clone(),
-        access,
+        blocks,
+        rejected: rejected.clone(),
+        numbers: prometheus.clone(),
+        started: Instant::now(),
     };
 
     // The first one of these sees a request first: who is it, which tier is theirs, what is left for them?
     let layers = ServiceBuilder::new()
         .layer(middleware::map_request(users::authenticate))
+        .layer(middleware::from_fn_with_state(rejected, rejected::observe))
         .layer(tiers)
         .layer(limits);
     let service = Router::new()
@@ -124,8 +133,31 @@ pub(crate) async fn app(settings: Settings, page: PrometheusHandle) -> Result<Ro
         .route("/health", get(|| async { "Fine.\n" }))
         .layer(layers);
 
-    // Outside of the limits. In production both belong on a port that clients do not reach.
+    // Outside of the limits. In production all of this belongs on a port that clients do not reach.
+    let operators = match admin.token {
+        Some(_) => Router::new()
+            .route("/operators", get(page::redirect))
+            .nest("/operators/", page::router()),
+        None => Router::new(),
+    };
     Ok(service
+        .merge(operators)
         .nest("/admin", admin::router(admin)?)
-        .route("/metrics", get(async move || page.render())))
+        .route("/metrics", get(async move || prometheus.render())))
+}
+
+fn limits(settings: &Settings, rules: &str, access: &AccessList) -> Result<RateLimitLayer, Box<dyn Error>> {
+    let store = RedisStore::new(&*settings.redis_url)?; // Redis need not be up yet
+    let limits = RateLimitLayer::builder(store)
+        .scope(SCOPE)
+        // Behind a proxy, name it: see `ClientIp::trusted_proxies`.
+        .key(key::extension::<User>().or_else(key::client_ip()))
+        .named_key("address", key::client_ip())
+        .tiers(Tiers::resolved())
+        .rules(serde_json::from_str(rules)?)
+        .access_list(access.clone())
+        .exempt(Exemption::path("/health"))
+        .deadline(settings.deadline)
+        .build()?;
+    Ok(limits)
 }

@@ -3,27 +3,75 @@
 
 use std::{
     error::Error,
-    io,
+    fmt, io,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 
-use tokio::{fs, time};
-use tower_quota::RulesHandle;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::{
+    fs,
+    time::{self, Instant},
+};
+use tower_quota::{Rules, RulesHandle};
 
-/// The rules of the layer, and the text that they were read from.
+/// The rules of the layer, the text that they were read from, and the rules that are tried.
 #[derive(Clone)]
 pub(crate) struct RuleBook {
     handle: RulesHandle,
-    json: Arc<Mutex<String>>,
+    book: Arc<Mutex<Book>>,
+}
+
+struct Book {
+    /// The number of changes. An administrator who has seen an older one is told so.
+    number: u64,
+    since: Instant,
+    origin: Origin,
+    json: String,
+    tried: Option<String>,
+}
+
+/// The place that rules come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Administrator,
+    File,
+}
+
+/// A change that was not made.
+#[derive(Debug)]
+pub(crate) enum Mistake {
+    /// Another change came first.
+    Outdated,
+    /// No rules are being tried.
+    NotTried,
+    Rules(Box<dyn Error + Send + Sync>),
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outdated => f.write_str("the rules have changed meanwhile; look at them again"),
+            Self::NotTried => f.write_str("no rules are being tried"),
+            Self::Rules(error) => error.fmt(f),
+        }
+    }
 }
 
 impl RuleBook {
-    /// `json` is what the layer was built with.
+    /// `json` is the text that the layer was built with.
     pub(crate) fn new(handle: RulesHandle, json: String) -> Self {
-        let json = Arc::new(Mutex::new(json));
-        Self { handle, json }
+        let book = Book {
+            number: 1,
+            since: Instant::now(),
+            origin: Origin::File,
+            json,
+            tried: None,
+        };
+        let book = Arc::new(Mutex::new(book));
+        Self { handle, book }
     }
 
     pub(crate) fn handle(&self) -> &RulesHandle {
@@ -31,17 +79,105 @@ impl RuleBook {
     }
 
     pub(crate) fn json(&self) -> String {
-        self.json.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.book().json.clone()
     }
 
-    /// Puts these rules in the place of the old ones, or leaves those if there is a mistake in the new ones.
-    pub(crate) fn replace(&self, json: String) -> Result<(), Box<dyn Error + Send + Sync>> {
-        let rules = serde_json::from_str(&json)?;
-        let mut current = self.json.lock().unwrap_or_else(PoisonError::into_inner);
-        self.handle.replace(rules)?;
-        *current = json;
+    /// The rules that are being tried, if any are.
+    pub(crate) fn tried(&self) -> Option<String> {
+        self.book().tried.clone()
+    }
+
+    /// Puts these rules in the place of the old ones, or leaves those if there is a mistake in the new ones. Ends a roll-out.
+    pub(crate) fn replace(&self, json: String, origin: Origin, seen: Option<u64>) -> Result<(), Mistake> {
+        let mut book = self.book_as(seen)?;
+        self.handle.replace(read(&json)?).map_err(rejected)?;
+        book.json = json;
+        book.tried = None;
+        book.changed(origin);
         Ok(())
     }
+
+    /// Tries rules on so many percent of the callers; without a text, those that are being tried.
+    pub(crate) fn roll_out(&self, percent: u8, json: Option<String>, seen: Option<u64>) -> Result<(), Mistake> {
+        let mut book = self.book_as(seen)?;
+        let json = json.or_else(|| book.tried.clone()).ok_or(Mistake::NotTried)?;
+        self.handle.roll_out(percent, read(&json)?).map_err(rejected)?;
+        book.tried = Some(json);
+        book.number += 1;
+        Ok(())
+    }
+
+    /// Ends a roll-out: the rules that were tried hold for all callers, or for none.
+    pub(crate) fn end_roll_out(&self, is_for_all: bool, seen: Option<u64>) -> Result<(), Mistake> {
+        let mut book = self.book_as(seen)?;
+        let tried = book.tried.clone().ok_or(Mistake::NotTried)?;
+        let json = if is_for_all { &tried } else { &book.json };
+        self.handle.replace(read(json)?).map_err(rejected)?;
+        book.tried = None;
+        match is_for_all {
+            true => {
+                book.json = tried;
+                book.changed(Origin::Administrator);
+            }
+            false => book.number += 1,
+        }
+        Ok(())
+    }
+
+    /// The version of the rules. Instances with the same digest have the same rules.
+    pub(crate) fn to_json(&self) -> Value {
+        let book = self.book();
+        let roll_out = self.handle.rolling_out().map(|(percent, _)| {
+            json!({
+                "percent": percent,
+                "digest": book.tried.as_deref().map(digest),
+            })
+        });
+        json!({
+            "number": book.number,
+            "digest": digest(&book.json),
+            "origin": match book.origin {
+                Origin::Administrator => "an administrator",
+                Origin::File => "the file",
+            },
+            "seconds": book.since.elapsed().as_secs(),
+            "roll_out": roll_out,
+        })
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The book for a change by someone who has seen it at this number.
+    fn book_as(&self, seen: Option<u64>) -> Result<MutexGuard<'_, Book>, Mistake> {
+        let book = self.book();
+        match seen {
+            Some(seen) if seen != book.number => Err(Mistake::Outdated),
+            _ => Ok(book),
+        }
+    }
+}
+
+impl Book {
+    fn changed(&mut self, origin: Origin) {
+        self.number += 1;
+        self.since = Instant::now();
+        self.origin = origin;
+    }
+}
+
+fn read(json: &str) -> Result<Rules, Mistake> {
+    serde_json::from_str(json).map_err(rejected)
+}
+
+fn rejected(error: impl Error + Send + Sync + 'static) -> Mistake {
+    Mistake::Rules(Box::new(error))
+}
+
+fn digest(json: &str) -> String {
+    let digest = Sha256::digest(json);
+    digest[..4].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(crate) struct RulesFile {
@@ -67,7 +203,10 @@ impl RulesFile {
             let Some(changed) = self.changed().await else {
                 continue;
             };
-            match changed.map_err(Into::into).and_then(|json| rules.replace(json)) {
+            let replaced = changed
+                .map_err(rejected)
+                .and_then(|json| rules.replace(json, Origin::File, None));
+            match replaced {
                 Ok(()) => tracing::info!("new rules from the file"),
                 Err(error) => tracing::error!(%error, "the file of rules is rejected; the old rules stay"),
             }

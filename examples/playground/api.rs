@@ -12,7 +12,7 @@ use axum::{
     routing::{get, post, put},
 };
 use futures_util::{Stream, stream};
-use http::{StatusCode, header};
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::broadcast::error::RecvError;
 use tower::ServiceExt;
@@ -22,6 +22,7 @@ use super::{
     Playground,
     load::MAX_RATE,
     setup::{Setup, number},
+    shared,
     tally::CALLERS,
 };
 
@@ -47,14 +48,16 @@ impl From<String> for Mistake {
 
 pub(crate) fn routes() -> Router<Playground> {
     Router::new()
+        .route("/", get(|| shared::html(include_str!("page/index.html"))))
+        .route("/base.css", get(|| shared::style(shared::BASE_CSS)))
+        .route("/style.css", get(|| shared::style(include_str!("page/style.css"))))
+        .route("/canvas.js", get(|| shared::script(shared::CANVAS_JS)))
         .route(
-            "/",
-            get(|| file("text/html; charset=utf-8", include_str!("page/index.html"))),
+            "/playground.js",
+            get(|| shared::script(include_str!("page/playground.js"))),
         )
-        .route("/style.css", get(|| file("text/css", include_str!("page/style.css"))))
-        .route("/playground.js", get(|| script(include_str!("page/playground.js"))))
-        .route("/charts.js", get(|| script(include_str!("page/charts.js"))))
-        .route("/explain.js", get(|| script(include_str!("page/explain.js"))))
+        .route("/charts.js", get(|| shared::script(include_str!("page/charts.js"))))
+        .route("/explain.js", get(|| shared::script(include_str!("page/explain.js"))))
         .route("/api/setup", get(setup).put(change_setup))
         .route("/api/events", get(events))
         .route("/api/send", post(send))
@@ -62,14 +65,6 @@ pub(crate) fn routes() -> Router<Playground> {
         .route("/api/store", put(change_store))
         .route("/api/refill", post(refill))
         .route("/try", get(limited))
-}
-
-async fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, kind)], text)
-}
-
-async fn script(text: &'static str) -> impl IntoResponse {
-    file("text/javascript", text).await
 }
 
 /// The route with the limits. It answers any client: `curl` as well as the page's own.

@@ -24,6 +24,8 @@ mod outage;
 pub(crate) mod program;
 mod same_site;
 pub(crate) mod setup;
+#[path = "../page/mod.rs"]
+mod shared;
 mod stage;
 mod tally;
 

@@ -7,19 +7,9 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 
-/// Scripts, styles and connections of this server only, and no frame around it.
-const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
-     img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-
-const FIELDS: [(HeaderName, &str); 5] = [
-    (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
-    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    (header::REFERRER_POLICY, "no-referrer"),
-    (header::CACHE_CONTROL, "no-store"),
-    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-];
+use super::shared;
 
 /// Rejects requests for another host, which a name of DNS that points here would bring, and requests of other sites.
 pub(crate) async fn same_site(State(address): State<SocketAddr>, request: Request, next: Next) -> Response {
@@ -29,8 +19,8 @@ pub(crate) async fn same_site(State(address): State<SocketAddr>, request: Reques
     // The response of the limited route is shown as it comes, without what the page needs.
     let is_limited = request.uri().path() == "/try";
     let mut response = next.run(request).await;
-    for (name, value) in FIELDS.into_iter().filter(|_| !is_limited) {
-        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    if !is_limited {
+        shared::protect(response.headers_mut());
     }
     response
 }

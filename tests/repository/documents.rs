@@ -77,7 +77,8 @@ fn examples_that_listen_say_which_port_is_taken_and_how_to_set_another() {
     for entry in fs::read_dir(Path::new(ROOT).join("examples")).unwrap() {
         let path = entry.unwrap().path();
         let path = if path.is_dir() { path.join("main.rs") } else { path };
-        let example = fs::read_to_string(&path).unwrap();
+        // One folder has what the pages of examples share.
+        let example = fs::read_to_string(&path).unwrap_or_default();
         if example.contains("env::var(\"PORT\")") {
             let message = r#"format!("port {port}: {error}; PORT sets another one")"#;
             assert!(example.contains(message), "{}", path.display());

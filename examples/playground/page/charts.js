@@ -1,9 +1,11 @@
 // Charts of the last minute. All of them are drawn together, at most once in a frame.
 
+import { LEFT, axes, colours as named, round, surface } from "/canvas.js";
+
+export { onFrame } from "/canvas.js";
 export const MINUTE = 60_000;
 const BIN = 500;
 const OUTCOMES = ["passed", "uncounted", "failed", "rejected"];
-const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 /** Ticks of the last minute, and their sums in bins of half a second. What is older is dropped. */
 export class History {
@@ -48,71 +50,13 @@ function add(sum, counts) {
   sum.waiting = counts.waiting;
 }
 
-/** Calls `draw` in the next frame; with less motion, once a second. However often it is called, once. */
-export function onFrame(draw) {
-  let isPlanned = false;
-  let drawn = -Infinity;
-  const frame = (now) => {
-    if (still.matches && now - drawn < 1_000) {
-      setTimeout(() => requestAnimationFrame(frame), 1_000 - (now - drawn));
-      return;
-    }
-    isPlanned = false;
-    drawn = now;
-    draw();
-  };
-  return () => {
-    if (isPlanned) return;
-    isPlanned = true;
-    requestAnimationFrame(frame);
-  };
-}
-
-/** A canvas in the pixels of the screen, cleared; `null` while it has no size. */
-function surface(canvas) {
-  const scale = devicePixelRatio || 1;
-  const { clientWidth: width, clientHeight: height } = canvas;
-  if (width === 0 || height === 0) return null;
-  if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
-    canvas.width = Math.round(width * scale);
-    canvas.height = Math.round(height * scale);
-  }
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
-  context.clearRect(0, 0, width, height);
-  return { context, width, height };
-}
-
 export function colours() {
-  const style = getComputedStyle(document.documentElement);
-  const names = ["passed", "rejected", "uncounted", "failed", "waiting", "first", "second", "third", "grid", "quiet"];
-  return Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+  return named(["passed", "rejected", "uncounted", "failed", "waiting", "first", "second", "third"]);
 }
 
-const LEFT = 38;
-const BELOW = 18;
-
-function frame({ context, width, height }, colours, top, unit) {
-  context.font = "11px system-ui, sans-serif";
-  context.lineWidth = 1;
-  const bottom = height - BELOW;
-  for (const part of [0, 0.5, 1]) {
-    const y = Math.round(bottom - part * (bottom - 8)) + 0.5;
-    context.strokeStyle = colours.grid;
-    context.beginPath();
-    context.moveTo(LEFT, y);
-    context.lineTo(width, y);
-    context.stroke();
-    context.fillStyle = colours.quiet;
-    context.textAlign = "right";
-    context.fillText(`${top * part}${unit}`, LEFT - 5, y + 4);
-  }
-  for (const seconds of [60, 45, 30, 15, 0]) {
-    const x = LEFT + (width - LEFT) * (1 - seconds / 60);
-    context.textAlign = seconds === 0 ? "right" : seconds === 60 ? "left" : "center";
-    context.fillText(seconds === 0 ? "now" : `−${seconds} s`, x, height - 4);
-  }
-  return bottom;
+function frame(area, colours, top, unit) {
+  const rows = [0, 0.5, 1].map((part) => [part, `${top * part}${unit}`]);
+  return axes(area, colours, rows, [60, 45, 30, 15, 0].map((seconds) => [1 - seconds / 60, seconds === 0 ? "now" : `−${seconds} s`]));
 }
 
 /** What the caller has left of each policy, in percent of its capacity. A gap where no store knows it. */
@@ -186,12 +130,6 @@ export function drawOutcomes(canvas, history, colours) {
   }
   if (history.bins.some((bin) => bin.all.waiting > 0)) context.stroke();
   context.restore();
-}
-
-/** The next number with one digit and zeros, and even. */
-function round(number) {
-  const power = 10 ** Math.floor(Math.log10(number));
-  return [1, 2, 4, 6, 8, 10].map((digit) => digit * power).find((candidate) => candidate >= number) ?? 10 * power;
 }
 
 /** One algorithm: what passes above the line, what is rejected below it. All rows have one scale. */

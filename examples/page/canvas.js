@@ -1,0 +1,78 @@
+// Drawing on a canvas: its pixels, its axes, and one redraw a frame.
+
+const still = matchMedia("(prefers-reduced-motion: reduce)");
+
+/** The pixels on the left of a chart, for its labels. */
+export const LEFT = 44;
+const BELOW = 18;
+const ABOVE = 8;
+
+/** Calls `draw` in the next frame; with less motion, once a second. However often it is called, once. */
+export function onFrame(draw) {
+  let isPlanned = false;
+  let drawn = -Infinity;
+  const frame = (now) => {
+    if (still.matches && now - drawn < 1_000) {
+      setTimeout(() => requestAnimationFrame(frame), 1_000 - (now - drawn));
+      return;
+    }
+    isPlanned = false;
+    drawn = now;
+    draw();
+  };
+  return () => {
+    if (isPlanned) return;
+    isPlanned = true;
+    requestAnimationFrame(frame);
+  };
+}
+
+/** A canvas in the pixels of the screen, cleared; `null` while it has no size. */
+export function surface(canvas) {
+  const scale = devicePixelRatio || 1;
+  const { clientWidth: width, clientHeight: height } = canvas;
+  if (width === 0 || height === 0) return null;
+  if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
+    canvas.width = Math.round(width * scale);
+    canvas.height = Math.round(height * scale);
+  }
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return { context, width, height };
+}
+
+/** The colours of the style sheet with these names, and those of axes. */
+export function colours(names) {
+  const style = getComputedStyle(document.documentElement);
+  return Object.fromEntries([...names, "grid", "quiet"].map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+/** Lines for rows and labels for columns, each with its part of the height or the width. Returns the height of the lowest line. */
+export function axes({ context, width, height }, colours, rows, columns) {
+  context.font = "11px system-ui, sans-serif";
+  context.lineWidth = 1;
+  const bottom = height - BELOW;
+  for (const [part, text] of rows) {
+    const y = Math.round(bottom - part * (bottom - ABOVE)) + 0.5;
+    context.strokeStyle = colours.grid;
+    context.beginPath();
+    context.moveTo(LEFT, y);
+    context.lineTo(width, y);
+    context.stroke();
+    context.fillStyle = colours.quiet;
+    context.textAlign = "right";
+    context.fillText(text, LEFT - 5, y + 4);
+  }
+  for (const [part, text] of columns) {
+    context.textAlign = part === 1 ? "right" : part === 0 ? "left" : "center";
+    context.fillText(text, LEFT + (width - LEFT) * part, height - 4);
+  }
+  return bottom;
+}
+
+/** The next number with one digit and zeros, and even. */
+export function round(number) {
+  const power = 10 ** Math.floor(Math.log10(number));
+  return [1, 2, 4, 6, 8, 10].map((digit) => digit * power).find((candidate) => candidate >= number) ?? 10 * power;
+}

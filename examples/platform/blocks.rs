@@ -1,0 +1,160 @@
+//! Clients that administrators have blocked, some of them for a time.
+
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{Json, extract::State, http::StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::time::{Instant, interval};
+use tower_quota::{Access, AccessList, AccessRules, ConfigError, PartitionKey, ToPartitionKey};
+
+use super::{
+    admin::{Admin, Failure, unprocessable},
+    users::User,
+};
+
+/// `{"user": "mallory"}` or `{"network": "203.0.113.0/24"}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Client {
+    Network(String),
+    User(String),
+}
+
+impl Client {
+    fn block(&self, rules: &mut AccessRules) -> Result<(), ConfigError> {
+        match self {
+            Self::Network(network) => rules.set_network(network, Access::Block),
+            Self::User(id) => rules.set_key(User(id.clone()).to_partition_key(), Access::Block),
+        }
+    }
+
+    fn unblock(&self, rules: &mut AccessRules) -> Result<bool, ConfigError> {
+        match self {
+            Self::Network(network) => rules.remove_network(network),
+            Self::User(id) => Ok(rules.remove_key(&User(id.clone()).to_partition_key())),
+        }
+    }
+
+    /// A network can be written in several ways.
+    fn is(&self, other: &Self) -> bool {
+        let mut one = AccessRules::new();
+        self.block(&mut one).is_ok() && other.unblock(&mut one).is_ok_and(|was_there| was_there)
+    }
+}
+
+/// The access list of the layer, and when its rules end: a list has no end by itself.
+#[derive(Clone)]
+pub(crate) struct Blocks {
+    access: AccessList,
+    blocked: Arc<Mutex<Vec<Blocked>>>,
+}
+
+struct Blocked {
+    client: Client,
+    /// `None` for one that lasts until an administrator ends it.
+    until: Option<Instant>,
+}
+
+impl Blocks {
+    pub(crate) fn new(access: AccessList) -> Self {
+        let blocked = Arc::default();
+        Self { access, blocked }
+    }
+
+    /// Blocks a client, in place of an earlier block of the same one.
+    fn add(&self, client: Client, time: Option<Duration>) -> Result<(), ConfigError> {
+        let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        self.access.update(|rules| client.block(rules))?;
+        blocked.retain(|other| !client.is(&other.client));
+        let until = time.map(|time| Instant::now() + time);
+        blocked.push(Blocked { client, until });
+        Ok(())
+    }
+
+    /// Returns `false` if the client was not blocked.
+    fn end(&self, client: &Client) -> Result<bool, ConfigError> {
+        let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_blocked = self.access.update(|rules| client.unblock(rules))?;
+        blocked.retain(|other| !client.is(&other.client));
+        Ok(was_blocked)
+    }
+
+    /// Ends what is over, once a second.
+    pub(crate) async fn watch(self) {
+        let mut interval = interval(Duration::from_secs(1));
+        loop {
+            interval.tick().await;
+            self.end_those_that_are_over(Instant::now());
+        }
+    }
+
+    fn end_those_that_are_over(&self, now: Instant) {
+        let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = |blocked: &mut Blocked| blocked.until.is_some_and(|until| until <= now);
+        let over: Vec<_> = blocked.extract_if(.., is_over).collect();
+        if over.is_empty() {
+            return;
+        }
+        let ended = self.access.update(|rules| {
+            let ended = over.iter().map(|blocked| blocked.client.unblock(rules));
+            ended.collect::<Result<Vec<_>, _>>()
+        });
+        match ended {
+            Ok(ended) => tracing::info!("{} blocks of clients are over", ended.len()),
+            Err(error) => tracing::error!(%error, "blocks that are over could not be ended"),
+        }
+    }
+
+    /// The answer of the list about a caller with this address and this key.
+    pub(crate) fn access(&self, address: Option<IpAddr>, key: &PartitionKey) -> Access {
+        self.access.rules().access(address, Some(key))
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let now = Instant::now();
+        let blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        let blocked = blocked.iter().map(|Blocked { client, until }| {
+            let left = until.map(|until| until.saturating_duration_since(now).as_secs_f64().ceil() as u64);
+            json!({ "client": client, "seconds": left })
+        });
+        blocked.collect()
+    }
+}
+
+/// `{"user": "mallory", "seconds": 3600}`; without `seconds`, until an administrator ends it.
+#[derive(Deserialize)]
+pub(crate) struct Block {
+    #[serde(flatten)]
+    client: Client,
+    seconds: Option<u64>,
+}
+
+/// The longest block that ends by itself: a year.
+const MAX_SECONDS: u64 = 31_536_000;
+
+pub(crate) async fn block(State(admin): State<Admin>, Json(block): Json<Block>) -> Result<StatusCode, Failure> {
+    if block
+        .seconds
+        .is_some_and(|seconds| !(1..=MAX_SECONDS).contains(&seconds))
+    {
+        return Err(unprocessable(format_args!(
+            "seconds: they are outside 1..={MAX_SECONDS}"
+        )));
+    }
+    let time = block.seconds.map(Duration::from_secs);
+    admin.blocks.add(block.client, time).map_err(unprocessable)?;
+    tracing::info!(seconds = block.seconds, "an administrator has blocked a client");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(crate) async fn unblock(State(admin): State<Admin>, Json(client): Json<Client>) -> Result<StatusCode, Failure> {
+    match admin.blocks.end(&client).map_err(unprocessable)? {
+        true => Ok(StatusCode::NO_CONTENT),
+        false => Ok(StatusCode::NOT_FOUND),
+    }
+}

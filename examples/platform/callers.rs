@@ -1,0 +1,180 @@
+//! One caller: what is left for it, and what an administrator does about it.
+
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use axum::{
+    Json,
+    extract::{Query, State},
+    http::StatusCode,
+};
+use http::Request;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tower_quota::{
+    Access, Charged, Decision, PartitionKey, Refund, Refunded, ToPartitionKey,
+    key::{self, KeyExtractor, PeerAddress},
+};
+
+use super::{
+    admin::{Admin, Failure, answer, unavailable, unprocessable},
+    users::{self, User},
+};
+
+/// A caller, in a query `?user=alice`, or `?address=203.0.113.7` for the requests of this address that name no user.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", try_from = "Asked")]
+pub(crate) enum Caller {
+    Address(IpAddr),
+    User(String),
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    address: Option<IpAddr>,
+    user: Option<String>,
+}
+
+impl TryFrom<Asked> for Caller {
+    type Error = &'static str;
+
+    fn try_from(asked: Asked) -> Result<Self, Self::Error> {
+        match (asked.address, asked.user) {
+            (Some(address), None) => Ok(Self::Address(address)),
+            (None, Some(name)) if !name.is_empty() => Ok(Self::User(name)),
+            _ => Err("either `user` or `address` is needed"),
+        }
+    }
+}
+
+impl ToPartitionKey for Caller {
+    fn to_partition_key(&self) -> PartitionKey {
+        match self {
+            Self::Address(address) => {
+                // As the layer does, so that the address of an IPv6 client leads to its network.
+                let request = Request::builder().extension(PeerAddress(SocketAddr::new(*address, 0)));
+                let (parts, ()) = request.body(()).expect("it has nothing that is invalid").into_parts();
+                let key = key::client_ip().extract(&parts);
+                key.unwrap_or_else(|| address.to_partition_key())
+            }
+            Self::User(name) => User(name.clone()).to_partition_key(),
+        }
+    }
+}
+
+impl Caller {
+    /// A caller without a name has no plan.
+    async fn tier(&self) -> Result<Option<&'static str>, Failure> {
+        match self {
+            Self::Address(_) => Ok(None),
+            Self::User(name) => users::tier_of(User(name.clone())).await.map_err(unavailable),
+        }
+    }
+
+    /// The named key of the layer that leads to this caller as well.
+    fn named_key(&self) -> Option<&'static str> {
+        matches!(self, Self::Address(_)).then_some("address")
+    }
+}
+
+/// Returns the units that a caller has left, without a charge.
+pub(crate) async fn look_up(State(admin): State<Admin>, Query(caller): Query<Caller>) -> Result<Json<Value>, Failure> {
+    let tier = caller.tier().await?;
+    let mut policies = policies(answer(admin.limits.peek(&caller, tier)).await?.as_ref());
+    if let Some(key) = caller.named_key() {
+        let by_key = answer(admin.limits.peek_by(key, &caller, tier)).await?;
+        policies.extend(self::policies(by_key.as_ref()));
+    }
+    let address = match &caller {
+        Caller::Address(address) => Some(*address),
+        Caller::User(_) => None,
+    };
+    let access = admin.blocks.access(address, &caller.to_partition_key());
+    Ok(Json(json!({
+        "caller": caller,
+        "tier": tier.unwrap_or("free"),
+        "policies": policies,
+        "is_blocked": access == Access::Block,
+    })))
+}
+
+fn policies(decision: Option<&Decision>) -> Vec<Value> {
+    let allowances = decision.into_iter().flat_map(Decision::allowances);
+    let shown = allowances.map(|allowance| {
+        let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64().ceil() as u64);
+        let policy = allowance.policy();
+        json!({
+            "name": policy.name(),
+            "quota": policy.quota(),
+            "capacity": policy.burst_capacity(),
+            "window_seconds": seconds(policy.window()),
+            "key": policy.key(),
+            "is_shadow": policy.is_shadow(),
+            "remaining": allowance.remaining(),
+            "reset_seconds": seconds(allowance.effective_window()),
+            "full_after_seconds": seconds(allowance.full_after()),
+        })
+    });
+    shown.collect()
+}
+
+/// Gives a caller a full quota, and has their tier looked up anew: they may have just paid.
+pub(crate) async fn reset(State(admin): State<Admin>, Query(caller): Query<Caller>) -> Result<StatusCode, Failure> {
+    if let Caller::User(name) = &caller {
+        admin.tiers.forget(&User(name.clone()));
+    }
+    answer(admin.limits.reset(&caller)).await?;
+    if let Some(key) = caller.named_key() {
+        answer(admin.limits.reset_by(key, &caller)).await?;
+    }
+    tracing::info!("an administrator has given a caller the whole quota back");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `{"units": 500, "seconds": 3600}`
+#[derive(Deserialize)]
+pub(crate) struct Grant {
+    units: u64,
+    seconds: u64,
+}
+
+/// Gives a caller more for some time.
+pub(crate) async fn grant(
+    State(admin): State<Admin>,
+    Query(caller): Query<Caller>,
+    Json(Grant { units, seconds }): Json<Grant>,
+) -> Result<StatusCode, Failure> {
+    let time = Duration::from_secs(seconds);
+    admin.limits.grant(&caller, units, time).map_err(unprocessable)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `{"units": 5, "id": "ticket 4711"}`: with the same id, a request that is sent again gives nothing more back.
+#[derive(Deserialize)]
+pub(crate) struct GiveBack {
+    units: u64,
+    id: String,
+}
+
+/// Gives units of all windows that run now back to a caller.
+pub(crate) async fn give_back(
+    State(admin): State<Admin>,
+    Query(caller): Query<Caller>,
+    Json(GiveBack { units, id }): Json<GiveBack>,
+) -> Result<Json<Value>, Failure> {
+    let (tier, refund) = (caller.tier().await?, Refund::new(units, Charged::Now).with_id(id));
+    let mut refunded = vec![answer(admin.limits.give_back(&caller, tier, &refund)).await?];
+    if let Some(key) = caller.named_key() {
+        refunded.push(answer(admin.limits.give_back_by(key, &caller, tier, &refund)).await?);
+    }
+    let has = |wanted| refunded.contains(&wanted);
+    let given_back = match (has(Refunded::Done), has(Refunded::Repeated)) {
+        (true, _) => "done",
+        (false, true) => "repeated",
+        (false, false) => "not_counted",
+    };
+    tracing::info!("an administrator has given {units} units back to a caller: {given_back}");
+    Ok(Json(json!({ "given_back": given_back })))
+}

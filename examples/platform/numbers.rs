@@ -1,0 +1,88 @@
+//! The numbers of this instance, as the page for Prometheus has them.
+
+use serde_json::{Value, json};
+
+/// The labels and the value of one line.
+struct Sample<'a> {
+    name: &'a str,
+    labels: Vec<(&'a str, String)>,
+    value: f64,
+}
+
+impl<'a> Sample<'a> {
+    /// `None` for a comment, and for what is no sample.
+    fn read(line: &'a str) -> Option<Self> {
+        let end = line.find(['{', ' '])?;
+        let (name, mut rest) = line.split_at(end);
+        let mut labels = Vec::new();
+        if let Some(inside) = rest.strip_prefix('{') {
+            rest = inside;
+            while !rest.starts_with('}') {
+                let (label, after) = rest.trim_start_matches(',').split_once("=\"")?;
+                let (value, after) = quoted(after)?;
+                labels.push((label, value));
+                rest = after;
+            }
+            rest = &rest[1..];
+        }
+        let value = rest.trim().parse().ok()?;
+        Some(Self { name, labels, value })
+    }
+
+    fn label(&self, name: &str) -> &str {
+        let label = self.labels.iter().find(|(label, _)| *label == name);
+        label.map_or("", |(_, value)| value)
+    }
+}
+
+/// A label's value up to its closing quotation mark, and the text behind that.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let (mut value, mut chars) = (String::new(), text.char_indices());
+    loop {
+        match chars.next()? {
+            (end, '"') => return Some((value, &text[end + 1..])),
+            (_, '\\') => value.push(match chars.next()?.1 {
+                'n' => '\n',
+                other => other,
+            }),
+            (_, other) => value.push(other),
+        }
+    }
+}
+
+/// The counters that the operators' page draws. They only grow; the page computes what is new.
+pub(crate) fn of_scope(scope: &str, page: &str) -> Value {
+    let (mut decisions, mut shadows, mut buckets) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut undecided, mut cached) = (serde_json::Map::new(), 0.0);
+    let samples = page.lines().filter_map(Sample::read);
+    for sample in samples.filter(|sample| sample.label("scope") == scope) {
+        let [tier, policy] = ["tier", "policy"].map(|name| sample.label(name));
+        match sample.name {
+            "tower_quota_decisions_total" => {
+                decisions.push(json!([tier, policy, sample.label("outcome"), sample.value]));
+            }
+            "tower_quota_shadow_rejections_total" => shadows.push(json!([tier, policy, sample.value])),
+            "tower_quota_store_seconds_bucket" => {
+                // Of the last one, `+Inf`, JSON has no number.
+                let border = sample
+                    .label("le")
+                    .parse()
+                    .ok()
+                    .filter(|border: &f64| border.is_finite());
+                buckets.push(json!([border, sample.value]));
+            }
+            "tower_quota_undecided_total" => {
+                undecided.insert(sample.label("reason").to_owned(), json!(sample.value));
+            }
+            "tower_quota_denial_cache_hits_total" => cached = sample.value,
+            _ => {}
+        }
+    }
+    json!({
+        "decisions": decisions,
+        "shadows": shadows,
+        "store_seconds": buckets,
+        "undecided": undecided,
+        "cached": cached,
+    })
+}

@@ -1,0 +1,160 @@
+// The charts. Both are drawn together, at most once a frame.
+
+import { LEFT, axes, colours, round, surface } from "./canvas.js";
+import { MINUTES, OUTCOMES, quantile, read } from "./history.js";
+
+const SPAN = MINUTES * 60_000;
+const COLOURS = {
+  allowed: "passed", unlimited: "waiting", failed_open: "uncounted", failed_closed: "failed", blocked: "second", rejected: "rejected",
+};
+const WORDS = {
+  allowed: "allowed",
+  unlimited: "unlimited",
+  failed_open: "passed uncounted",
+  failed_closed: "failed with 503",
+  blocked: "blocked",
+  abnormal: "abnormal usage",
+  overloaded: "overloaded",
+  unattributed: "without a key",
+};
+
+/** The name of an outcome, with the policy that rejects. */
+export function describe(outcome, policy) {
+  if (outcome === "rejected") return policy === "" ? "rejected" : `rejected by ${policy}`;
+  if (outcome === "shadow") return `would be rejected by ${policy} (shadow)`;
+  return WORDS[outcome] ?? outcome;
+}
+
+/** The class with the colour of an outcome. */
+export function swatch(outcome, shade = 0) {
+  const name = OUTCOMES.includes(outcome) || outcome === "shadow" ? outcome : "other";
+  return `swatch o-${name} shade-${shade}`;
+}
+
+function palette() {
+  return colours(["passed", "rejected", "uncounted", "failed", "waiting", "second"]);
+}
+
+/** The policies that have shades of their own. */
+const SHADES = [1, 0.66, 0.42];
+
+/** Sums by outcome. Shadows reject nothing, and what is undecided is in another outcome. */
+export function byOutcome(grown) {
+  const sums = new Map();
+  for (const [key, count] of grown) {
+    const { outcome } = read(key);
+    if (outcome === "shadow" || outcome === "undecided") continue;
+    const name = OUTCOMES.includes(outcome) ? outcome : "other";
+    sums.set(name, (sums.get(name) ?? 0) + count);
+  }
+  return sums;
+}
+
+/** The policies that have rejected, by name, with the sums of their rejections over all tiers. */
+function byPolicy(grown) {
+  const sums = new Map();
+  for (const [key, count] of grown) {
+    const { outcome, policy } = read(key);
+    if (outcome === "rejected") sums.set(policy, (sums.get(policy) ?? 0) + count);
+  }
+  return sums;
+}
+
+/** The series of the chart, from below: outcomes, and rejections by policy. Where many policies reject, the last shade is for all others. */
+export function series(grown) {
+  const outcomes = byOutcome(grown);
+  const policies = byPolicy(grown);
+  const most = [...policies.keys()].sort((one, other) => policies.get(other) - policies.get(one));
+  const shaded = most.length > SHADES.length ? most.slice(0, SHADES.length - 1) : most;
+  const list = [...OUTCOMES, "other"].filter((name) => name !== "rejected" && outcomes.has(name));
+  const all = list.map((outcome) => ({ outcome, shade: 0, text: outcome === "other" ? "other" : describe(outcome, ""), of: (point) => byOutcome(point).get(outcome) ?? 0 }));
+  shaded.forEach((policy, shade) => all.push({ outcome: "rejected", shade, text: describe("rejected", policy), of: (point) => byPolicy(point).get(policy) ?? 0 }));
+  if (shaded.length < most.length) {
+    const rest = (point) => [...byPolicy(point)].reduce((sum, [policy, count]) => (shaded.includes(policy) ? sum : sum + count), 0);
+    all.push({ outcome: "rejected", shade: SHADES.length - 1, text: "rejected by other policies", of: rest });
+  }
+  return all;
+}
+
+function frame(area, colours, rows) {
+  const columns = [5, 4, 3, 2, 1, 0].map((minutes) => [1 - minutes / MINUTES, minutes === 0 ? "now" : `−${minutes} min`]);
+  const bottom = axes(area, colours, rows, columns);
+  const { context, width } = area;
+  context.save();
+  context.beginPath();
+  context.rect(LEFT, 0, width - LEFT, bottom + 1);
+  context.clip();
+  return bottom;
+}
+
+/** Stacked bars: one for each answer of the service, as wide as the time since the one before. */
+export function drawDecisions(canvas, history) {
+  const area = surface(canvas);
+  if (area === null) return;
+  const shown = series(history.sums(SPAN).sums);
+  const bars = history.points.map(({ at, since, grown }) => ({ at, since, rates: shown.map(({ of }) => (of(grown) * 1_000) / (at - since)) }));
+  const top = round(Math.max(...bars.map(({ rates }) => rates.reduce((sum, rate) => sum + rate, 0)), 4));
+  const drawn = palette();
+  const bottom = frame(area, drawn, [0, 0.5, 1].map((part) => [part, short(top * part)]));
+  const { context, width } = area;
+  const x = (at) => LEFT + ((at - history.now + SPAN) / SPAN) * (width - LEFT);
+  for (const { at, since, rates } of bars) {
+    let y = bottom;
+    const wide = x(at) - x(since);
+    rates.forEach((rate, index) => {
+      const { outcome, shade } = shown[index];
+      const height = (rate / top) * (bottom - 8);
+      context.fillStyle = drawn[COLOURS[outcome] ?? "quiet"];
+      context.globalAlpha = SHADES[shade];
+      // A pixel between bars that are wide enough.
+      context.fillRect(x(since), y - height, wide > 3 ? wide - 1 : wide + 0.3, height);
+      y -= height;
+    });
+  }
+  context.restore();
+}
+
+/** Two lines of steps: the buckets in which half and 99 % of the calls end. A gap where there was no call. */
+export function drawLatency(canvas, history) {
+  const area = surface(canvas);
+  if (area === null) return;
+  const drawn = palette();
+  const borders = (history.last?.buckets ?? []).map(({ border }) => border);
+  const part = (border) => (borders.indexOf(border) + 1) / Math.max(borders.length, 1);
+  const rows = [[0, "0"], ...borders.flatMap((border, index) => (index % 3 === 1 ? [[part(border), time(border)]] : []))];
+  const bottom = frame(area, drawn, rows);
+  const { context, width } = area;
+  const x = (at) => LEFT + ((at - history.now + SPAN) / SPAN) * (width - LEFT);
+  for (const [share, thick] of [[0.5, 1], [0.99, 2.5]]) {
+    context.strokeStyle = drawn.passed;
+    context.lineWidth = thick;
+    context.beginPath();
+    let before = false;
+    for (const { at, since, calls } of history.points) {
+      const border = quantile(calls, share);
+      if (border === null) {
+        before = false;
+        continue;
+      }
+      const y = bottom - part(border) * (bottom - 8);
+      if (before) context.lineTo(x(since), y);
+      else context.moveTo(x(since), y);
+      context.lineTo(x(at), y);
+      before = true;
+    }
+    context.stroke();
+  }
+  context.restore();
+}
+
+/** A border in words: at most so long. */
+export function time(seconds) {
+  if (seconds === Infinity) return "> 1 min";
+  return seconds < 1 ? `${seconds * 1_000} ms` : `${seconds} s`;
+}
+
+/** A number of few digits. */
+export function short(number) {
+  if (number >= 10_000) return `${Math.round(number / 1_000)}k`;
+  return number < 10 ? `${Math.round(number * 10) / 10}` : `${Math.round(number)}`;
+}

@@ -1,0 +1,175 @@
+//! The callers that are rejected most, in the last five minutes, on this instance.
+
+use std::{
+    cmp::Reverse,
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use axum::{
+    extract::{Request, State},
+    middleware::Next,
+    response::Response,
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use tower_quota::{Decision, Outcome, key};
+
+use super::{callers::Caller, users::User};
+
+/// The number of callers of which a minute has a count. A flood of new callers takes the places of those with the
+/// smallest counts, so that the memory is bounded.
+const PLACES: usize = 200;
+
+const MINUTES: usize = 5;
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The number of callers that the page shows.
+const SHOWN: usize = 10;
+
+/// Longer names are cut.
+const MAX_NAME: usize = 120;
+
+#[derive(Clone)]
+pub(crate) struct Rejected(Arc<Mutex<Minutes>>);
+
+struct Minutes {
+    start: Instant,
+    /// The number of the minute that is counted, from the start.
+    number: u64,
+    /// The minute of number n is at n modulo their number.
+    minutes: [HashMap<Reason, Count>; MINUTES],
+}
+
+/// A caller, and the policy that has rejected it; no policy if the caller is blocked.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Reason {
+    caller: Caller,
+    policy: Option<String>,
+}
+
+#[derive(Clone, Copy)]
+struct Count {
+    rejections: u64,
+    /// What the caller has taken over from the one whose place it has: so many of its rejections may be another's.
+    inherited: u64,
+    last: Instant,
+}
+
+/// Outside of the limits, but inside of the authentication: it has to know the caller and to see the decision.
+pub(crate) async fn observe(State(rejected): State<Rejected>, request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    let user = parts.extensions.get::<User>().cloned();
+    let address = key::client_ip().resolve(&parts).map(Caller::Address);
+    let response = next.run(Request::from_parts(parts, body)).await;
+    let Some(decision) = response.extensions().get::<Decision>() else {
+        return response;
+    };
+    let (policy, by_address) = match decision.outcome() {
+        Outcome::Blocked => (None, false),
+        Outcome::Rejected => {
+            let longest = decision
+                .violated()
+                .max_by_key(|allowance| allowance.retry_after().unwrap_or(Duration::MAX));
+            let policy = longest.map(|allowance| allowance.policy());
+            (
+                policy.map(|policy| policy.name().to_owned()),
+                policy.is_some_and(|policy| policy.key() == Some("address")),
+            )
+        }
+        _ => return response,
+    };
+    let user = user
+        .filter(|_| !by_address)
+        .map(|User(name)| Caller::User(shortened(name)));
+    if let Some(caller) = user.or(address) {
+        rejected.count(Reason { caller, policy });
+    }
+    response
+}
+
+fn shortened(mut name: String) -> String {
+    if let Some((end, _)) = name.char_indices().nth(MAX_NAME) {
+        name.replace_range(end.., "…");
+    }
+    name
+}
+
+impl Rejected {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Minutes {
+            start: Instant::now(),
+            number: 0,
+            minutes: Default::default(),
+        })))
+    }
+
+    fn count(&self, reason: Reason) {
+        let now = Instant::now();
+        let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        minutes.begin(now).count(reason, now);
+    }
+
+    /// The callers with the most rejections. The numbers are at least so many.
+    pub(crate) fn most(&self) -> Value {
+        let now = Instant::now();
+        let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = minutes.begin(now);
+        let mut sums: HashMap<&Reason, (u64, Instant)> = HashMap::new();
+        for (reason, count) in minutes.minutes.iter().flatten() {
+            let sum = sums.entry(reason).or_insert((0, count.last));
+            *sum = (sum.0 + count.rejections - count.inherited, sum.1.max(count.last));
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|(_, sum)| Reverse(*sum));
+        let shown = sums.into_iter().take(SHOWN).map(|(reason, (rejections, last))| {
+            json!({
+                "caller": reason.caller,
+                "policy": reason.policy,
+                "rejections": rejections,
+                "seconds": now.duration_since(last).as_secs(),
+            })
+        });
+        shown.collect()
+    }
+}
+
+impl Minutes {
+    /// The counts of this minute. Those of minutes that are over are dropped.
+    fn begin(&mut self, now: Instant) -> Minute<'_> {
+        let number = now.duration_since(self.start).as_secs() / MINUTE.as_secs();
+        for over in (self.number + 1..=number).rev().take(MINUTES) {
+            self.minutes[over as usize % MINUTES].clear();
+        }
+        self.number = number;
+        Minute(&mut self.minutes[number as usize % MINUTES])
+    }
+}
+
+struct Minute<'a>(&'a mut HashMap<Reason, Count>);
+
+impl Minute<'_> {
+    /// Counts by the algorithm "Space-Saving": a caller without a place takes the one with the smallest count, and that count.
+    fn count(self, reason: Reason, now: Instant) {
+        if let Some(count) = self.0.get_mut(&reason) {
+            count.rejections += 1;
+            count.last = now;
+            return;
+        }
+        let mut inherited = 0;
+        if self.0.len() >= PLACES {
+            let smallest = self.0.iter().min_by_key(|(_, count)| count.rejections);
+            if let Some((smallest, count)) = smallest.map(|(reason, count)| (reason.clone(), *count)) {
+                inherited = count.rejections;
+                self.0.remove(&smallest);
+            }
+        }
+        let count = Count {
+            rejections: inherited + 1,
+            inherited,
+            last: now,
+        };
+        self.0.insert(reason, count);
+    }
+}

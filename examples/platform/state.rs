@@ -1,0 +1,35 @@
+//! The state of this instance: what the operators' page shows, and asks for once a second.
+
+use std::{env, process};
+
+use axum::{Json, extract::State};
+use serde_json::{Value, json};
+use tower_quota::{CircuitState, clock::Clock};
+
+use super::{SCOPE, admin::Admin, numbers};
+
+pub(crate) async fn state(State(admin): State<Admin>) -> Json<Value> {
+    let host = env::var("HOSTNAME").unwrap_or_else(|_| "this host".to_owned());
+    Json(json!({
+        "instance": format!("{host}, process {}", process::id()),
+        "milliseconds": admin.started.elapsed().as_millis() as u64,
+        "is_on": admin.rules.handle().is_on(),
+        "rules": admin.rules.to_json(),
+        "circuit": circuit(admin.limits.circuit()),
+        "numbers": numbers::of_scope(SCOPE, &admin.numbers.render()),
+        "rejected": admin.rejected.most(),
+        "blocks": admin.blocks.to_json(),
+    }))
+}
+
+/// `null` for a Redis Cluster, whose nodes have circuits of their own.
+fn circuit(state: Option<CircuitState>) -> Value {
+    match state {
+        None => Value::Null,
+        Some(CircuitState::Open { since, error }) => {
+            let micros = Clock::system().now().as_micros().saturating_sub(since.as_micros());
+            json!({ "is_open": true, "seconds": micros / 1_000_000, "error": error.to_string() })
+        }
+        Some(_) => json!({ "is_open": false }),
+    }
+}
