@@ -65,6 +65,16 @@ pub enum Refunded {
     NotCounted,
 }
 
+impl Refunded {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Repeated => "repeated",
+            Self::NotCounted => "not_counted",
+        }
+    }
+}
+
 impl AdminHandle {
     /// Gives units back to a caller that another process has charged, or that a request of this process has used for a job:
     /// to the policies of a tier that count requests by the layer's main key, chosen as in [`peek`](Self::peek).
@@ -121,7 +131,7 @@ impl AdminHandle {
         tier: Option<&str>,
         refund: &Refund,
     ) -> Result<Refunded, AdminError> {
-        self.give_back_part(None, self.holder(caller), tier, refund).await
+        self.count_refund(self.give_back_part(None, self.holder(caller), tier, refund).await)
     }
 
     /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key).
@@ -137,7 +147,7 @@ impl AdminHandle {
         refund: &Refund,
     ) -> Result<Refunded, AdminError> {
         let key = Some(self.key(key)?);
-        self.give_back_part(key, self.holder(caller), tier, refund).await
+        self.count_refund(self.give_back_part(key, self.holder(caller), tier, refund).await)
     }
 
     /// Says when so many units of a caller would pass, without a charge, by the policies that [`peek`](Self::peek) reads.
@@ -189,6 +199,13 @@ impl AdminHandle {
     ) -> Result<Option<Forecast>, AdminError> {
         let key = Some(self.key(key)?);
         self.forecast_part(key, self.holder(caller), tier, units).await
+    }
+
+    fn count_refund(&self, refunded: Result<Refunded, AdminError>) -> Result<Refunded, AdminError> {
+        if let Ok(refunded) = refunded {
+            self.0.log.refunded(self.0.scope_name(), refunded.name());
+        }
+        refunded
     }
 
     async fn forecast_part(

@@ -24,6 +24,7 @@ catalog! {
         FAILED_WHILE_CLOSED "tower_quota_failed_while_closed_total"
             "Requests that no store decided although the circuit was closed, by the failure mode";
         NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
+        REFUNDS "tower_quota_refunds_total" "Refunds through the admin handle, by what became of them";
         SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a policy in shadow mode would have rejected";
         TIER_UNRESOLVED "tower_quota_tier_unresolved_total" "Requests that went on while the tier of their user was unknown";
         TIER_WAITS "tower_quota_tier_waits_total" "Requests that waited for the tier of their user";

@@ -71,6 +71,11 @@ impl LayerTelemetry {
         }
     }
 
+    /// The outcome is the name that the label has.
+    pub(crate) fn refunded(&self, scope: &str, outcome: &str) {
+        self.meters.refunded(scope, outcome);
+    }
+
     pub(crate) fn uncounted_content(&self, scope: &str) {
         self.meters.count(scope, LayerCount::UncountedContent);
         if self.told.is_first(Mistake::ContentNotCounted) {

@@ -17,7 +17,7 @@ use super::tier::Unresolved;
 use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, DENIAL_CACHE_HITS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, NEVER_FITS, QUEUE_WAIT,
-        SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER,
+        REFUNDS, SHADOW_REJECTIONS, SLOTS_HELD, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER,
         register,
     },
     layer::{LayerCount, outcome_name, rejecting_policy},
@@ -144,6 +144,12 @@ impl LayerMeters {
 
     pub(super) fn count(&self, scope: &str, count: LayerCount) {
         self.handles(scope).counts.count(count);
+    }
+
+    /// Looked up each time: refunds are rare.
+    pub(super) fn refunded(&self, scope: &str, outcome: &str) {
+        self.handles(scope);
+        counter!(REFUNDS, labels(scope, [("outcome", outcome)])).increment(1);
     }
 
     pub(super) fn queue_wait(&self, scope: &str, wait: Duration) {

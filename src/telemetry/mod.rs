@@ -34,6 +34,7 @@
 //! | `tower_quota_tier_waits_total` | counter | | requests that have waited for a [`TierLayer`](crate::tier::TierLayer) to look up the tier of their user |
 //! | `tower_quota_tier_unresolved_total` | counter | `reason` | requests that went on while the tier of their user was [unknown](crate::tier::WhileUnknown): `unanswered` (after the wait, or at once where there is none), `failed` (the look-up, or one a moment ago), `full` (too many look-ups or waiting requests) |
 //! | `tower_quota_units_total` | counter | `scope`, `unit`, `amount` | units of [your own](crate::QuotaPolicy::counting), of requests that are over: `expected` were charged before they were served, `used` in the end |
+//! | `tower_quota_refunds_total` | counter | `scope`, `outcome` | refunds [through the admin handle](crate::AdminHandle::give_back) that have not failed: `done`, `repeated`, `not_counted`, as in [`Refunded`](crate::Refunded) |
 //! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store has dropped |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |

@@ -30,6 +30,8 @@ impl LayerMeters {
 
     pub(super) fn count(&self, _: &str, _: LayerCount) {}
 
+    pub(super) fn refunded(&self, _: &str, _: &str) {}
+
     pub(super) fn queue_wait(&self, _: &str, _: Duration) {}
 
     pub(super) fn would_reject(&self, _: &str, _: &str, _: &str) {}

@@ -18,9 +18,9 @@ use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, Direction, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreError, StoreErrorKind,
-    StoreFuture, Tiers, UsageHandle,
+    AcquireFuture, Algorithm, Charged, Direction, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Scope, Settlement, Store, StoreError,
+    StoreErrorKind, StoreFuture, Tiers, UsageHandle,
     clock::{Clock, Timestamp},
     key,
     tier::TierLayer,
@@ -561,6 +561,26 @@ async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
     assert_eq!((units("output", "expected"), units("output", "used")), (400.0, 190.0));
 }
 
+#[tokio::test]
+async fn refunds_through_the_admin_handle_are_counted_by_what_became_of_them() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    send(&layer, request("alice")).await;
+    let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
+    let refund = Refund::new(1, Charged::Now).with_id("job 1");
+    for refund in [&refund, &refund, &refund, &Refund::new(0, Charged::Now)] {
+        admin.give_back(&alice, None, refund).await.unwrap();
+    }
+    for (outcome, number) in [("done", 1.0), ("repeated", 2.0), ("not_counted", 1.0)] {
+        let series = format!(r#"tower_quota_refunds_total{{scope="test",outcome="{outcome}"}}"#);
+        assert_eq!(value(&page.render(), &series), number, "{outcome}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_wait_of_queued_requests_is_measured() {
     let (recorder, page) = recorder();
@@ -794,6 +814,9 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
         .unwrap();
     send(&layer, request("alice")).await;
     send(&layer, request("alice")).await;
+    let alice = PartitionKey::new("x-user-id", "alice");
+    let refund = Refund::new(1, Charged::Now);
+    layer.admin().give_back(&alice, None, &refund).await.unwrap();
     let source = documentation();
     let docs: Vec<_> = source.lines().filter(|line| line.starts_with("//! | ")).collect();
     let rows = |named: bool| {
@@ -808,11 +831,12 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     let alerts = names(&rows(false));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
     // Whoever hears an alert has to have a line for it. What a shadow would reject alarms nobody, nor where a rejection
-    // comes from, nor that new users wait for a look-up.
+    // comes from, nor that a job gives units back, nor that new users wait for a look-up.
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",
         "tower_quota_denial_cache_hits_total",
+        "tower_quota_refunds_total",
         "tower_quota_shadow_rejections_total",
         "tower_quota_tier_waits_total",
     ];
