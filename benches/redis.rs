@@ -33,6 +33,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
 mod algorithms;
+mod decisions;
 mod rounds;
 #[path = "../src/store/redis/scripts/mod.rs"]
 #[allow(dead_code, reason = "three buckets need one of them")]
@@ -41,40 +42,22 @@ mod scripts;
 mod support;
 
 use std::{
-    cell::Cell,
-    convert::Infallible,
     env,
     fmt::Write as _,
-    future::{Future, Ready, ready},
     io::{BufRead, BufReader, Write as _},
     net::{Ipv4Addr, TcpStream},
     path::PathBuf,
     process::{self, Command},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, Instant},
 };
 
-use http::{Request, Response};
-use tokio::{runtime::Runtime, task::JoinSet};
-use tower::{Layer, ServiceExt, service_fn, util::ServiceFn};
-use tower_quota::{
-    Decision, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimit, RateLimitLayer, RedisStore,
-    Scope, Store, ToPartitionKey, key,
+use tower_quota::Outcome;
+
+use self::{
+    decisions::{Bench, Decide, POLICIES, StoreAlone, USERS, WholeLayer, store, store_without_sharing},
+    rounds::Side,
 };
 
-use self::{rounds::Side, support::RedisServer};
-
-const SCOPE: &str = "bench";
-const USERS: usize = 250_000;
 const TASKS: [usize; 3] = [1, 64, 512];
-const POLICIES: [QuotaPolicy; 3] = [
-    QuotaPolicy::per_second("second", 10),
-    QuotaPolicy::per_minute("minute", 100),
-    QuotaPolicy::per_day("day", 5_000),
-];
 
 fn main() {
     if !rounds::is_asked_for() {
@@ -84,17 +67,12 @@ fn main() {
         eprintln!("redis-benchmark was found neither beside $REDIS_SERVER nor on the PATH; it comes with Redis");
         process::exit(1);
     });
-    let bench = Bench {
-        server: RedisServer::start(),
-        runtime: Runtime::new().expect("the runtime starts"),
-        length: Duration::from_secs_f64(rounds::setting("SECONDS", 0.5)),
-        undecided: Cell::default(),
-    };
+    let bench = Bench::start();
     let (store, layer) = (
         StoreAlone::new(&bench.server, POLICIES),
-        WholeLayer::new(store(&bench.server)),
+        WholeLayer::new(store(&bench.server), POLICIES),
     );
-    let layer_without_sharing = WholeLayer::new(store_without_sharing(&bench.server));
+    let layer_without_sharing = WholeLayer::new(store_without_sharing(&bench.server), POLICIES);
     let redis_benchmark = RedisBenchmark::prepare(program, &bench, &store);
     // It is told not how long to run but how many requests to send.
     let requests = (redis_benchmark.measure(50_000) * bench.length.as_secs_f64()) as u64;
@@ -118,15 +96,6 @@ fn main() {
     algorithms::print_sizes(&bench);
 }
 
-fn store(server: &RedisServer) -> RedisStore {
-    RedisStore::new(server.url()).expect("the URL is sound")
-}
-
-fn store_without_sharing(server: &RedisServer) -> RedisStore {
-    let builder = RedisStore::builder(server.url()).decisions_per_call(1);
-    builder.build().expect("the settings are sound")
-}
-
 /// Beside the server or on the `PATH`.
 fn find_redis_benchmark() -> Option<PathBuf> {
     let server = env::var_os("REDIS_SERVER").map(PathBuf::from).unwrap_or_default();
@@ -136,175 +105,6 @@ fn find_redis_benchmark() -> Option<PathBuf> {
     directories
         .flat_map(|directory| ["redis-benchmark", "valkey-benchmark"].map(|name| directory.join(name)))
         .find(|program| program.is_file())
-}
-
-struct Bench {
-    server: RedisServer,
-    runtime: Runtime,
-    /// Of one turn of one side.
-    length: Duration,
-    /// Requests that were passed on because the decision had not come within the deadline.
-    undecided: Cell<u64>,
-}
-
-impl Bench {
-    /// The same with different numbers of tasks.
-    fn sides<'a>(&'a self, name: &str, note: &str, decide: &'a impl Decide, tasks: &'a [usize]) -> Vec<Side<'a>> {
-        let sides = tasks.iter().map(|tasks| {
-            let mut side = Side::new(format!("{name}, tasks: {tasks}"), || self.measure(decide, *tasks));
-            side.note = note.to_owned();
-            side
-        });
-        sides.collect()
-    }
-
-    fn flush(&self) {
-        assert_eq!(self.server.command(&["FLUSHALL"]), "OK");
-    }
-
-    /// Decisions per second.
-    fn measure(&self, decide: &impl Decide, tasks: usize) -> f64 {
-        self.flush();
-        let start = Instant::now();
-        let (decided, undecided) = self.runtime.block_on(self.decide(decide, tasks));
-        self.undecided.set(self.undecided.get() + undecided);
-        decided as f64 / start.elapsed().as_secs_f64()
-    }
-
-    /// Decisions per second that the server's processor was busy.
-    fn measure_server(&self, decide: &impl Decide, tasks: usize) -> f64 {
-        self.flush();
-        let start = self.server_seconds();
-        let (decided, _) = self.runtime.block_on(self.decide(decide, tasks));
-        decided as f64 / (self.server_seconds() - start)
-    }
-
-    /// How long the server has been busy.
-    fn server_seconds(&self) -> f64 {
-        let info = self.server.command(&["INFO", "cpu"]);
-        let seconds = |name| {
-            info.lines()
-                .find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok())
-        };
-        let [user, system] = ["used_cpu_user:", "used_cpu_sys:"].map(|name| seconds(name).expect("a number"));
-        user + system
-    }
-
-    /// As many decisions, and requests without one, as so many tasks come to.
-    async fn decide(&self, decide: &impl Decide, tasks: usize) -> (u64, u64) {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let mut running = JoinSet::new();
-        for seed in 1..=tasks as u64 {
-            let (decide, is_over) = (decide.clone(), Arc::clone(&is_over));
-            running.spawn(async move {
-                let (mut decided, mut undecided, mut random) = (0, 0, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                while !is_over.load(Ordering::Relaxed) {
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    match decide.decide(random as usize % USERS).await {
-                        Outcome::Allowed => decided += 1,
-                        Outcome::FailedOpen => {
-                            undecided += 1;
-                            // The circuit may be open, and then nothing else would give way to the other tasks.
-                            tokio::time::sleep(Duration::from_millis(1)).await;
-                        }
-                        outcome => panic!("{outcome:?}"),
-                    }
-                }
-                (decided, undecided)
-            });
-        }
-        tokio::time::sleep(self.length).await;
-        is_over.store(true, Ordering::Relaxed);
-        let counts = running.join_all().await;
-        counts
-            .iter()
-            .fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1))
-    }
-}
-
-/// Asks for one decision about a user.
-trait Decide: Clone + Send + 'static {
-    fn decide(&self, user: usize) -> impl Future<Output = Outcome> + Send;
-}
-
-#[derive(Clone)]
-struct StoreAlone {
-    store: RedisStore,
-    policies: PolicySet,
-    partitions: Arc<[PartitionId]>,
-}
-
-impl StoreAlone {
-    fn new(server: &RedisServer, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
-        let scope = Scope::new(SCOPE);
-        Self {
-            store: store(server),
-            policies: PolicySet::new(policies).expect("the policies are sound"),
-            partitions: (0..USERS)
-                .map(|user| scope.partition(&UserId(user).to_partition_key()))
-                .collect(),
-        }
-    }
-
-    async fn acquire(&self, user: usize) -> Decision {
-        let plan = Plan::new(self.policies.clone(), self.partitions[user], 1);
-        self.store.decide(plan).await.expect("the server answers")
-    }
-}
-
-impl Decide for StoreAlone {
-    async fn decide(&self, user: usize) -> Outcome {
-        self.acquire(user).await.outcome()
-    }
-}
-
-type Answer = fn(Request<String>) -> Ready<Result<Response<String>, Infallible>>;
-
-#[derive(Clone)]
-struct WholeLayer(RateLimit<ServiceFn<Answer>>);
-
-impl WholeLayer {
-    fn new(store: RedisStore) -> Self {
-        let builder = RateLimitLayer::builder(store)
-            .scope(SCOPE)
-            .key(key::extension::<UserId>());
-        let builder = POLICIES
-            .into_iter()
-            .fold(builder, |builder, policy| builder.policy(policy));
-        let answer: Answer = |_| ready(Ok(Response::default()));
-        Self(
-            builder
-                .build()
-                .expect("the settings are sound")
-                .layer(service_fn(answer)),
-        )
-    }
-}
-
-impl Decide for WholeLayer {
-    async fn decide(&self, user: usize) -> Outcome {
-        let mut request = Request::default();
-        request.extensions_mut().insert(UserId(user));
-        let Ok(response) = self.0.clone().oneshot(request).await;
-        let decision = response.extensions().get();
-        let outcome = decision.map_or(Outcome::Allowed, Decision::outcome);
-        assert_eq!(
-            response.headers().contains_key("ratelimit"),
-            outcome == Outcome::Allowed
-        );
-        outcome
-    }
-}
-
-#[derive(Clone)]
-struct UserId(usize);
-
-impl ToPartitionKey for UserId {
-    fn to_partition_key(&self) -> PartitionKey {
-        PartitionKey::new("user", self.0.to_le_bytes())
-    }
 }
 
 /// `redis-benchmark` with the script as it is, except for where it finds the charges.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use tower_quota::{Algorithm, Outcome, QuotaPolicy, Settlement, Store};
 
 use super::{
-    Bench, Decide, POLICIES, StoreAlone, USERS,
+    decisions::{Bench, Decide, POLICIES, StoreAlone, USERS},
     rounds::{self, Side},
 };
 

@@ -2,7 +2,7 @@
 
 --- usual
     if count >= @ then
-      local id, short, limit, bound, charge = read('<I4I3ddd', charges, first_charge + CHARGE * @ - CHARGE)
+      local id, short, limit, bound, charge = read('<I4I3ddd', charges, first + CHARGE * @ - CHARGE)
       if id@ ~= id or short@ ~= short then
         if value then break end
         id@, short@, used@ = id, short, 0

@@ -5,7 +5,7 @@
 local borders = ARGV[7]
 if borders then
   if part_sizes == '' then part_sizes, parts = nil, 1 end
-  if are_independent == '' then are_independent = nil end
+  if plans == '' then plans = nil end
   for position = 1, #borders, 48 do
     local _, first, _, _, last = read('<ddddd', borders, position)
     if clock < first or clock + 5000000 >= last then

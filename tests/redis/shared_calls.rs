@@ -61,15 +61,22 @@ fn told(decision: &Decision) -> (Outcome, Vec<Left>) {
     (decision.outcome(), numbers.collect())
 }
 
-/// Requests of one moment, each with the place of its policies among three sets, its caller and its cost; then a pause.
-type Moment = (Vec<(usize, usize, u64)>, u64);
+/// The place of its policies among three sets, and a caller.
+type Part = (usize, usize);
+
+/// Requests of one moment, each with the partitions of its plan and its cost; then a pause.
+type Moment = (Vec<(Vec<Part>, u64)>, u64);
 
 /// L2, L8
 #[test]
 fn requests_that_share_a_call_get_the_answers_that_they_would_get_one_after_the_other() {
     let set = || subsequence(policies(), 1..=4);
-    let request = (0..3_usize, 0..3_usize, 0..=4_u64);
+    // Callers share partitions, and some plans have one twice.
+    let parts = proptest::collection::vec((0..3_usize, 0..4_usize), 1..=3);
+    let request = (parts, 0..=4_u64);
     let moment = (proptest::collection::vec(request, 1..80), 0..5_000_000_u64);
+    let buckets = || subsequence(policies()[..1].to_vec(), 1);
+    let set = move || prop_oneof![set(), buckets()];
     let runs = ([set(), set(), set()], proptest::collection::vec(moment, 1..8));
     let config = Config {
         cases: 150,
@@ -98,9 +105,13 @@ async fn assert_same(sets: [Vec<QuotaPolicy>; 3], moments: Vec<Moment>) -> Resul
         .await
         .unwrap();
     for (requests, pause) in moments {
-        let plans = requests
-            .iter()
-            .map(|(set, user, cost)| Plan::new(sets[*set].clone(), partition(&scope, *user), *cost));
+        let plans = requests.iter().map(|(parts, cost)| {
+            let mut parts = parts
+                .iter()
+                .map(|(set, user)| (sets[*set].clone(), partition(&scope, *user)));
+            let (set, user) = parts.next().unwrap();
+            parts.fold(Plan::new(set, user, *cost), |plan, (set, user)| plan.and(set, user))
+        });
         let plans: Vec<Plan> = plans.collect();
         let expected = join_all(plans.iter().map(|plan| memory.decide(plan.clone()))).await;
         let answers = join_all(plans.into_iter().map(|plan| redis.decide(plan))).await;
@@ -154,6 +165,31 @@ async fn many_at_once_share_calls_and_few_or_those_that_may_not_do_not() {
     let before = calls_of_scripts(&server);
     assert_eq!(allowed(&alone, &scope(), 1_000).await, 1_000);
     assert_eq!(calls_of_scripts(&server) - before, 1_000);
+}
+
+/// L8: user and address, say. All share one address, whose quota ends first.
+#[tokio::test]
+async fn plans_of_several_partitions_share_calls_and_charge_all_or_nothing() {
+    let (server, scope) = (RedisServer::start(), scope());
+    let store = RedisStore::new(server.url()).unwrap();
+    let plan = |user| {
+        let own = Plan::new(bucket(1), partition(&scope, user), 1);
+        own.and(bucket(300), partition("address", 0))
+    };
+    assert_eq!(store.decide(plan(0)).await.unwrap().outcome(), Outcome::Allowed);
+    let before = calls_of_scripts(&server);
+    let answers = join_all((1..=1_000).map(|user| store.decide(plan(user)))).await;
+    let shared = calls_of_scripts(&server) - before;
+    assert!(shared < 100, "{shared} calls");
+    let is_allowed = answers
+        .iter()
+        .map(|answer| answer.as_ref().unwrap().outcome() == Outcome::Allowed);
+    assert_eq!(is_allowed.clone().filter(|is_allowed| *is_allowed).count(), 299);
+    // Of those who were rejected nothing is charged.
+    for (user, is_allowed) in (1..).zip(is_allowed) {
+        let left = store.peek(plan(user)).await.unwrap();
+        assert_eq!(left.allowances().next().unwrap().remaining(), u64::from(!is_allowed));
+    }
 }
 
 /// L9

@@ -205,6 +205,11 @@ fn meddle(twins: &Twins, chance: &mut Chance) {
     twins.set(key, &value);
 }
 
+fn set_of(is_any: bool, sets: &[PolicySet; 4], chance: &mut Chance) -> PolicySet {
+    let set = if is_any { chance.of(&[0, 0, 1, 2]) } else { 0 };
+    sets[set].clone()
+}
+
 async fn step(store: &RedisStore, sets: &[PolicySet; 4], open: &mut Vec<Decision>, chance: &mut Chance) {
     let set = |chance: &mut Chance| sets[chance.of(&[0_usize, 0, 0, 0, 0, 1, 2, 3])].clone();
     let plan = |chance: &mut Chance| Plan::new(set(chance), partition(chance.below(3)), chance.below(4));
@@ -215,10 +220,16 @@ async fn step(store: &RedisStore, sets: &[PolicySet; 4], open: &mut Vec<Decision
             open.push(store.decide(both).await.unwrap());
         }
         7 => {
-            let is_mixed = chance.below(2) == 0;
-            let plans = (0..40).map(|_| match is_mixed {
-                true => plan(chance),
-                false => Plan::new(sets[0].clone(), partition(chance.below(9)), 1),
+            let (is_mixed, are_several) = (chance.below(2) == 0, chance.below(2) == 0);
+            let plans = (0..40).map(|_| {
+                let plan = match is_mixed {
+                    true => plan(chance),
+                    false => Plan::new(sets[0].clone(), partition(chance.below(9)), 1),
+                };
+                match are_several && chance.below(3) > 0 {
+                    true => plan.and(set_of(is_mixed, sets, chance), partition(chance.below(9))),
+                    false => plan,
+                }
             });
             let plans: Vec<_> = plans.collect();
             for decision in join_all(plans.into_iter().map(|plan| store.decide(plan))).await {

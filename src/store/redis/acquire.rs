@@ -1,6 +1,10 @@
 //! Decisions: each in one call, or in one for each slot of a cluster.
 
-use std::sync::Arc;
+use std::{
+    future::{Future, poll_fn},
+    sync::Arc,
+    task::Poll,
+};
 
 use tokio::sync::mpsc;
 
@@ -48,7 +52,24 @@ impl Engine {
         if groups.len() == 1 {
             return self.acquire_at_once(plan, lease).await;
         }
+        if !plan.is_charged() {
+            return self.ask_at_once(&plan, groups).await;
+        }
         self.acquire_in_turn(&plan, groups, lease).await
+    }
+
+    /// Sends all calls of a plan that charges nothing: none of them can be in vain.
+    async fn ask_at_once(
+        &self,
+        plan: &Plan,
+        groups: impl IntoIterator<Item = PartNumbers>,
+    ) -> Result<Measurement, StoreError> {
+        let calls = groups.into_iter().map(|parts| async {
+            let measurement = self.acquire_at_once(plan.only(&parts), None).await?;
+            Ok((parts, measurement))
+        });
+        let answers: Result<Vec<_>, StoreError> = all_of(calls).await.into_iter().collect();
+        Ok(Measurement::joined(plan, &answers?, None))
     }
 
     async fn acquire_at_once(&self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
@@ -94,8 +115,7 @@ impl Engine {
             let measurement = self.acquire_at_once(group, lease).await?;
             let is_allowed = measurement.is_allowed();
             granted.answers.push((parts, measurement));
-            // A plan that charges nothing asks for all readings.
-            if !is_allowed && plan.is_charged() {
+            if !is_allowed {
                 break;
             }
         }
@@ -108,15 +128,34 @@ impl Engine {
 
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
         let server = &*self.server;
-        let mut done = Ok(());
-        for parts in server.topology.groups(&server.keyspace, &plan) {
+        let groups = server.topology.groups(&server.keyspace, &plan);
+        let calls = groups.into_iter().map(|parts| {
             let group = plan.only(&parts);
-            let call = Call::reset(server, &group);
-            let reset = async { self.route(&group, call.key()).await?.send(&call).await };
-            done = done.and(reset.await.map(drop));
-        }
-        done
+            async move {
+                let call = Call::reset(server, &group);
+                self.route(&group, call.key()).await?.send(&call).await
+            }
+        });
+        all_of(calls).await.into_iter().try_for_each(|reset| reset.map(drop))
     }
+}
+
+/// Waits for all of some calls, which go out without waiting for each other.
+async fn all_of<T>(calls: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut calls: Vec<_> = calls.into_iter().map(|call| (Box::pin(call), None)).collect();
+    poll_fn(|cx| {
+        for (call, answer) in calls.iter_mut().filter(|(_, answer)| answer.is_none()) {
+            if let Poll::Ready(ready) = call.as_mut().poll(cx) {
+                *answer = Some(ready);
+            }
+        }
+        match calls.iter().all(|(_, answer)| answer.is_some()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
+    calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
 /// The charges of a plan that is not decided yet. They are given back unless the whole plan is granted.

@@ -127,8 +127,8 @@ impl RedisStoreBuilder {
     /// Above the throughput of the server, decisions that would miss the layer's deadline fail as
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded), and the server is not asked for them.
     ///
-    /// Decisions about several partitions, and those that take slots of concurrent requests, go alone. With 1 all do, and
-    /// also in a cluster and with [`one_slot_per_call`](Self::one_slot_per_call).
+    /// Decisions about more than four partitions or sixteen policies, and those that take slots of concurrent requests, go
+    /// alone. With 1 all do, and also in a cluster and with [`one_slot_per_call`](Self::one_slot_per_call).
     #[must_use]
     pub fn decisions_per_call(mut self, decisions: usize) -> Self {
         self.decisions_per_call = decisions;

@@ -102,7 +102,7 @@ use crate::{
 /// - Units of a [fixed window](crate::Algorithm::FixedWindow) that has ended, and places in a leaky bucket behind which
 ///   others have come, are not given back.
 ///
-/// Put the policy that rejects most often first.
+/// Put the policy that rejects most often first. A plan that charges nothing asks all partitions at once.
 ///
 /// A node that does not answer costs only those whose slots it has: each node has a circuit breaker of its own, which
 /// opens after five failures in a row. Until then each request waits for the node up to its deadline, and afterwards

@@ -3,6 +3,7 @@
 use std::iter;
 
 use super::{
+    super::keyspace::Key,
     Script,
     calendars::Calendars,
     reply::{ExpectedReply, HALF},
@@ -37,8 +38,8 @@ pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
 pub(super) struct Charges {
     bytes: Vec<u8>,
     calendars: Calendars,
-    /// True if all are about buckets whose levels are narrow.
-    are_narrow_buckets: bool,
+    /// True if all are about buckets whose levels are narrow, and no plan has a partition twice.
+    are_usual: bool,
 }
 
 impl Charges {
@@ -46,8 +47,14 @@ impl Charges {
         Self {
             bytes: Vec::with_capacity(CHARGE * charges + 2 * HALF),
             calendars: Calendars::default(),
-            are_narrow_buckets: true,
+            are_usual: true,
         }
+    }
+
+    /// A plan that has a partition twice is for the script that reads a partition again before it writes.
+    pub(super) fn have_keys(&mut self, keys: &[Key]) {
+        let mut others = keys.iter().enumerate();
+        self.are_usual &= others.all(|(number, key)| !keys[..number].contains(key));
     }
 
     /// A policy with a block is followed by that, with what the policy may use at most.
@@ -55,7 +62,7 @@ impl Charges {
         if let Some(place) = self.calendars.place(policy) {
             numbers.weight = place as f64;
         }
-        self.are_narrow_buckets &= numbers.is_narrow_bucket() && policy.block().is_none();
+        self.are_usual &= numbers.is_narrow_bucket() && policy.block().is_none();
         numbers.write(&mut self.bytes, policy.id(), charge);
         if let Some(block) = policy.block() {
             let numbers = Numbers {
@@ -94,7 +101,7 @@ impl Charges {
 
     /// Returns the smallest script that has what all charges need, their bytes, and the reply of so many numbers to them.
     pub(super) fn finish(mut self, width: usize) -> (Script, Vec<u8>, ExpectedReply) {
-        let script = if self.are_narrow_buckets {
+        let script = if self.are_usual {
             Script::Buckets
         } else {
             Script::EveryAlgorithm

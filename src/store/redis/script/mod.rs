@@ -32,9 +32,6 @@ use crate::{
     mutex::Mutex,
 };
 
-/// The sixth argument, if there is one: unrelated partitions.
-const INDEPENDENT: &[u8] = b"1";
-
 /// The number of arguments before the borders of calendars.
 const BEFORE_BORDERS: usize = 6;
 
@@ -115,6 +112,8 @@ impl Call {
         let (now, parts) = (server.now(), plan.parts().len());
         let mut charges = Charges::with_capacity(plan.policies().count());
         charges.push_plan(plan, lease_micros);
+        let keys = server.keyspace.keys(plan);
+        charges.have_keys(&keys);
         let (script, charges, expected) = charges.finish(1 + width(plan));
         let question = charges::question(plan);
         let (has_sizes, has_time) = (parts > 1 || question.is_some(), now.is_some());
@@ -134,24 +133,32 @@ impl Call {
         arguments.extend(question);
         Self {
             sent_on: lease.map(|_| Arc::default()),
-            ..Self::script(server, script, server.keyspace.keys(plan), arguments, expected)
+            ..Self::script(server, script, keys, arguments, expected)
         }
     }
 
-    /// Decides plans of one partition each, independently of each other.
+    /// Returns `true` if a plan is small enough for a call with others: the script has room for 8 000 numbers.
+    pub(super) fn has_room_for(plan: &Plan) -> bool {
+        plan.parts().len() <= 4 && plan.policies().count() <= 16
+    }
+
+    /// Decides plans one after the other, each as if it were alone.
     pub(super) fn acquire_each(server: &Server, plans: &[Plan]) -> Self {
         let policies = plans.iter().map(|plan| plan.policies().count());
         let mut charges = Charges::with_capacity(policies.sum());
         let (mut keys, mut sizes, mut numbers) = (Keys::new(), Vec::with_capacity(plans.len()), 1);
         for plan in plans {
-            keys.extend(server.keyspace.keys(plan));
+            let own_keys = server.keyspace.keys(plan);
+            charges.have_keys(&own_keys);
+            keys.extend(own_keys);
             charges.push_plan(plan, 0);
             sizes.extend(plan.parts().map(size_of));
             numbers += width(plan);
         }
         let (script, charges, expected) = charges.finish(numbers);
         let now = server.now().map_or_else(Vec::new, decimal);
-        let arguments = [charges, Vec::new(), Vec::new(), now, sizes, INDEPENDENT.to_vec()];
+        let parts = plans.iter().map(|plan| plan.parts().len() as u8).collect();
+        let arguments = [charges, Vec::new(), Vec::new(), now, sizes, parts];
         Self::script(server, script, keys, SmallVec::from_iter(arguments), expected)
     }
 

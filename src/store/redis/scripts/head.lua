@@ -1,4 +1,4 @@
--- One decision, or the settlement of one for one partition: all policies, all or nothing.
+-- Decisions of some plans, one after the other, each all or nothing; or the settlement of one for one partition.
 --
 -- KEYS      the partition, and a key for each log and each limit of concurrent requests, in the policies' order; then the
 --           same for each further partition
@@ -11,9 +11,9 @@
 --           policy what a refund has to know; empty to decide
 -- ARGV[4]   the time in microseconds; tests only, else the server's. What is kept then stays for an hour longer than it
 --           is needed, because the server's own time goes on while that of a test stands still
--- ARGV[5]   a byte for each partition, the number of its policies, if there are several partitions. They are gone
---           through twice then: once to find out whether all charges fit, and once to make them
--- ARGV[6]   given if the partitions have nothing to do with each other: each is decided for itself, after those before it
+-- ARGV[5]   a byte for each partition, the number of its policies, if there are several partitions
+-- ARGV[6]   a byte for each plan, the number of its partitions, if there are several plans. A plan with several partitions
+--           is gone through twice: once to find out whether all charges fit, and once to make them
 -- ARGV[7]   the borders of calendars, if there are any; ARGV[5] and ARGV[6] may be empty before it
 --
 -- To settle, a charge is the difference to what was charged before, nothing is rejected, and the limit is the age in
@@ -41,7 +41,7 @@
 -- making them at each call would take as long as all the rest.
 local read, pack, sub, ceil = struct.unpack, struct.pack, string.sub, math.ceil
 local CHARGE, NUMBER_SIZE, NARROW_MAX = 47, 8, 4294967295
-local charges, lease, receipt, clock, part_sizes, are_independent = unpack(ARGV)
+local charges, lease, receipt, clock, part_sizes, plans = unpack(ARGV)
 local extra_life = 3600000
 clock = clock and tonumber(clock)
 if not clock then
@@ -52,5 +52,5 @@ end
 if receipt == '' then receipt = nil end
 local parts = 1
 if part_sizes then parts = #part_sizes end
--- What is returned, and the first step that is still to be done.
-local readings, width, next_step, first_charge = nil, 1, 1, 1
+-- What is returned, the number of plans that are decided, and the first partition of the next one.
+local readings, width, plan, next_part, first_charge = nil, 1, 0, 1, 1

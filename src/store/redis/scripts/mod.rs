@@ -87,7 +87,7 @@ fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
     if !questions.is_empty() {
         let [before, after] = ["before what is left", "after what is left"].map(|name| section(questions, name));
         source = with_section(&source, "left", &[before, &all("left"), after].concat());
-        for name in ["what", "steps", "which", "cost", "answer"] {
+        for name in ["what", "again", "trial", "cost"] {
             source = with_section(&source, name, section(questions, name));
         }
     }

@@ -8,29 +8,28 @@
 --- what
 -- Only counters are tried again, whose rest is rounded.
 local MOST_TRIES = 8
-local units, most, granted = are_independent ~= '?' and are_independent, 0, 0
+local units, most, granted, tries = plans ~= '?' and plans, 0, 0, 0
 if units then most = read('<d', units) end
-are_independent = nil
---- steps
-if units then steps = MOST_TRIES else steps = parts end
---- which
-  if not units then
-    is_trial = true
-  elseif step > 1 then
-    if step > 2 and (fits or granted == 1) then break end
-    if step > 2 then granted = granted - 1 elseif fits and most > 1 then granted = most else granted = 1 end
-    fits, is_charged, width, key_index, last_charge = true, false, 1, 0, 0
-  end
+plans = nil
+--- again
+    is_again = false
+    if units and tries == 0 and is_trial then
+      if fits and most > 1 then granted = most else granted = 1 end
+      is_again = true
+    elseif units and tries > 0 and not fits and granted > 1 and tries < MOST_TRIES then
+      granted, is_again = granted - 1, true
+    end
+    if is_again then tries, fits, is_charged = tries + 1, true, false end
+--- trial
+      is_trial = true
 --- cost
     local unit = 0
     if units then unit = read('<d', units, (charge_position - first_charge) / CHARGE * 8 + 9) end
     if unit > 0 then charge = granted * unit end
 --- before what is left
-    if step == 1 and unit > 0 and not is_shadow then
+    if is_trial and unit > 0 and not is_shadow then
       local left
 --- after what is left
       end
       if left < most then most = left end
     end
---- answer
-told = width

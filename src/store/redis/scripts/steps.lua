@@ -16,23 +16,32 @@ local EXPIRY_JITTER = 60000
 
 --- what
 readings = readings or { clock, nil, nil, nil, nil, nil }
-local steps, last_charge = 1, #charges - NUMBER_SIZE
-if part_sizes then steps, last_charge = 2 * parts, first_charge - 1 end
-if are_independent then steps = parts end
---- steps
-local fits, is_charged, key_index, told = true, false, next_step - 1, 1
-for step = next_step, steps do
-  local is_trial = step < steps and step <= parts and not are_independent
---- which
-  if are_independent then
-    fits, is_charged = true, false
-  elseif step == parts + 1 then
-    if not fits then break end
-    told, key_index, last_charge = width, 0, 0
+local part, last_part, key_index, last_charge = next_part - 1, next_part - 1, next_part - 1, first_charge - 1
+-- The plan at hand: where it begins, and once it is charged, the width of its readings.
+local first_part, first_key, charges_before, told
+local is_trial, fits, is_charged = false, true, false
+while true do
+  part = part + 1
+  if part > last_part then
+    local is_again = is_trial and fits and is_charged
+--- again
+    if is_again then
+      is_trial, told = false, told or width
+      part, key_index, last_charge = first_part, first_key, charges_before
+    else
+      if told then width, told = told, nil end
+      if part > parts then break end
+      plan, first_part, first_key, charges_before, last_part = plan + 1, part, key_index, last_charge, parts
+      if plans then last_part = part + string.byte(plans, plan) - 1 end
+      is_trial, fits, is_charged = last_part > part, true, false
+--- trial
+    end
   end
+  first_charge = last_charge + 1
   if part_sizes then
-    first_charge = last_charge + 1
-    last_charge = last_charge + CHARGE * string.byte(part_sizes, (step - 1) % parts + 1)
+    last_charge = last_charge + CHARGE * string.byte(part_sizes, part)
+  else
+    last_charge = #charges - NUMBER_SIZE
   end
   key_index = key_index + 1
   local partition = KEYS[key_index]

@@ -3,7 +3,5 @@
     redis.call('SETRANGE', partition, 1, pack('<I7', now))
   end
 end
-if not part_sizes or not fits or are_independent then told = width end
---- answer
-local reply = pack('<' .. string.rep('d', told), unpack(readings, 1, told))
+local reply = pack('<' .. string.rep('d', width), unpack(readings, 1, width))
 return sub(charges, -8, -5) .. reply .. sub(charges, -4)

@@ -1,18 +1,25 @@
--- The usual case, in half the time: nothing to settle, independent partitions, and values that hold up to four narrow
--- buckets, those of the plan in its order. Whatever is otherwise is left to the steps below, beginning with the first
--- partition that is.
+-- The usual case, in half the time: nothing to settle, and values that hold up to four narrow buckets, those of the plan
+-- in its order. Whatever is otherwise is left to the steps below, beginning with the first plan that is. No plan has a
+-- partition twice.
 local LEVELS = '<BI7I3I4I3I4I4I3I4I4I3I4I4I3I4'
-if not receipt and (are_independent or not part_sizes) then
+if not receipt then
   local redis = redis
   local count, counted, sizes, format = (#charges - NUMBER_SIZE) / CHARGE, 0, nil, nil
   if part_sizes then sizes, readings = { string.byte(part_sizes, 1, parts) }, { clock } end
-  for step = 1, parts do
-    if sizes then count = sizes[step] end
+  -- The plan at hand: its last partition, and what is written to the others once all of it fits: three values for each.
+  local last_part, held, waiting, fits, is_charged = 0, nil, 0, true, false
+  local told, first = width, first_charge
+  for part = 1, parts do
+    if part > last_part then
+      last_part, waiting, fits, is_charged = parts, 0, true, false
+      if plans then last_part = part + string.byte(plans, plan + 1) - 1 end
+    end
+    if sizes then count = sizes[part] end
     if count ~= counted then
       if count > 4 then break end
       counted, format = count, sub(LEVELS, 1, 6 + 6 * count)
     end
-    local key = KEYS[step]
+    local key = KEYS[part]
     local value = redis.pcall('GET', key)
     -- Locals, because tables and what is read from them would cost as much as all the rest.
     local layout, at, birth, id1, short1, used1, id2, short2, used2, id3, short3, used3, id4, short4, used4
@@ -27,18 +34,31 @@ if not receipt and (are_independent or not part_sizes) then
     end
     local elapsed = clock - at
     if elapsed < 0 then break end
-    local longest, fits, is_charged, is_used, amount1, amount2, amount3, amount4 = 0, true, false, false
+    local longest, is_used, amount1, amount2, amount3, amount4 = 0, false
 --- buckets
     if longest > NARROW_MAX then break end
     if not is_used then birth = read('<I3', charges, #charges - 7) end
-    if fits and is_charged then
+    if fits and (is_charged or part < last_part) then
+      local packed, life = false, nil
       if longest > 0 then
-        local packed = pack(format, 5, clock, birth,
+        packed = pack(format, 5, clock, birth,
           id1, short1, used1, id2, short2, used2, id3, short3, used3, id4, short4, used4)
         -- Rounded up, and as a string: Redis would write a number with 17 digits, 4 % of this script's instructions.
-        redis.call('SET', key, packed, 'PX', string.format('%d', (longest + 999) / 1000 + extra_life))
-      elseif value then
-        redis.call('DEL', key)
+        life = string.format('%d', (longest + 999) / 1000 + extra_life)
+      end
+      if part < last_part then
+        held = held or { nil, nil, nil }
+        held[waiting + 1], held[waiting + 2], held[waiting + 3] = key, packed, life
+        waiting = waiting + 3
+      else
+        for index = 1, waiting, 3 do
+          if held[index + 1] then
+            redis.call('SET', held[index], held[index + 1], 'PX', held[index + 2])
+          else
+            redis.call('DEL', held[index])
+          end
+        end
+        if packed then redis.call('SET', key, packed, 'PX', life) elseif value then redis.call('DEL', key) end
       end
     end
     if not sizes then
@@ -49,10 +69,12 @@ if not receipt and (are_independent or not part_sizes) then
       if count == 3 then return pack('<I4ddddddI4', first, clock, 0, birth, amount1, amount2, amount3, last) end
       return pack('<I4dddddddI4', first, clock, 0, birth, amount1, amount2, amount3, amount4, last)
     end
-    readings[width + 1], readings[width + 2], readings[width + 3] = 0, birth, amount1
-    if count > 1 then readings[width + 4], readings[width + 5], readings[width + 6] = amount2, amount3, amount4 end
-    width = width + 2 + count
-    first_charge, next_step = first_charge + CHARGE * count, step + 1
+    readings[told + 1], readings[told + 2], readings[told + 3] = 0, birth, amount1
+    if count > 1 then readings[told + 4], readings[told + 5], readings[told + 6] = amount2, amount3, amount4 end
+    told, first = told + 2 + count, first + CHARGE * count
+    if part == last_part then
+      plan, next_part, width, first_charge = plan + 1, part + 1, told, first
+    end
   end
 end
 

@@ -94,8 +94,8 @@ impl SharedCalls {
         let others = self.under_way.fetch_add(1, Ordering::Relaxed);
         let running = RunningDecision(Arc::clone(&self.under_way));
         let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
-        // One partition, and no slots, which have a name of their own in each call.
-        let is_simple = plan.only_part().is_some() && !plan.takes_slots() && plan.mode() == Mode::Whole;
+        // Slots have a name of their own in each call.
+        let is_simple = plan.mode() == Mode::Whole && !plan.takes_slots() && Call::has_room_for(&plan);
         if !is_busy || !is_simple || is_apart(server) {
             return (running, Err(plan));
         }

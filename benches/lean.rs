@@ -1,0 +1,156 @@
+//! The whole layer through Redis, next to a lean script alone; and a request that uses two partitions, next to one.
+//!
+//!     cargo bench --bench lean
+//!
+//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. The sides of a table are measured
+//! in turns, `ROUNDS` (10) times for `SECONDS` (0.5) each, with users at random out of 250 000; the tables show medians, and
+//! the median of the ratios within each round. Every side begins with an empty server.
+//!
+//! - *lean script*: GCRA in one key, about the least that a decision can be: `TIME`, `GET`, a few additions, `SET`. One
+//!   multiplexed connection of the `redis` crate, one call for each decision; no key is hashed, nothing has a deadline, and
+//!   no HTTP is involved.
+//! - *whole layer*: as in the benchmark `redis`, with default settings; and the same where each decision has a call of its own.
+//! - One task is compared by the time of all processors, client and server together: by the clock, most of it is waiting.
+//! - *two partitions*: three windows of the user, and three of a second key.
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+mod decisions;
+mod rounds;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use redis::{Client, Script, aio::MultiplexedConnection, cmd};
+use tower_quota::Outcome;
+
+use self::{
+    decisions::{Bench, Decide, POLICIES, StoreAlone, WholeLayer, store, store_without_sharing},
+    rounds::Side,
+};
+
+const TASKS: [usize; 2] = [64, 512];
+
+fn main() {
+    if !rounds::is_asked_for() {
+        return;
+    }
+    let bench = Bench::start();
+    for windows in [1, 3] {
+        beside_a_lean_script(&bench, windows);
+    }
+    two_partitions(&bench);
+    println!("requests without a decision: {}", bench.undecided.get());
+}
+
+fn beside_a_lean_script(bench: &Bench, windows: usize) {
+    let policies = || POLICIES.into_iter().take(windows);
+    let lean = LeanScript::new(bench, windows);
+    let layer = WholeLayer::new(store(&bench.server), policies());
+    let unshared = WholeLayer::new(store_without_sharing(&bench.server), policies());
+    for tasks in TASKS {
+        let sides = vec![
+            Side::new("lean script", || bench.measure(&lean, tasks)),
+            Side::new("whole layer", || bench.measure(&layer, tasks)),
+            Side::new("whole layer, one decision per call", || bench.measure(&unshared, tasks)),
+        ];
+        table(&format!("windows: {windows}, tasks: {tasks}"), "decisions/s", sides);
+    }
+    let sides = vec![
+        Side::new("lean script", || bench.measure_processors(&lean, 1)),
+        Side::new("whole layer", || bench.measure_processors(&layer, 1)),
+    ];
+    table(&format!("windows: {windows}, tasks: 1"), "per cpu s", sides);
+}
+
+fn two_partitions(bench: &Bench) {
+    let (one, two) = (
+        WholeLayer::new(store(&bench.server), POLICIES),
+        WholeLayer::of_two_partitions(store(&bench.server)),
+    );
+    let (store_of_one, store_of_two) = (
+        StoreAlone::new(&bench.server, POLICIES),
+        StoreAlone::of_two_partitions(&bench.server),
+    );
+    for tasks in TASKS {
+        let sides = vec![
+            Side::new("whole layer, one partition", || bench.measure(&one, tasks)),
+            Side::new("whole layer, two partitions", || bench.measure(&two, tasks)),
+        ];
+        table(
+            &format!("windows of each partition: 3, tasks: {tasks}"),
+            "decisions/s",
+            sides,
+        );
+        let sides = vec![
+            Side::new("RedisStore alone, one partition", || {
+                bench.measure(&store_of_one, tasks)
+            }),
+            Side::new("RedisStore alone, two partitions", || {
+                bench.measure(&store_of_two, tasks)
+            }),
+        ];
+        table(
+            &format!("windows of each partition: 3, tasks: {tasks}"),
+            "decisions/s",
+            sides,
+        );
+    }
+}
+
+fn table(title: &str, unit: &str, mut sides: Vec<Side<'_>>) {
+    // A round that opens the connections and does not count.
+    rounds::measure(1, &mut sides);
+    let values = rounds::measure(rounds::setting("ROUNDS", 10), &mut sides);
+    rounds::print(title, unit, &sides, &values);
+}
+
+/// One multiplexed connection, as a program without this crate would have it.
+#[derive(Clone)]
+struct LeanScript {
+    connection: MultiplexedConnection,
+    hash: String,
+    /// For each window the time of a unit and the time of all of them, in microseconds.
+    windows: Vec<u64>,
+}
+
+impl LeanScript {
+    fn new(bench: &Bench, windows: usize) -> Self {
+        let script = Script::new(match windows {
+            1 => include_str!("lean/gcra1.lua"),
+            _ => include_str!("lean/gcra3.lua"),
+        });
+        let connection = bench.runtime.block_on(async {
+            let client = Client::open(bench.server.url()).expect("the URL is valid");
+            let connection = client.get_multiplexed_async_connection().await;
+            let mut connection = connection.expect("the server answers");
+            let loaded = script.prepare_invoke().load_async(&mut connection).await;
+            loaded.expect("the server loads it");
+            connection
+        });
+        let windows = POLICIES.into_iter().take(windows).flat_map(|policy| {
+            let all = policy.window().expect("it has a window").as_micros() as u64;
+            [all / policy.quota(), all]
+        });
+        Self {
+            connection,
+            hash: script.get_hash().to_owned(),
+            windows: windows.collect(),
+        }
+    }
+}
+
+impl Decide for LeanScript {
+    async fn decide(&self, user: usize) -> Outcome {
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.hash).arg(1).arg(format!("quota:{{{user}}}"));
+        for number in &self.windows {
+            command.arg(*number);
+        }
+        let mut connection = self.connection.clone();
+        let reply: Vec<u8> = command.query_async(&mut connection).await.expect("the server answers");
+        match reply.first() {
+            Some(1) => Outcome::Allowed,
+            _ => Outcome::Rejected,
+        }
+    }
+}
