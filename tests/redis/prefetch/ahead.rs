@@ -1,5 +1,7 @@
 //! Blocks that are fetched before the last one is used up: no request of a busy caller waits for a store that is far away.
 
+use std::task::Poll;
+
 use super::*;
 use crate::support::{Mode, Proxy, shared_server};
 
@@ -355,9 +357,9 @@ async fn cancelled_requests_stay_charged_and_keep_no_block_from_the_others() {
         let mut request = Box::pin(outcome(&fleet.layers[0]));
         used += 1;
         match futures_util::poll!(&mut request) {
-            std::task::Poll::Ready(outcome) => assert_eq!(outcome, Outcome::Allowed),
-            std::task::Poll::Pending if number % 2 == 0 => drop(request),
-            std::task::Poll::Pending => assert_eq!(request.await, Outcome::Allowed),
+            Poll::Ready(outcome) => assert_eq!(outcome, Outcome::Allowed),
+            Poll::Pending if number % 2 == 0 => drop(request),
+            Poll::Pending => assert_eq!(request.await, Outcome::Allowed),
         }
         pass(Duration::from_millis(4)).await;
     }
@@ -440,6 +442,39 @@ proptest! {
     }
 }
 
+/// An instance with a server behind a proxy.
+fn far_instance(proxy: &Proxy, prefix: &str) -> (Arc<Probe<RedisStore>>, RateLimitLayer) {
+    let store = RedisStore::builder(proxy.url()).key_prefix(prefix).build().unwrap();
+    let store = Probe::new(store, Timing::AtOnce);
+    let policy = QuotaPolicy::per_day("p", 100_000).with_algorithm(Algorithm::FixedWindow);
+    let layer = RateLimitLayer::builder(Arc::clone(&store))
+        .scope("ahead")
+        .key(key::extension::<String>())
+        .policy(policy.with_prefetch(BLOCK))
+        .deadline(Duration::from_secs(30))
+        .build();
+    (store, layer.unwrap())
+}
+
+/// Sends a request each 5 ms, all of which are allowed. Returns how many were decided at once.
+async fn decided_at_once(layer: RateLimitLayer, requests: usize) -> usize {
+    let mut later = Vec::new();
+    for _ in 0..requests {
+        let layer = layer.clone();
+        let mut request = Box::pin(async move { outcome(&layer).await });
+        match futures_util::poll!(&mut request) {
+            Poll::Ready(outcome) => assert_eq!(outcome, Outcome::Allowed),
+            Poll::Pending => later.push(tokio::spawn(request)),
+        }
+        pass(Duration::from_millis(5)).await;
+    }
+    let waited = later.len();
+    for outcome in join_all(later).await {
+        assert_eq!(outcome.unwrap(), Outcome::Allowed);
+    }
+    requests - waited
+}
+
 /// L11, L25: a Redis that is 80 ms away.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_real_server_far_away_most_requests_ask_nobody_and_each_unit_is_charged_once() {
@@ -448,46 +483,9 @@ async fn with_a_real_server_far_away_most_requests_ask_nobody_and_each_unit_is_c
     let proxy = Proxy::start(shared_server().port()).await;
     proxy.set_mode(Mode::Delay(WAY));
     let prefix = format!("ahead {}:", std::process::id());
-    let instances: Vec<_> = (0..INSTANCES)
-        .map(|_| {
-            let store = RedisStore::builder(proxy.url()).key_prefix(&prefix).build().unwrap();
-            let store = Probe::new(store, Timing::AtOnce);
-            let policy = QuotaPolicy::per_day("p", 100_000)
-                .with_algorithm(Algorithm::FixedWindow)
-                .with_prefetch(BLOCK);
-            let layer = RateLimitLayer::builder(Arc::clone(&store))
-                .scope("ahead")
-                .key(key::extension::<String>())
-                .policy(policy)
-                .deadline(Duration::from_secs(30))
-                .build();
-            (store, layer.unwrap())
-        })
-        .collect();
-    let at_once = instances.iter().map(|(_, layer)| {
-        let layer = layer.clone();
-        tokio::spawn(async move {
-            let (mut at_once, mut later) = (0, Vec::new());
-            for _ in 0..REQUESTS {
-                let mut request = Box::pin({
-                    let layer = layer.clone();
-                    async move { outcome(&layer).await }
-                });
-                match futures_util::poll!(&mut request) {
-                    std::task::Poll::Ready(outcome) => {
-                        assert_eq!(outcome, Outcome::Allowed);
-                        at_once += 1;
-                    }
-                    std::task::Poll::Pending => later.push(tokio::spawn(request)),
-                }
-                pass(Duration::from_millis(5)).await;
-            }
-            for outcome in join_all(later).await {
-                assert_eq!(outcome.unwrap(), Outcome::Allowed);
-            }
-            at_once
-        })
-    });
+    let instances: Vec<_> = (0..INSTANCES).map(|_| far_instance(&proxy, &prefix)).collect();
+    let layers = instances.iter().map(|(_, layer)| layer.clone());
+    let at_once = layers.map(|layer| tokio::spawn(decided_at_once(layer, REQUESTS)));
     let at_once: usize = join_all(at_once).await.into_iter().map(Result::unwrap).sum();
     let calls: usize = instances.iter().map(|(store, _)| store.calls()).sum();
     assert!(at_once * 2 > INSTANCES * REQUESTS, "{at_once}");
