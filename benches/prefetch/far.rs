@@ -1,0 +1,145 @@
+//! What the layer adds to requests when Redis is far away.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use http::{Request, Response};
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{Decision, Outcome, QuotaPolicy, RateLimitLayer, RedisStore, key};
+
+use super::{
+    Counting, rounds,
+    support::{Mode, Proxy, RedisServer},
+};
+
+const INSTANCES: u64 = 4;
+const QUOTA: u64 = 60_000;
+/// 80 % of the quota: 200 requests a second to each instance.
+const PAUSE: Duration = Duration::from_millis(5);
+const BLOCK: u64 = 500;
+
+/// The time that the layer has taken for each request, the shortest first.
+struct Waits {
+    sorted: Vec<Duration>,
+    failed_open: usize,
+    calls: usize,
+}
+
+impl Waits {
+    fn at(&self, part: f64) -> f64 {
+        let index = ((self.sorted.len() - 1) as f64 * part) as usize;
+        self.sorted[index].as_secs_f64() * 1_000.0
+    }
+}
+
+/// Prints a line for each distance, with and without prefetch, and for a region that is cut off.
+pub(crate) async fn measure(server: &RedisServer) {
+    let seconds = rounds::setting("FAR_SECONDS", 20);
+    println!(
+        "\n{:>8} {:>6} {:>9} {:>18} {:>9} {:>9} {:>9} {:>12}",
+        "distance", "block", "requests", "calls per request", "p50 ms", "p99 ms", "most ms", "failed open"
+    );
+    let distances = std::env::var("FAR_MS").unwrap_or_else(|_| "80".to_owned());
+    for distance in distances.split(',') {
+        let distance = distance.parse().expect("FAR_MS is a list of milliseconds");
+        for block in [1, BLOCK] {
+            let waits = run(server, distance, block, seconds, None).await;
+            print(&format!("{distance} ms"), block, &waits);
+        }
+    }
+    let waits = run(server, 80, BLOCK, seconds, Some(Duration::from_secs(seconds / 4))).await;
+    print("80, cut", BLOCK, &waits);
+}
+
+fn print(distance: &str, block: u64, waits: &Waits) {
+    println!(
+        "{distance:>8} {block:>6} {:>9} {:>18.4} {:>9.3} {:>9.3} {:>9.1} {:>12}",
+        waits.sorted.len(),
+        waits.calls as f64 / waits.sorted.len() as f64,
+        waits.at(0.5),
+        waits.at(0.99),
+        waits.at(1.0),
+        waits.failed_open,
+    );
+}
+
+/// The requests of one caller. If there is a time to cut the way to the server off, it is after half of the run.
+async fn run(server: &RedisServer, distance: u64, block: u64, seconds: u64, cut: Option<Duration>) -> Waits {
+    let proxy = Arc::new(Proxy::start(server.port()).await);
+    let way = Mode::Delay(Duration::from_micros(distance * 500));
+    proxy.set_mode(way);
+    let calls = Arc::new(AtomicUsize::default());
+    let prefix = format!("far {distance} {block} {}:", cut.is_some());
+    let layers: Vec<_> = (0..INSTANCES)
+        .map(|_| instance(proxy.url(), &prefix, block, &calls))
+        .collect();
+    let requests = seconds * 1_000 / PAUSE.as_millis() as u64;
+    let sent: Vec<_> = layers
+        .into_iter()
+        .map(|layer| tokio::spawn(send(layer, requests)))
+        .collect();
+    if let Some(time) = cut {
+        tokio::time::sleep(Duration::from_secs(seconds / 2)).await;
+        proxy.set_mode(Mode::Swallow);
+        tokio::time::sleep(time).await;
+        proxy.set_mode(way);
+        proxy.cut().await;
+    }
+    let mut waits = Waits {
+        sorted: Vec::new(),
+        failed_open: 0,
+        calls: 0,
+    };
+    for (wait, outcome) in join_all(sent).await.into_iter().flat_map(|sent| sent.expect("it ends")) {
+        waits.sorted.push(wait);
+        waits.failed_open += usize::from(outcome == Outcome::FailedOpen);
+    }
+    waits.sorted.sort();
+    waits.calls = calls.load(Ordering::Relaxed);
+    waits
+}
+
+fn instance(url: String, prefix: &str, block: u64, calls: &Arc<AtomicUsize>) -> RateLimitLayer {
+    let store = RedisStore::builder(url).key_prefix(prefix).build();
+    RateLimitLayer::builder(Counting {
+        store: store.expect("the URL is valid"),
+        calls: Arc::clone(calls),
+    })
+    .scope("far")
+    .key(key::extension::<String>())
+    .policy(QuotaPolicy::per_minute("minute", QUOTA).with_prefetch(block))
+    .deadline(Duration::from_secs(1))
+    .build()
+    .expect("the settings are valid")
+}
+
+async fn send(layer: RateLimitLayer, requests: u64) -> Vec<(Duration, Outcome)> {
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let service = layer.layer(inner);
+    let mut interval = tokio::time::interval(PAUSE);
+    let mut sent = Vec::new();
+    for _ in 0..requests {
+        interval.tick().await;
+        let service = service.clone();
+        sent.push(tokio::spawn(async move {
+            let mut request = Request::new(());
+            request.extensions_mut().insert("somebody".to_owned());
+            let start = Instant::now();
+            let response = service.oneshot(request).await.expect("it cannot fail");
+            let decision = response.extensions().get::<Decision>().expect("it was decided");
+            (start.elapsed(), decision.outcome())
+        }));
+    }
+    join_all(sent)
+        .await
+        .into_iter()
+        .map(|sent| sent.expect("it ends"))
+        .collect()
+}

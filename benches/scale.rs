@@ -1,0 +1,273 @@
+//! The inputs of docs/SCALE.md, and its tables.
+//!
+//!     cargo bench --bench scale
+//!
+//! It starts a server of its own, the one that `REDIS_SERVER` names or that of the `PATH`. Each line is the median of
+//! `ROUNDS` (5) rounds of `DECISIONS` (100 000) for 50 000 users. The time of the server is that of its process
+//! (`INFO cpu`), so it has reading, scripts and writing; the time of an instance is that of this process (`/proc/self/stat`,
+//! on Linux only), which has one task for each request that is under way. Bytes are those of `INFO stats` and, for memory,
+//! the growth of `used_memory` with `CALLERS` (200 000) users.
+//!
+//! The number for prefetch is that of `cargo bench --bench prefetch`, a distance of 80 ms: set it by `PREFETCHED` (0.0075).
+
+#![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
+
+#[path = "scale/model.rs"]
+mod model;
+mod rounds;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::{convert::Infallible, fs};
+
+use futures_util::{StreamExt, stream};
+use http::{Request, Response};
+use tokio::runtime::Runtime;
+use tower::{Layer, ServiceExt, service_fn};
+use tower_quota::{PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Scope, Store, key};
+
+use self::support::RedisServer;
+
+const USERS: u64 = 50_000;
+const POLICIES: [QuotaPolicy; 3] = [
+    QuotaPolicy::per_second("second", 1_000),
+    QuotaPolicy::per_minute("minute", 10_000),
+    QuotaPolicy::per_day("day", 500_000),
+];
+
+/// What one decision took.
+#[derive(Clone, Copy, Default)]
+struct Took {
+    server_micros: f64,
+    instance_micros: f64,
+    bytes: f64,
+    together: f64,
+}
+
+fn main() {
+    if !rounds::is_asked_for() {
+        return;
+    }
+    let (server, runtime) = (RedisServer::start(), Runtime::new().expect("the runtime starts"));
+    println!(
+        "{:44} {:>10} {:>12} {:>8} {:>10}",
+        "a decision about", "server us", "instance us", "bytes", "in a call"
+    );
+    let line = |name: &str, policies: usize, partitions: usize, together: Option<usize>, tasks: usize| {
+        let took = median(|| {
+            server.command(&["FLUSHALL"]);
+            let plan = |user| plan(policies, partitions, user);
+            runtime.block_on(decide(&server, plan, together, tasks))
+        });
+        print(name, took)
+    };
+    line("one policy, alone in a call", 1, 1, Some(1), 64);
+    let alone = line("three policies, alone", 3, 1, Some(1), 64);
+    line("three policies and one of another partition", 3, 2, Some(1), 64);
+    line("one policy, shared calls", 1, 1, None, 512);
+    let shared = line("three policies, shared", 3, 1, None, 512);
+    line("the same and one of another partition, shared", 3, 2, None, 512);
+    let layer = median(|| runtime.block_on(layer(&server, 1)));
+    print("the whole layer, three policies, shared", layer);
+    let spent = median(|| runtime.block_on(layer_with_blocks(&server)));
+    print("the whole layer, one hot caller, prefetch", spent);
+    let one = runtime.block_on(memory(&server, 1));
+    let caller = runtime.block_on(memory(&server, 3));
+    println!("bytes of memory for a caller: {one:.0} with one policy, {caller:.0} with three\n");
+
+    let prefetched = rounds::setting("PREFETCHED", 0.0075);
+    let values = [
+        format!("{:.1}", alone.server_micros),
+        format!("{:.1}", shared.server_micros),
+        format!("{:.0}", shared.together),
+        format!("{:.0}", alone.bytes),
+        format!("{:.0}", shared.bytes),
+        format!("{caller:.0}"),
+        format!("{:.1}", layer.instance_micros),
+        prefetched.to_string(),
+    ];
+    let page = page(&values);
+    let inputs = model::Inputs::read(&page).expect("all of them are there");
+    println!("{page}\n{}", inputs.tables());
+}
+
+/// The table of the inputs, as the page has it.
+fn page(values: &[String]) -> String {
+    let rows = model::NAMES.iter().zip(values);
+    let rows = rows.map(|(name, value)| format!("| {name} | {value} |\n"));
+    format!("| input | measured |\n|---|---|\n{}", rows.collect::<String>())
+}
+
+fn print(name: &str, took: Took) -> Took {
+    println!(
+        "{name:44} {:>10.2} {:>12.2} {:>8.0} {:>10.1}",
+        took.server_micros, took.instance_micros, took.bytes, took.together
+    );
+    took
+}
+
+/// The median of each figure.
+fn median(mut measure: impl FnMut() -> Took) -> Took {
+    let rounds: Vec<_> = (0..rounds::setting("ROUNDS", 5)).map(|_| measure()).collect();
+    let of = |figure: fn(&Took) -> f64| {
+        let mut figures: Vec<_> = rounds.iter().map(figure).collect();
+        figures.sort_by(f64::total_cmp);
+        figures[figures.len() / 2]
+    };
+    Took {
+        server_micros: of(|took| took.server_micros),
+        instance_micros: of(|took| took.instance_micros),
+        bytes: of(|took| took.bytes),
+        together: of(|took| took.together),
+    }
+}
+
+fn policies(number: usize) -> PolicySet {
+    PolicySet::new(POLICIES[..number].iter().cloned()).expect("the policies are valid")
+}
+
+fn plan(number: usize, partitions: usize, user: u64) -> Plan {
+    let scope = Scope::new("scale");
+    let partition = |kind: &str| scope.partition(&PartitionKey::new(kind, user.to_le_bytes()));
+    let plan = Plan::new(policies(number), partition("user"), 1);
+    match partitions {
+        1 => plan,
+        _ => {
+            let address = PolicySet::new([QuotaPolicy::per_minute("address", 100_000)]);
+            plan.and(address.expect("the policy is valid"), partition("address"))
+        }
+    }
+}
+
+async fn decide(server: &RedisServer, plan: impl Fn(u64) -> Plan, together: Option<usize>, tasks: usize) -> Took {
+    let builder = RedisStore::builder(server.url());
+    let builder = match together {
+        Some(decisions) => builder.decisions_per_call(decisions),
+        None => builder,
+    };
+    let store = builder.build().expect("the settings are valid");
+    store.decide(plan(0)).await.expect("the server answers");
+    took(server, async |decisions| {
+        let decisions = stream::iter(0..decisions).map(|number| store.decide(plan(number % USERS)));
+        let mut decisions = decisions.buffer_unordered(tasks);
+        while let Some(decision) = decisions.next().await {
+            decision.expect("the server answers");
+        }
+    })
+    .await
+}
+
+/// Requests through a layer with the three policies.
+async fn layer(server: &RedisServer, block: u64) -> Took {
+    server.command(&["FLUSHALL"]);
+    send(server, POLICIES.to_vec(), block, USERS).await
+}
+
+/// Requests of one caller, whose units are prefetched.
+async fn layer_with_blocks(server: &RedisServer) -> Took {
+    server.command(&["FLUSHALL"]);
+    send(
+        server,
+        vec![QuotaPolicy::per_minute("minute", 1_000_000_000)],
+        10_000,
+        1,
+    )
+    .await
+}
+
+async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, block: u64, users: u64) -> Took {
+    let store = RedisStore::new(server.url()).expect("the URL is valid");
+    let builder = RateLimitLayer::builder(store)
+        .scope("scale")
+        .key(key::extension::<u64>());
+    let prefetched = policies.into_iter().map(|policy| match block {
+        1 => policy,
+        _ => policy.with_prefetch(block),
+    });
+    let builder = prefetched.fold(builder, |builder, policy| builder.policy(policy));
+    let layer = builder.build().expect("the settings are valid");
+    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let service = layer.layer(inner);
+    took(server, async |requests| {
+        let requests = stream::iter(0..requests).map(|number| {
+            let mut request = Request::new(());
+            request.extensions_mut().insert(number % users);
+            service.clone().oneshot(request)
+        });
+        let mut responses = requests.buffer_unordered(512);
+        while let Some(response) = responses.next().await {
+            response.expect("it cannot fail");
+        }
+    })
+    .await
+}
+
+/// What so many decisions have taken, for each of them.
+async fn took(server: &RedisServer, decide: impl AsyncFn(u64)) -> Took {
+    let decisions = rounds::setting("DECISIONS", 100_000_u64);
+    server.command(&["CONFIG", "RESETSTAT"]);
+    let before = (server_micros(server), own_micros());
+    decide(decisions).await;
+    let after = (server_micros(server), own_micros());
+    let each = |figure: f64| figure / decisions as f64;
+    let bytes = info(server, "stats", "total_net_input_bytes:") + info(server, "stats", "total_net_output_bytes:");
+    let calls = info(server, "commandstats", "cmdstat_evalsha:calls=");
+    Took {
+        server_micros: each(after.0 - before.0),
+        instance_micros: each(after.1 - before.1),
+        bytes: each(bytes),
+        together: decisions as f64 / calls.max(1.0),
+    }
+}
+
+/// Bytes by which the server grows for each caller.
+async fn memory(server: &RedisServer, policies: usize) -> f64 {
+    server.command(&["FLUSHALL", "SYNC"]);
+    let store = RedisStore::new(server.url()).expect("the URL is valid");
+    let callers = rounds::setting("CALLERS", 200_000_u64);
+    let before = info(server, "memory", "used_memory:");
+    let decisions = stream::iter(0..callers).map(|user| {
+        // So many that none expires while it is counted.
+        let user = PartitionKey::new("user", user.to_le_bytes());
+        let partition = Scope::new("memory").partition(&user);
+        store.decide(Plan::new(long(policies), partition, 5))
+    });
+    let mut decisions = decisions.buffer_unordered(512);
+    while let Some(decision) = decisions.next().await {
+        decision.expect("the server answers");
+    }
+    let keys: f64 = server.command(&["DBSIZE"]).parse().expect("a number");
+    (info(server, "memory", "used_memory:") - before) / keys
+}
+
+/// Policies whose counts last.
+fn long(number: usize) -> PolicySet {
+    let policies = [
+        QuotaPolicy::per_day("day", 5_000),
+        QuotaPolicy::per_hour("hour", 1_000),
+        QuotaPolicy::per_minute("minute", 100),
+    ];
+    PolicySet::new(policies.into_iter().take(number)).expect("the policies are valid")
+}
+
+/// The number behind a name in a section of `INFO`.
+fn info(server: &RedisServer, section: &str, name: &str) -> f64 {
+    let info = server.command(&["INFO", section]);
+    let value = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
+    let number = value.split(',').next().and_then(|number| number.trim().parse().ok());
+    number.expect("a number")
+}
+
+fn server_micros(server: &RedisServer) -> f64 {
+    (info(server, "cpu", "used_cpu_user:") + info(server, "cpu", "used_cpu_sys:")) * 1e6
+}
+
+/// The processor's time of this process, in ticks of a hundredth of a second.
+fn own_micros() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let Some((_, fields)) = stat.rsplit_once(')') else {
+        return 0.0;
+    };
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10_000.0
+}
