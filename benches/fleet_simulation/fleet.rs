@@ -226,6 +226,7 @@ fn instance(variant: &Variant, store: FarStore, clock: &Clock) -> RateLimit<Inne
         false => policy,
     };
     let layer = RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope("fleet")
         .key(key::extension::<u64>())
         .policy(policy)

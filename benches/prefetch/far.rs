@@ -112,6 +112,7 @@ fn instance(url: String, prefix: &str, block: u64, calls: &Arc<AtomicUsize>) -> 
         store: store.expect("the URL is valid"),
         calls: Arc::clone(calls),
     })
+    .decision_in_response()
     .scope("far")
     .key(key::extension::<String>())
     .policy(QuotaPolicy::per_minute("minute", QUOTA).with_prefetch(block))

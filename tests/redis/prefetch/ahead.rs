@@ -60,6 +60,7 @@ impl Fleet {
 
 fn instance(store: impl Store, clock: &Clock, policies: &[QuotaPolicy]) -> RateLimitLayer {
     let builder = RateLimitLayer::builder(store)
+        .decision_in_response()
         .scope("ahead")
         .key(key::extension::<String>())
         .clock(clock.clone())
@@ -448,6 +449,7 @@ fn far_instance(proxy: &Proxy, prefix: &str) -> (Arc<Probe<RedisStore>>, RateLim
     let store = Probe::new(store, Timing::AtOnce);
     let policy = QuotaPolicy::per_day("p", 100_000).with_algorithm(Algorithm::FixedWindow);
     let layer = RateLimitLayer::builder(Arc::clone(&store))
+        .decision_in_response()
         .scope("ahead")
         .key(key::extension::<String>())
         .policy(policy.with_prefetch(BLOCK))
