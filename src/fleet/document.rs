@@ -5,7 +5,7 @@ mod error;
 mod form;
 mod roll_out;
 
-use self::form::{DocumentForm, FormatForm};
+use self::form::{DocumentForm, FormatForm, VersionForm};
 pub use self::{
     access::AccessEntry,
     error::{RulesDocumentError, RulesDocumentErrorKind},
@@ -255,6 +255,12 @@ impl RulesDocument {
             _ => Ok(()),
         }
     }
+}
+
+/// The number of the version of a document that need not be valid; 0 if it cannot be read.
+pub(super) fn version_in(bytes: &[u8]) -> u64 {
+    let form = serde_json::from_slice::<VersionForm>(bytes);
+    form.map_or(0, |form| form.version.min(RulesVersion::MAX_NUMBER))
 }
 
 pub(super) fn check_length(length: usize) -> Result<(), RulesDocumentError> {

@@ -8,6 +8,8 @@
 //! [`RulesHandle`](crate::RulesHandle).
 
 mod document;
+mod file_rules;
+mod follower;
 mod pause;
 mod publisher;
 mod redis_rules;
@@ -17,6 +19,8 @@ mod version;
 
 pub use self::{
     document::{AccessEntry, RollOut, RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
+    file_rules::FileRules,
+    follower::{FollowerStatus, RejectedRules, RejectionReason, RulesFollower, RulesFollowerBuilder},
     publisher::{Proposal, Publication, PublishError, Published, RulesPublisher},
     redis_rules::RedisRules,
     report::InstanceReport,

@@ -5,7 +5,7 @@ use std::{error::Error, fmt, future::Future, pin::Pin};
 use super::{document::RulesDocumentError, report::InstanceReport, version::RulesVersion};
 use crate::error::StoreError;
 
-/// A place that has the rules of a fleet: [`RedisRules`](super::RedisRules), or one of
+/// A place that has the rules of a fleet: [`RedisRules`](super::RedisRules), [`FileRules`](super::FileRules), or one of
 /// yours, such as a configuration service.
 ///
 /// A follower asks for the version each time that it [may have changed](Self::may_have_changed), and for the document only
@@ -29,6 +29,11 @@ use crate::error::StoreError;
 /// }
 /// ```
 pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
+    /// The name of the rule set in events and metrics.
+    fn name(&self) -> &str {
+        "rules"
+    }
+
     /// The version that holds now; `None` if nothing was published. It is asked for once a second, so it should be cheap.
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>>;
 

@@ -63,7 +63,7 @@ impl Limits {
         let at_once = |outcome, wait| Deciding::Decided(Decision::without_policies(outcome, wait));
         let active = self.policies.active();
         let caller = self.attribution.caller(request);
-        let Some(screened) = self.screening.screen(&caller, active.is_on) else {
+        let Some(screened) = self.screening.screen(&caller, active.is_on()) else {
             return (at_once(Outcome::Unlimited, None), Selection::default());
         };
         let main = LazyCell::new(|| self.attribution.attribute(&caller, None, &self.log));

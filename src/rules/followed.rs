@@ -1,8 +1,11 @@
-//! Rules that come from outside of the process: checked without a layer.
+//! Rules that come from outside of the process: checked without a layer, and put in force on one.
 
-use super::{Frame, Rules, Sets, Tiers};
+use std::sync::Arc;
+
+use super::{Candidate, Frame, Rules, RulesHandle, Sets, Tiers, switch::Holder};
 use crate::{
-    error::ConfigError,
+    error::{ConfigError, ConfigErrorKind},
+    partition::PartitionId,
     policy::{QuotaPolicy, QuotaUnit, UnitName},
 };
 
@@ -26,4 +29,98 @@ pub(crate) fn check_rules(rules: &Rules) -> Result<(), ConfigError> {
         frame.tiers = Tiers::by(|_| None).source;
     }
     Sets::new(rules.clone(), &frame).map(drop)
+}
+
+/// Rules of a fleet for one layer.
+pub(crate) struct FleetRules<'a> {
+    pub(crate) rules: &'a Rules,
+    /// The percentage, partitions by their digests, and the rules that are tried on both.
+    pub(crate) roll_out: Option<(u8, &'a [PartitionId], &'a Rules)>,
+    /// The kill switch of the fleet: if false, nothing is limited.
+    pub(crate) is_on: bool,
+}
+
+impl RulesHandle {
+    /// Gives the rules and the kill switch back to the fleet that the layer [follows](crate::fleet::RulesFollower), after
+    /// this process has overridden them by [`replace`](Self::replace), [`roll_out`](Self::roll_out),
+    /// [`switch_off`](Self::switch_off) or [`switch_on`](Self::switch_on).
+    ///
+    /// The switch is that of the fleet at once, and the rules are within two seconds. Where nothing is overridden, and for
+    /// a layer that follows no fleet, it does nothing to the rules; a switch that is off is on again.
+    pub fn return_to_fleet(&self) {
+        self.0.change(|active| {
+            active.switch.release();
+            if active.holder == Holder::Override {
+                active.holder = Holder::Returned;
+            }
+        });
+    }
+
+    /// Turns the kill switch for the fleet.
+    pub(crate) fn turn_by_fleet(&self, is_on: bool) {
+        self.0.change(|active| active.switch.turn_by_fleet(is_on));
+    }
+
+    /// The kill switch is that of the fleet again.
+    pub(crate) fn return_switch(&self) {
+        self.0.change(|active| active.switch.release());
+    }
+
+    /// From now on the rules are those of a fleet, unless this process overrides them.
+    pub(crate) fn follow(&self) -> Result<(), ConfigError> {
+        let mut is_free = true;
+        self.0.change(|active| {
+            is_free = active.holder == Holder::Program;
+            if is_free {
+                active.holder = Holder::Fleet;
+            }
+        });
+        if is_free {
+            return Ok(());
+        }
+        let message = "rules follower: the layer follows a fleet already";
+        Err(ConfigError::new(ConfigErrorKind::Fleet, message))
+    }
+
+    /// The rules and the switch stay as they are, and are those of the program again.
+    pub(crate) fn unfollow(&self) {
+        self.0.change(|active| active.holder = Holder::Program);
+    }
+
+    /// Turns the kill switch and puts rules in force, both at one moment. Rules that are not sound are rejected, and the old
+    /// ones stay, but the switch is turned all the same. While this process overrides the fleet, they are checked only.
+    pub(crate) fn apply(&self, fleet: &FleetRules<'_>) -> Result<(), ConfigError> {
+        let sets = self.checked(fleet);
+        self.0.change(|active| {
+            active.switch.turn_by_fleet(fleet.is_on);
+            // One that follows no longer is the program's.
+            let is_followed = matches!(active.holder, Holder::Fleet | Holder::Returned);
+            if let (Ok((current, candidate)), true) = (&sets, is_followed) {
+                active.current = Arc::clone(current);
+                active.candidate.clone_from(candidate);
+                active.holder = Holder::Fleet;
+            }
+        });
+        sets.map(drop)
+    }
+
+    fn checked(&self, fleet: &FleetRules<'_>) -> Result<(Arc<Sets>, Option<Candidate>), ConfigError> {
+        let current = self.check(fleet.rules.clone())?;
+        let candidate = fleet.roll_out.map(|(percent, partitions, rules)| {
+            let sets = self.check(rules.clone()).map_err(|error| error.within("roll_out"))?;
+            Ok(Candidate::new(percent, partitions, sets))
+        });
+        Ok((current, candidate.transpose()?))
+    }
+
+    /// Returns `true` if this process overrides the fleet's rules or its switch.
+    pub(crate) fn is_overridden(&self) -> bool {
+        let active = self.0.active.load();
+        active.holder == Holder::Override || active.switch.is_overridden()
+    }
+
+    /// Returns `true` if the fleet's rules are to be put in force again.
+    pub(crate) fn is_returned(&self) -> bool {
+        self.0.active.load().holder == Holder::Returned
+    }
 }

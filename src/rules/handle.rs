@@ -14,7 +14,8 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// of the window another policy, which begins with a full quota; a [`RulesDiff`](crate::RulesDiff) names those. Rules that
 /// are not valid are rejected, and the old ones stay.
 ///
-/// It changes the rules of this process only: give every instance the same ones.
+/// It changes the rules of this process only: give every instance the same ones, or have all follow one document (the
+/// module `fleet`), which this handle then overrides.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -82,6 +83,7 @@ impl RulesHandle {
         self.0.change(|active| {
             active.current = Arc::clone(&sets);
             active.candidate = None;
+            active.holder = active.holder.overriding();
         });
         Ok(())
     }
@@ -128,8 +130,11 @@ impl RulesHandle {
             return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
         let sets = self.check(rules)?;
-        let candidate = Some(Candidate { percent, sets });
-        self.0.change(|active| active.candidate.clone_from(&candidate));
+        let candidate = Some(Candidate::new(percent, &[], sets));
+        self.0.change(|active| {
+            active.candidate.clone_from(&candidate);
+            active.holder = active.holder.overriding();
+        });
         Ok(())
     }
 
@@ -188,21 +193,22 @@ impl RulesHandle {
     /// # Ok(()) });
     /// ```
     pub fn switch_off(&self) {
-        self.0.change(|active| active.is_on = false);
+        self.0.change(|active| active.switch.turn(false));
     }
 
-    /// Ends what [`switch_off`](Self::switch_off) began.
+    /// Ends what [`switch_off`](Self::switch_off) began. In a layer that follows a fleet which is switched off, it overrides
+    /// that until the fleet is switched on.
     pub fn switch_on(&self) {
-        self.0.change(|active| active.is_on = true);
+        self.0.change(|active| active.switch.turn(true));
     }
 
     /// Returns `true` while requests are limited: `false` between [`switch_off`](Self::switch_off) and
     /// [`switch_on`](Self::switch_on).
     pub fn is_on(&self) -> bool {
-        self.0.active.load().is_on
+        self.0.active.load().is_on()
     }
 
-    fn check(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
+    pub(super) fn check(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
         Sets::new(rules, &self.0.frame).map(Arc::new)
     }
 }

@@ -11,6 +11,7 @@ mod handle;
 mod resolved;
 mod set;
 mod settings;
+mod switch;
 mod tiers;
 
 use std::{borrow::Cow, collections::HashSet, fmt, sync::Arc, time::Duration};
@@ -27,14 +28,21 @@ pub use self::{
     tiers::Tiers,
 };
 #[cfg(all(feature = "redis", feature = "serde"))]
-pub(crate) use self::{followed::check_rules, format::named_readers};
+pub(crate) use self::{
+    followed::{FleetRules, check_rules},
+    format::named_readers,
+};
 pub(crate) use self::{
     grants::Grant,
     resolved::NoTier,
     set::{FollowUp, QuotaSet},
     settings::RulesSettings,
 };
-use self::{grants::Grants, tiers::TierSource};
+use self::{
+    grants::Grants,
+    switch::{Holder, Switch},
+    tiers::TierSource,
+};
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
@@ -67,8 +75,8 @@ struct Frame {
 /// The rules in force at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
-    /// True if requests are limited at all.
-    pub(crate) is_on: bool,
+    switch: Switch,
+    holder: Holder,
     current: Arc<Sets>,
     candidate: Option<Candidate>,
     grants: Arc<Grants>,
@@ -78,6 +86,8 @@ pub(crate) struct Active {
 #[derive(Clone, Debug)]
 struct Candidate {
     percent: u8,
+    /// Callers who are named, in order.
+    partitions: Arc<[PartitionId]>,
     sets: Arc<Sets>,
 }
 
@@ -252,6 +262,11 @@ impl Policies {
 }
 
 impl Active {
+    /// Returns `true` if requests are limited at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.switch.is_on()
+    }
+
     /// The rules for a caller: those that are tried, for a part of them.
     fn sets(&self, partition: Option<PartitionId>) -> &Sets {
         let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
@@ -271,10 +286,23 @@ impl Active {
 }
 
 impl Candidate {
+    fn new(percent: u8, partitions: &[PartitionId], sets: Arc<Sets>) -> Self {
+        let mut partitions = Arc::<[PartitionId]>::from(partitions);
+        Arc::make_mut(&mut partitions).sort_unstable();
+        Self {
+            percent,
+            partitions,
+            sets,
+        }
+    }
+
     /// Always the same callers, on every instance: their digests are spread evenly.
     fn takes(&self, partition: Option<PartitionId>) -> bool {
-        let number = partition.map(|partition| u128::from_be_bytes(partition.to_bytes()));
-        number.is_some_and(|number| number % 100 < u128::from(self.percent))
+        let Some(partition) = partition else {
+            return false;
+        };
+        let number = u128::from_be_bytes(partition.to_bytes());
+        number % 100 < u128::from(self.percent) || self.partitions.binary_search(&partition).is_ok()
     }
 }
 

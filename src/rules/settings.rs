@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::{Active, Frame, Policies, Rules, Sets, Tiers};
+use super::{
+    Active, Frame, Policies, Rules, Sets, Tiers,
+    switch::{Holder, Switch},
+};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     policy::{QuotaPolicy, UnitName},
@@ -57,7 +60,8 @@ impl RulesSettings {
             check_units_are_used(&frame.units, &sets)?;
         }
         let active = Active {
-            is_on: true,
+            switch: Switch::default(),
+            holder: Holder::default(),
             current: Arc::new(sets),
             candidate: None,
             grants: Arc::default(),

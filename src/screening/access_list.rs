@@ -30,7 +30,8 @@ use crate::{
 /// depend on the number of rules; it never waits, not even for a change of the rules.
 ///
 /// Rules are those of this process: they are neither stored nor shared with other instances, and do not end by
-/// themselves.
+/// themselves. A list that is given to a follower of a fleet (the module `fleet`) holds the fleet's rules as well, for those
+/// clients that no rule of this process is about.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -66,6 +67,8 @@ pub struct AccessList(Arc<Shared>);
 struct Shared {
     client_ip: ClientIp,
     rules: ArcSwap<AccessRules>,
+    /// The rules of a fleet, for callers that no rule of this process is about.
+    fleet: ArcSwap<AccessRules>,
     /// Held during a change, so that two of them at the same time do not lose one.
     changing: Mutex<()>,
 }
@@ -132,6 +135,7 @@ impl AccessList {
         Self(Arc::new(Shared {
             client_ip,
             rules: ArcSwap::default(),
+            fleet: ArcSwap::default(),
             changing: Mutex::default(),
         }))
     }
@@ -193,6 +197,15 @@ impl AccessList {
         Ok(result)
     }
 
+    /// Takes these rules in place of those of the fleet.
+    #[cfg_attr(
+        not(all(feature = "redis", feature = "serde")),
+        allow(dead_code, reason = "there is no fleet")
+    )]
+    pub(crate) fn replace_fleet(&self, rules: AccessRules) {
+        self.0.fleet.store(Arc::new(rules));
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         self.0.client_ip.check()
     }
@@ -202,11 +215,15 @@ impl AccessList {
     }
 
     pub(super) fn access(&self, caller: &Caller<'_>) -> Access {
-        let rules = self.0.rules.load();
+        let (own, fleet) = (self.0.rules.load(), self.0.fleet.load());
+        let both = [&**own, &**fleet];
         let address = || self.0.client_ip.believed(caller.request);
-        let by_network = rules.look_at_addresses().then(address);
-        let by_key = (!rules.keys.is_empty()).then(|| caller.key());
-        rules.access(by_network.flatten(), by_key.flatten())
+        let by_network = both.iter().any(|rules| rules.look_at_addresses()).then(address);
+        let by_key = both.iter().any(|rules| !rules.keys.is_empty()).then(|| caller.key());
+        let (address, key) = (by_network.flatten(), by_key.flatten());
+        both.iter()
+            .find_map(|rules| rules.find(address, key))
+            .unwrap_or_default()
     }
 }
 
@@ -362,6 +379,11 @@ impl AccessRules {
 
     /// The answer for a client with this address and this key; `None` for what is not known of it.
     pub fn access(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Access {
+        self.find(address, key).unwrap_or_default()
+    }
+
+    /// The answer of the rules about a client, if there are any.
+    fn find(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Option<Access> {
         let address = address.map(|address| address.to_canonical());
         let by_network = match address {
             Some(address) => self.networks.longest_match(address),
@@ -369,9 +391,10 @@ impl AccessRules {
         };
         let by_key = key.and_then(|key| self.keys.get(key));
         match (by_network, by_key) {
-            (Some(Access::Block), _) | (_, Some(Access::Block)) => Access::Block,
-            (Some(Access::Allow), _) | (_, Some(Access::Allow)) => Access::Allow,
-            _ => Access::Limit,
+            (Some(Access::Block), _) | (_, Some(Access::Block)) => Some(Access::Block),
+            (Some(Access::Allow), _) | (_, Some(Access::Allow)) => Some(Access::Allow),
+            (Some(Access::Limit), _) | (_, Some(Access::Limit)) => Some(Access::Limit),
+            (None, None) => None,
         }
     }
 

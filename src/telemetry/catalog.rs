@@ -23,6 +23,7 @@ catalog! {
         FAILED "tower_quota_failed_total" "Requests that no store decided, by the failure mode";
         FAILED_WHILE_CLOSED "tower_quota_failed_while_closed_total"
             "Requests that no store decided although the circuit was closed, by the failure mode";
+        FLEET_UNREAD "tower_quota_rules_unread_total" "Polls that the source of the rules did not answer";
         NEVER_FITS "tower_quota_never_fits_total" "Requests that cost more than a policy ever lets pass";
         REFUNDS "tower_quota_refunds_total" "Refunds through the admin handle, by what became of them";
         SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a policy in shadow mode would have rejected";
@@ -38,6 +39,10 @@ catalog! {
     }
     describe_gauge in Count {
         CIRCUIT_OPEN "tower_quota_circuit_open" "Circuit breakers that are open";
+        FLEET_OVERRIDDEN "tower_quota_rules_overridden" "Processes that override the rules or the switch of their fleet";
+        FLEET_POLICY_VERSION "tower_quota_rules_policy_version" "The version of the rules that have a policy";
+        FLEET_REJECTED "tower_quota_rules_rejected" "Instances that reject the rules that were published last";
+        FLEET_VERSION "tower_quota_rules_version" "The version of the rules that are followed";
         LOST_NODES "tower_quota_lost_nodes" "Nodes of Redis clusters that are not asked because they do not answer";
         SLOTS_HELD "tower_quota_slots_held" "Requests that hold a slot of a limit of concurrent requests";
     }

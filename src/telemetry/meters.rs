@@ -2,6 +2,10 @@
 //!
 //! Handles are made at the first use and kept: later requests look up and allocate nothing.
 
+#[cfg(all(feature = "redis", feature = "serde"))]
+#[path = "meters/fleet.rs"]
+mod fleet;
+
 use std::{
     sync::{
         OnceLock,
@@ -12,6 +16,8 @@ use std::{
 
 use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
+#[cfg(all(feature = "redis", feature = "serde"))]
+pub(super) use self::fleet::FleetMeters;
 #[cfg(feature = "tier")]
 use super::tier::Unresolved;
 use super::{

@@ -35,6 +35,11 @@
 //! | `tower_quota_tier_unresolved_total` | counter | `reason` | requests that went on while the tier of their user was [unknown](crate::tier::WhileUnknown): `unanswered` (after the wait, or at once where there is none), `failed` (the look-up, or one a moment ago), `full` (too many look-ups or waiting requests) |
 //! | `tower_quota_units_total` | counter | `scope`, `unit`, `amount` | units of [your own](crate::QuotaPolicy::counting), of requests that are over: `expected` were charged before they were served, `used` in the end |
 //! | `tower_quota_refunds_total` | counter | `scope`, `outcome` | refunds [through the admin handle](crate::AdminHandle::give_back) that have not failed: `done`, `repeated`, `not_counted`, as in [`Refunded`](crate::Refunded) |
+//! | `tower_quota_rules_version` | gauge | `rules` | the number of the version that an instance [follows](crate::fleet); 0 while it has the rules of its program. `count_values("version", tower_quota_rules_version)` says how many instances run which version |
+//! | `tower_quota_rules_policy_version` | gauge | `rules`, `tier`, `policy` | the same for each policy of that version; 0 once it is gone |
+//! | `tower_quota_rules_rejected` | gauge | `rules`, `reason` | 1 while an instance rejects the version that was published last: `invalid`, `malformed`, `mismatched`, `newer_format`, `too_long`. The event has the place in the document |
+//! | `tower_quota_rules_overridden` | gauge | `rules` | 1 while a process overrides the rules or the switch of the fleet |
+//! | `tower_quota_rules_unread_total` | counter | `rules` | polls that the source of the rules did not answer |
 //! | `tower_quota_evictions_total` | counter | | partitions that full memory stores have evicted |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store has dropped |
 //! | `tower_quota_connection_failures_total` | counter | | connections to Redis that could not be opened |
@@ -73,6 +78,9 @@
 //! | callers are not told apart | `sum by (scope) (rate(tower_quota_unattributed_total[5m])) > 0` | most often a layer misses the user or the peer address, and strangers share a quota | is authentication outside of the layer, and `ConnectInfo` there? |
 //! | tiers are not known | `sum by (scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted by the first tier | add the tier, or correct its name |
 //! | tiers are not looked up | `sum by (reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited as [unknown](crate::tier::WhileUnknown) ones, or pass uncounted | the event says why. `unanswered`, `failed`: see to the source of tiers. `full`: it is too slow for so many new users, or someone invents users |
+//! | rules are rejected | `max by (rules, reason) (tower_quota_rules_rejected) > 0` | an instance keeps the rules before: other instances may have newer ones | the event has the reason and the place in the document; publish a version that all instances can carry out |
+//! | rules are not followed | `sum by (rules) (rate(tower_quota_rules_unread_total[5m])) > 0`, for 5 min | a new version, and the kill switch, would not reach these instances | is Redis up, does the ACL allow `GET` of the head? Until then, a file or the handle switches limits off |
+//! | instances differ | `count by (rules) (count_values by (rules) ("version", tower_quota_rules_version)) > 1`, for 5 min | instances run different versions for longer than a publication takes | which ones reject, cannot read, or are overridden? |
 //! | many rejections | `sum by (scope, policy) (rate(tower_quota_decisions_total{outcome="rejected"}[15m])) / on (scope) group_left sum by (scope) (rate(tower_quota_decisions_total[15m])) > 0.1` | an attack, a client gone wild, or a limit that is too low | the policy is named; if the load was expected, raise it |
 //! | requests that never pass | `sum by (scope) (rate(tower_quota_never_fits_total[5m])) > 0` | a cost above a capacity: waiting does not help | raise the burst capacity, or lower the cost |
 //! | uploads are not counted | `sum by (scope) (rate(tower_quota_uncounted_content_total[5m])) > 0` | content of unknown length passes uncounted | put a [`RequestContentLayer`](crate::RequestContentLayer) outside of the layer |
@@ -141,6 +149,8 @@ mod macros;
 
 #[cfg(feature = "metrics")]
 mod catalog;
+#[cfg(all(feature = "redis", feature = "serde"))]
+mod fleet;
 mod layer;
 #[cfg(feature = "metrics")]
 mod meters;
@@ -159,6 +169,8 @@ mod watch;
 
 use std::time::Duration;
 
+#[cfg(all(feature = "redis", feature = "serde"))]
+pub(crate) use self::fleet::FleetTelemetry;
 use self::macros::EVENTS;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;

@@ -37,6 +37,25 @@ impl LayerMeters {
     pub(super) fn would_reject(&self, _: &str, _: &str, _: &str) {}
 }
 
+#[cfg(all(feature = "redis", feature = "serde"))]
+#[derive(Debug)]
+pub(super) struct FleetMeters;
+
+#[cfg(all(feature = "redis", feature = "serde"))]
+impl FleetMeters {
+    pub(super) fn new(_: &str) -> Self {
+        Self
+    }
+
+    pub(super) fn runs(&self, _: u64, _: &[(&str, &str)]) {}
+
+    pub(super) fn rejects(&self, _: Option<&'static str>) {}
+
+    pub(super) fn overridden(&self, _: bool) {}
+
+    pub(super) fn unread(&self) {}
+}
+
 #[cfg(feature = "tier")]
 #[derive(Debug, Default)]
 pub(super) struct TierMeters;

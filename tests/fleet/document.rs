@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tower_quota::{
     Access, Algorithm, CalendarPeriod, CalendarWindow, Direction, PartitionId, QuotaPolicy, Rules, Weekday,
     fields::ExtensionValue,
@@ -78,111 +78,107 @@ impl<T: std::fmt::Debug, E: std::fmt::Display> Text<T> for Result<T, E> {
     }
 }
 
-/// A valid document in which a field has another value.
-fn with(field: &str, value: Value) -> String {
-    let mut document = json!({
-        "format": 1, "version": 2,
-        "rules": {"policies": [{"name": "a", "quota": 1, "window_seconds": 60}]},
-    });
-    document[field] = value;
-    document.to_string()
-}
+const RULES: &str = r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 60}]}"#;
+
+/// Fields of a document with values that are wrong, in which `RULES` stands for rules, and what is said about them.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    ("format", "0", "format 0 is outside 1.."),
+    (
+        "format",
+        r#""1""#,
+        r#"format: invalid type: string "1", expected u64 at line 1 column "#,
+    ),
+    ("version", "0", "version 0 is outside 1..=9007199254740991"),
+    ("version", "9007199254740992", "version 9007199254740992 is outside"),
+    (
+        "version",
+        "-1",
+        "version: invalid value: integer `-1`, expected u64 at line 1",
+    ),
+    (
+        "author",
+        "5",
+        "author: invalid type: integer `5`, expected a string at line 1",
+    ),
+    (
+        "author",
+        r#""a\nb""#,
+        "author: it is longer than 256 bytes or holds a control character",
+    ),
+    ("time", r#""now""#, r#"time: invalid type: string "now", expected u64"#),
+    (
+        "rules",
+        "7",
+        "rules: invalid type: integer `7`, expected rules: a map with `policies` or `tiers`",
+    ),
+    (
+        "rules",
+        r#"{"policies": [{"name": "a", "quotas": 1}]}"#,
+        "rules: unknown field `quotas`, expected one of `name`",
+    ),
+    (
+        "rules",
+        r#"{"policies": [{"name": "b", "quota": 1}]}"#,
+        r#"policy "b": it needs `window_seconds`"#,
+    ),
+    ("roll_out", r#"{"percent": 10}"#, "roll_out: missing field `rules`"),
+    (
+        "roll_out",
+        r#"{"percent": 256, "rules": RULES}"#,
+        "roll_out: percent: invalid value: integer `256`",
+    ),
+    (
+        "roll_out",
+        r#"{"percent": 101, "rules": RULES}"#,
+        "roll_out: percent 101 is outside 0..=100",
+    ),
+    (
+        "roll_out",
+        r#"{"percent": 1, "partitions": ["7"], "rules": RULES}"#,
+        r#"partitions: "7" is not 32 hex"#,
+    ),
+    (
+        "switched_off",
+        r#""yes""#,
+        r#"switched_off: invalid type: string "yes", expected a boolean"#,
+    ),
+    (
+        "access",
+        r#"[{"access": "block"}]"#,
+        "access: a rule needs either `network` or `key`",
+    ),
+    ("access", r#"[{"network": "::1"}]"#, "access: missing field `access`"),
+    (
+        "access",
+        r#"[{"network": "::1", "access": "deny"}]"#,
+        "access: unknown variant `deny`, expected one of",
+    ),
+    (
+        "access",
+        r#"[{"network": "::1", "access": "block", "until": "x"}]"#,
+        r#"until: invalid type: string "x""#,
+    ),
+    (
+        "access",
+        r#"[{"key": {"kind": "a"}, "access": "block"}]"#,
+        "access: missing field `value`",
+    ),
+    (
+        "accesses",
+        "[]",
+        "unknown field `accesses`, expected one of `format`, `version`",
+    ),
+];
 
 #[test]
 fn a_document_with_a_mistake_is_an_error_that_names_the_place() {
-    let policy = json!({"name": "a", "quota": 1, "window_seconds": 60});
-    let rules = json!({"policies": [policy]});
-    let typo = json!([{"name": "a", "quotas": 1}]);
-    for (field, value, expected) in [
-        ("format", json!(0), "rules document: format 0 is outside 1.."),
-        (
-            "format",
-            json!("1"),
-            "format: invalid type: string \"1\", expected u64 at line 1 column ",
-        ),
-        ("version", json!(0), "version 0 is outside 1..=9007199254740991"),
-        ("version", json!(1_u64 << 53), "version 9007199254740992 is outside"),
-        (
-            "version",
-            json!(-1),
-            "version: invalid value: integer `-1`, expected u64 at line 1",
-        ),
-        (
-            "author",
-            json!(5),
-            "author: invalid type: integer `5`, expected a string at line 1",
-        ),
-        (
-            "author",
-            json!("a\nb"),
-            "author: it is longer than 256 bytes or holds a control character",
-        ),
-        ("author", json!("a".repeat(257)), "author: it is longer than 256 bytes"),
-        ("time", json!("now"), "time: invalid type: string \"now\", expected u64"),
-        (
-            "rules",
-            json!(7),
-            "rules: invalid type: integer `7`, expected rules: a map with `policies` or `tiers`",
-        ),
-        (
-            "rules",
-            json!({"policies": typo}),
-            "rules: unknown field `quotas`, expected one of `name`",
-        ),
-        (
-            "rules",
-            json!({"policies": [{"name": "b", "quota": 1}]}),
-            "policy \"b\": it needs `window_seconds`",
-        ),
-        ("roll_out", json!({"percent": 10}), "roll_out: missing field `rules`"),
-        (
-            "roll_out",
-            json!({"percent": 256, "rules": rules}),
-            "roll_out: percent: invalid value: integer `256`",
-        ),
-        (
-            "roll_out",
-            json!({"percent": 101, "rules": rules}),
-            "roll_out: percent 101 is outside 0..=100",
-        ),
-        (
-            "roll_out",
-            json!({"percent": 1, "partitions": ["7"], "rules": rules}),
-            "partitions: \"7\" is not 32 hex",
-        ),
-        (
-            "switched_off",
-            json!("yes"),
-            "switched_off: invalid type: string \"yes\", expected a boolean",
-        ),
-        (
-            "access",
-            json!([{"access": "block"}]),
-            "access: a rule needs either `network` or `key`",
-        ),
-        ("access", json!([{"network": "::1"}]), "access: missing field `access`"),
-        (
-            "access",
-            json!([{"network": "::1", "access": "deny"}]),
-            "access: unknown variant `deny`, expected one of",
-        ),
-        (
-            "access",
-            json!([{"network": "::1", "access": "block", "until": "x"}]),
-            "until: invalid type: string \"x\"",
-        ),
-        (
-            "access",
-            json!([{"key": {"kind": "a"}, "access": "block"}]),
-            "access: missing field `value`",
-        ),
-        (
-            "accesses",
-            json!([]),
-            "unknown field `accesses`, expected one of `format`, `version`",
-        ),
-    ] {
-        let json = with(field, value);
+    let long = format!("\"{}\"", "a".repeat(257));
+    let too_long = ("author", &*long, "author: it is longer than 256 bytes");
+    for (field, value, expected) in MISTAKES.iter().copied().chain([too_long]) {
+        let mut document = json!({"format": 1, "version": 2});
+        document["rules"] = serde_json::from_str(RULES).unwrap();
+        document[field] = serde_json::from_str(&value.replace("RULES", RULES)).unwrap();
+        let json = document.to_string();
         let error = RulesDocument::parse(json.as_bytes());
         assert_eq!(
             error.as_ref().map_err(|error| error.kind()),

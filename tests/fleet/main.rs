@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod document;
+mod following;
 mod publish;
+mod source;
 #[path = "../support/mod.rs"]
 mod support;

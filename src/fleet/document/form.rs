@@ -18,6 +18,12 @@ pub(super) struct FormatForm {
     pub(super) format: u64,
 }
 
+/// The version of a document that need not be valid.
+#[derive(Deserialize)]
+pub(super) struct VersionForm {
+    pub(super) version: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a map with `format`, `version` and `rules`")]
 pub(super) struct DocumentForm {

@@ -164,6 +164,10 @@ impl RedisRules {
 }
 
 impl RulesSource for RedisRules {
+    fn name(&self) -> &str {
+        self.name()
+    }
+
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
         Box::pin(self.read_head())
     }

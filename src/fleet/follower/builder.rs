@@ -1,0 +1,118 @@
+//! Settings of a follower.
+
+use std::{fmt, path::PathBuf, sync::Arc};
+
+use tokio::{runtime::Handle, sync::watch, task::JoinSet};
+
+use super::{Following, RulesFollower, keeper::Keeper, poller::Poller, shared::Shared};
+use crate::{
+    clock::Clock,
+    error::{ConfigError, ConfigErrorKind},
+    fleet::source::RulesSource,
+    random,
+    rules::RulesHandle,
+    screening::AccessList,
+};
+
+/// Settings of a [`RulesFollower`]. All have a default.
+#[must_use = "it follows nothing before it is started"]
+pub struct RulesFollowerBuilder {
+    rules: RulesHandle,
+    source: Arc<dyn RulesSource>,
+    access_list: Option<AccessList>,
+    instance: String,
+    switch_file: Option<PathBuf>,
+    clock: Clock,
+}
+
+impl RulesFollowerBuilder {
+    pub(super) fn new(rules: RulesHandle, source: impl RulesSource) -> Self {
+        Self {
+            rules,
+            source: Arc::new(source),
+            access_list: None,
+            instance: String::new(),
+            switch_file: None,
+            clock: Clock::system(),
+        }
+    }
+
+    /// Sets the access list that is to hold the fleet's rules: that of the layer.
+    ///
+    /// Without one, the rules of a document about networks and keys have no effect, which an event says.
+    pub fn access_list(mut self, access_list: AccessList) -> Self {
+        self.access_list = Some(access_list);
+        self
+    }
+
+    /// Sets the name of this instance for those who look at the fleet: its host, say, with up to 64 printable ASCII
+    /// characters. A random number is added, so that names need not differ. Default: the number alone.
+    pub fn instance(mut self, name: impl Into<String>) -> Self {
+        self.instance = name.into();
+        self
+    }
+
+    /// Sets a file that turns the switch of this process, once a second: `off` in it switches the limits off, whatever the
+    /// fleet says; `on` switches them on; and without the file they are as the fleet says. Default: none.
+    ///
+    /// You want it for the incident in which Redis is slow, and with it the switch of the fleet. What the file says takes
+    /// effect when it changes, so a later [`switch_on`](RulesHandle::switch_on) of the program holds against it.
+    pub fn switch_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.switch_file = Some(path.into());
+        self
+    }
+
+    /// Sets the clock by which rules of the access list end, for tests. Default: the system's.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Starts to follow, in tasks of the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// If there is no runtime of tokio, the layer follows a fleet already, or the name of the instance is not as it has to be.
+    pub fn start(self) -> Result<RulesFollower, ConfigError> {
+        let error = |message: String| ConfigError::new(ConfigErrorKind::Fleet, format!("rules follower: {message}"));
+        let name = &self.instance;
+        if name.len() > 64 || !name.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return Err(error(format!(
+                "instance {name:?} has more than 64 characters or others than printable ASCII"
+            )));
+        }
+        let runtime = Handle::try_current().map_err(|_| error("there is no runtime of tokio".to_owned()))?;
+        self.rules.follow()?;
+        let number = format!("{:016x}", random::long_number());
+        let instance = match name.is_empty() {
+            true => number,
+            false => format!("{name}#{number}"),
+        };
+        let (sender, status) = watch::channel(Default::default());
+        let shared = Arc::new(Shared::new(
+            self.rules.clone(),
+            self.access_list,
+            self.clock,
+            self.source.name(),
+            sender,
+        ));
+        let mut tasks = JoinSet::new();
+        let keeper = Keeper::new(Arc::clone(&shared), self.switch_file);
+        tasks.spawn_on(keeper.run(), &runtime);
+        tasks.spawn_on(Poller::new(shared, self.source, instance).run(), &runtime);
+        Ok(RulesFollower(Arc::new(Following {
+            rules: self.rules,
+            status,
+            _tasks: tasks,
+        })))
+    }
+}
+
+impl fmt::Debug for RulesFollowerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RulesFollowerBuilder")
+            .field("source", &self.source)
+            .field("instance", &self.instance)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! The task of a follower that needs no source: what this process says, and what ends with time.
+
+use std::{path::PathBuf, sync::Arc};
+
+use tokio::task::spawn_blocking;
+
+use super::shared::Shared;
+use crate::fleet::{file_rules::read_up_to, pause};
+
+pub(super) struct Keeper {
+    shared: Arc<Shared>,
+    switch_file: Option<SwitchFile>,
+}
+
+/// A file that turns the switch of this process.
+struct SwitchFile {
+    path: Arc<PathBuf>,
+    /// What it has said the last time.
+    said: Option<Word>,
+}
+
+/// The content of the file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Word {
+    Off,
+    On,
+    /// Neither, or unreadable.
+    Other,
+}
+
+impl Keeper {
+    pub(super) fn new(shared: Arc<Shared>, switch_file: Option<PathBuf>) -> Self {
+        let switch_file = switch_file.map(|path| SwitchFile {
+            path: Arc::new(path),
+            said: None,
+        });
+        Self { shared, switch_file }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            if let Some(file) = &mut self.switch_file {
+                file.look(&self.shared).await;
+            }
+            self.shared.keep();
+            pause::between_polls().await;
+        }
+    }
+}
+
+impl SwitchFile {
+    /// The longest content that is looked at.
+    const LENGTH: usize = 16;
+
+    async fn look(&mut self, shared: &Shared) {
+        let path = Arc::clone(&self.path);
+        let read = spawn_blocking(move || read_up_to(&path, Self::LENGTH)).await;
+        let says = match read {
+            Ok(Ok(None)) => None,
+            Ok(Ok(Some(content))) => Some(match content.trim_ascii() {
+                b"off" => Word::Off,
+                b"on" => Word::On,
+                _ => Word::Other,
+            }),
+            Ok(Err(_)) | Err(_) => Some(Word::Other),
+        };
+        if says == self.said {
+            return;
+        }
+        self.said = says;
+        let rules = shared.rules();
+        match says {
+            Some(Word::Off) => rules.switch_off(),
+            Some(Word::On) => rules.switch_on(),
+            None => rules.return_switch(),
+            Some(Word::Other) => return shared.telemetry.unknown_switch(),
+        }
+        shared.telemetry.switched_by_file(rules.is_on());
+    }
+}

@@ -1,0 +1,103 @@
+//! A task that keeps the rules of a layer at the version that a source has.
+
+mod builder;
+mod keeper;
+mod poller;
+mod shared;
+mod status;
+
+use std::{fmt, sync::Arc};
+
+use tokio::{sync::watch, task::JoinSet};
+
+pub use self::{
+    builder::RulesFollowerBuilder,
+    status::{FollowerStatus, RejectedRules, RejectionReason},
+};
+use super::source::RulesSource;
+use crate::rules::RulesHandle;
+
+/// Keeps the rules, the kill switch and an access list of a layer at the version that a [`RulesSource`] has.
+///
+/// You want it where many instances have the same rules, and an incident is no time to reach each of them. It is a task
+/// beside the requests, which never wait for it: they are limited by the rules in force. The task asks for the version once
+/// a second, a quarter more or less, so that instances change within two seconds of each other while the source answers.
+///
+/// The last good rules stay while the source is unavailable, when nothing is published any more, and when a document is
+/// [rejected](RejectionReason). Before the first version, they are those of the program; a program that would rather
+/// wait calls [`first_rules`](Self::first_rules) before it serves. A version whose number is lower than that of the one
+/// before is put in force as any other: a fail-over can lose a publication, and what the source says holds. Its kill switch
+/// and its access list hold even if the layer cannot carry out its rules.
+///
+/// A program overrides the fleet by its [`RulesHandle`]: by rules of its own or its own switch, which then stay until
+/// [`return_to_fleet`](RulesHandle::return_to_fleet). Its own rules in an [`AccessList`](crate::AccessList) go before those
+/// of the fleet.
+///
+/// Clones follow together, and the task ends with the last one. The rules stay as they are then.
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Rules, fleet::{FileRules, RulesDocument, RulesFollower}, key};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+/// let path = std::env::temp_dir().join(format!("rules-{}.json", std::process::id()));
+/// let rules = Rules::new().policy(QuotaPolicy::per_minute("minute", 30));
+/// std::fs::write(&path, RulesDocument::new(7, rules.clone()).to_json()?)?;
+///
+/// let layer = RateLimitLayer::builder(MemoryStore::new())
+///     .scope("api")
+///     .key(key::client_ip())
+///     .policy(QuotaPolicy::per_minute("minute", 60)) // until the file was read, and while it cannot be
+///     .build()?;
+/// let follower = RulesFollower::builder(layer.rules_handle(), FileRules::new(&path)).start()?;
+/// // Or go on at once, with the rules of the program.
+/// tokio::time::timeout(Duration::from_secs(5), follower.first_rules()).await?;
+///
+/// assert_eq!(layer.rules_handle().current(), rules);
+/// assert_eq!(follower.status().version().map(|version| version.number()), Some(7));
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct RulesFollower(Arc<Following>);
+
+struct Following {
+    rules: RulesHandle,
+    status: watch::Receiver<FollowerStatus>,
+    /// They end with it.
+    _tasks: JoinSet<()>,
+}
+
+impl RulesFollower {
+    /// A follower with settings of your own, which begins when it is [started](RulesFollowerBuilder::start).
+    pub fn builder(rules: RulesHandle, source: impl RulesSource) -> RulesFollowerBuilder {
+        RulesFollowerBuilder::new(rules, source)
+    }
+
+    /// The state as it is now.
+    pub fn status(&self) -> FollowerStatus {
+        self.0.status.borrow().clone()
+    }
+
+    /// Waits until a version is in force for the first time: for ever if none is. Put a timeout around it.
+    pub async fn first_rules(&self) {
+        let mut status = self.0.status.clone();
+        if status.wait_for(|status| status.version.is_some()).await.is_err() {
+            // A source that panics has ended the task.
+            std::future::pending().await
+        }
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.rules.unfollow();
+    }
+}
+
+impl fmt::Debug for RulesFollower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RulesFollower").field(&self.status()).finish()
+    }
+}

@@ -1,0 +1,194 @@
+//! The task of a follower that asks the source.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::time::timeout;
+
+use super::{
+    shared::Shared,
+    status::{RejectedRules, RejectionReason},
+};
+use crate::fleet::{
+    document::{RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
+    report::InstanceReport,
+    source::{RulesSource, RulesSourceError},
+    version::RulesVersion,
+};
+
+pub(super) struct Poller {
+    shared: Arc<Shared>,
+    source: Arc<dyn RulesSource>,
+    /// The version that was looked at last: in force, or rejected.
+    seen: Option<RulesVersion>,
+    /// The version whose document was not its own, and the number of polls before it is read again.
+    mismatched: Option<(RulesVersion, u32)>,
+    instance: String,
+    reported: Option<InstanceReport>,
+    /// The number of polls since the last report.
+    unreported: u32,
+}
+
+/// What became of a document.
+enum Read {
+    Seen,
+    /// It is not that of the version.
+    Mismatched(String),
+}
+
+impl Poller {
+    /// The time within which a version has to be there, and a report has to be written.
+    const SHORT: Duration = Duration::from_secs(1);
+
+    /// The time within which a document has to be there.
+    const LONG: Duration = Duration::from_secs(5);
+
+    /// The number of times that a version is read for one document: another one may be published between the two.
+    const TRIES: u32 = 3;
+
+    /// The number of polls between two reads of a document that is not that of its version.
+    const PAUSES: u32 = 10;
+
+    /// The number of polls between two reports that say the same.
+    const REPORT: u32 = 10;
+
+    pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn RulesSource>, instance: String) -> Self {
+        Self {
+            shared,
+            source,
+            seen: None,
+            mismatched: None,
+            instance,
+            reported: None,
+            unreported: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let source = Arc::clone(&self.source);
+        let shared = Arc::clone(&self.shared);
+        let _watch = shared.telemetry.watch_for_panic();
+        loop {
+            let polled = self.poll().await;
+            let is_read = polled.is_ok();
+            self.shared.read(polled.err().map(|error| error.to_string()));
+            if is_read {
+                self.report().await;
+            }
+            source.may_have_changed().await;
+        }
+    }
+
+    async fn poll(&mut self) -> Result<(), RulesSourceError> {
+        let mut tries = 0;
+        loop {
+            let Some(version) = within(Self::SHORT, self.source.version()).await? else {
+                if self.seen.take().is_some() {
+                    self.shared.telemetry.unpublished();
+                }
+                return Ok(());
+            };
+            if !self.is_to_be_read(version) {
+                return Ok(());
+            }
+            match self.read(version).await? {
+                Read::Seen => {
+                    self.seen = Some(version);
+                    self.mismatched = None;
+                    return Ok(());
+                }
+                Read::Mismatched(message) => {
+                    tries += 1;
+                    if tries == Self::TRIES {
+                        self.mismatched = Some((version, Self::PAUSES));
+                        let reason = RejectionReason::Mismatched;
+                        self.shared.reject(RejectedRules::new(version, reason, &message));
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns `true` if the document of this version was not looked at, and is not the one in force.
+    fn is_to_be_read(&mut self, version: RulesVersion) -> bool {
+        if self.seen == Some(version) {
+            return false;
+        }
+        if self.shared.status().version == Some(version) {
+            self.seen = Some(version);
+            self.shared.is_current();
+            return false;
+        }
+        match &mut self.mismatched {
+            Some((mismatched, pauses)) if *mismatched == version && *pauses > 0 => {
+                *pauses -= 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    async fn read(&mut self, version: RulesVersion) -> Result<Read, RulesSourceError> {
+        let reject = |error: &RulesDocumentError| {
+            let reason = match error.kind() {
+                RulesDocumentErrorKind::Malformed => RejectionReason::Malformed,
+                RulesDocumentErrorKind::NewerFormat => RejectionReason::NewerFormat,
+                RulesDocumentErrorKind::TooLong => RejectionReason::TooLong,
+            };
+            self.shared.reject(RejectedRules::new(version, reason, error));
+            Ok(Read::Seen)
+        };
+        let bytes = match within(Self::LONG, self.source.document(version)).await {
+            Ok(bytes) => bytes,
+            Err(RulesSourceError::Document(error)) => return reject(&error),
+            Err(error) => return Err(error),
+        };
+        if RulesVersion::of(version.number(), &bytes) != version {
+            let message = format!("the document has another digest than its version {version}");
+            return Ok(Read::Mismatched(message));
+        }
+        let document = match RulesDocument::parse(&bytes) {
+            Ok(document) => document,
+            Err(error) => return reject(&error),
+        };
+        if document.version() != version.number() {
+            let message = format!(
+                "the document has the number {}, and its version is {version}",
+                document.version()
+            );
+            return Ok(Read::Mismatched(message));
+        }
+        self.shared.apply(version, document);
+        Ok(Read::Seen)
+    }
+
+    /// Tells the source about this instance when something has changed, and every ten seconds.
+    async fn report(&mut self) {
+        self.unreported += 1;
+        let status = self.shared.status();
+        let report = InstanceReport::new(&*self.instance)
+            .running(status.version())
+            .rejecting(status.rejected().map(RejectedRules::version))
+            .overridden(status.is_overridden());
+        if self.reported.as_ref() == Some(&report) && self.unreported < Self::REPORT {
+            return;
+        }
+        self.unreported = 0;
+        let reported = within(Self::SHORT, self.source.report(&report, self.reported.as_ref())).await;
+        match reported {
+            Ok(()) => self.reported = Some(report),
+            Err(error) => self.shared.telemetry.unreported(self.shared.clock().now(), &error),
+        }
+    }
+}
+
+/// The answer of a source that is there in time.
+async fn within<T>(
+    time: Duration,
+    answer: impl Future<Output = Result<T, RulesSourceError>>,
+) -> Result<T, RulesSourceError> {
+    match timeout(time, answer).await {
+        Ok(answer) => answer,
+        Err(_) => Err(RulesSourceError::unavailable(format!("no answer within {time:?}"))),
+    }
+}

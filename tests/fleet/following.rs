@@ -1,0 +1,627 @@
+//! Layers that follow a source: what they do when it has another version, a wrong one, or no answer.
+
+use std::{fs, time::Duration};
+
+use futures_util::FutureExt;
+use metrics::set_default_local_recorder;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use tokio::time::Instant;
+use tower_quota::{
+    Access, AccessList, ConfigErrorKind, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Rules, Scope, Tiers,
+    clock::{Clock, Timestamp},
+    fleet::{
+        AccessEntry, RejectionReason as Reason, RollOut, RulesDocument, RulesFollower, RulesFollowerBuilder,
+        RulesVersion,
+    },
+    key,
+};
+
+use crate::source::{Manner, Source, builder, hour, layer, pass, poll, quota, send, version};
+
+fn following(layer: &RateLimitLayer, source: &Source) -> RulesFollowerBuilder {
+    RulesFollower::builder(layer.rules_handle(), source.clone())
+}
+
+fn follow(layer: &RateLimitLayer, source: &Source) -> RulesFollower {
+    following(layer, source).start().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_change_within_two_seconds_and_read_a_document_once() {
+    let (source, layers) = (Source::default(), Vec::from_iter((0..100).map(|_| layer())));
+    let followers = Vec::from_iter(layers.iter().map(|layer| follow(layer, &source)));
+    pass(Duration::from_secs(60)).await;
+    assert!(layers.iter().all(|layer| quota(layer) == 1));
+    let [polls, documents] = source.asked();
+    // Each asks about once a second, and there is no document to read.
+    assert!((5_900..6_200).contains(&polls) && documents == 0, "{polls} {documents}");
+
+    for number in 2..5 {
+        let published = source.publish(&version(number));
+        let (start, mut first) = (Instant::now(), None);
+        while !layers.iter().all(|layer| quota(layer) == number) {
+            pass(Duration::from_millis(10)).await;
+            if first.is_none() && layers.iter().any(|layer| quota(layer) == number) {
+                first = Some(start.elapsed());
+            }
+        }
+        assert!(start.elapsed() <= Duration::from_secs(2), "{:?}", start.elapsed());
+        // They do not ask at the same moment.
+        assert!(start.elapsed() - first.unwrap() > Duration::from_millis(500));
+        pass(Duration::from_secs(20)).await;
+        assert_eq!(source.asked()[1], 100);
+        assert!(
+            followers
+                .iter()
+                .all(|follower| follower.status().version() == Some(published))
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_do_not_wait_for_a_source_that_hangs_and_the_rules_stay() {
+    let (source, layer) = (Source::default(), layer());
+    source.publish(&version(5));
+    let follower = follow(&layer, &source);
+    follower.first_rules().await;
+    for manner in [Manner::Hangs, Manner::Fails] {
+        source.state().manner = manner;
+        source.publish(&version(6));
+        pass(Duration::from_secs(30)).await;
+        let [polls, _] = source.asked();
+        // One after the other, each given up after a second.
+        assert!((12..=40).contains(&polls), "{manner:?}: {polls}");
+        assert!(send(&layer, "alice").now_or_never().unwrap().1.contains("q=5"));
+        let failure = follower.status().failure().unwrap().to_owned();
+        let expected = if manner == Manner::Hangs {
+            "no answer within 1s"
+        } else {
+            "it is a test"
+        };
+        assert_eq!(failure, format!("the source of rules cannot be read: {expected}"));
+    }
+    source.state().manner = Manner::Answers;
+    poll().await;
+    assert_eq!((quota(&layer), follower.status().failure()), (6, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_without_its_source_has_the_rules_of_the_program_or_waits() {
+    let (source, layer) = (Source::default(), layer());
+    source.state().manner = Manner::Fails;
+    let follower = follow(&layer, &source);
+    assert!(
+        tokio::time::timeout(Duration::from_secs(60), follower.first_rules())
+            .await
+            .is_err()
+    );
+    assert_eq!((quota(&layer), follower.status().version()), (1, None));
+    source.state().manner = Manner::Answers;
+    let published = source.publish(&version(7));
+    follower.first_rules().await;
+    assert_eq!((quota(&layer), follower.status().version()), (7, Some(published)));
+}
+
+/// Rules that are wrong, and what is said about them.
+const WRONG_RULES: &[(&str, &str)] = &[
+    (
+        r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1}, {"name": "a", "quota": 2, "window_seconds": 1}]}"#,
+        r#"policy "a": the name is used twice"#,
+    ),
+    (
+        r#"{"policies": [{"name": "a", "quota": 1000000000000000, "window_seconds": 1}]}"#,
+        r#"policy "a": quota 1000000000000000 is outside 0..=999999999999999"#,
+    ),
+    (r#"{"policies": []}"#, "policies: their number 0 is outside"),
+    (
+        r#"{"tiers": [{"name": "free", "unlimited": true}]}"#,
+        "tiers: nothing says of which tier a request is",
+    ),
+];
+
+/// Documents with the number 6 that no layer can put in force.
+fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
+    let of = |document: RulesDocument| document.to_json().unwrap();
+    let network = AccessEntry::network("everywhere", Access::Block).until(1);
+    let mut wrong = vec![
+        (
+            version(6).to_json().unwrap()[..50].to_owned(),
+            Reason::Malformed,
+            "EOF while parsing",
+        ),
+        (String::new(), Reason::Malformed, "at line 1 column 0"),
+        (
+            "maxmemory 5".to_owned(),
+            Reason::Malformed,
+            "expected value at line 1 column 1",
+        ),
+        (
+            r#"{"format": 2, "x": 1}"#.to_owned(),
+            Reason::NewerFormat,
+            "format 2 is newer than 1",
+        ),
+        (
+            " ".repeat(10 << 20),
+            Reason::TooLong,
+            "its length of 10485760 bytes is above 1048576",
+        ),
+        (
+            of(version(6).with_roll_out(RollOut::new(1, Rules::new()))),
+            Reason::Invalid,
+            "roll_out: policies: their number 0 is outside",
+        ),
+        (
+            of(version(6).with_access([network])),
+            Reason::Invalid,
+            "access rules: \"everywhere\" is not an address or a network",
+        ),
+        (
+            of(version(9)),
+            Reason::Mismatched,
+            "the document has the number 9, and its version is 6",
+        ),
+    ];
+    wrong.extend(WRONG_RULES.iter().map(|(rules, message)| {
+        let document = format!(r#"{{"format": 1, "version": 6, "rules": {rules}}}"#);
+        (document, Reason::Invalid, *message)
+    }));
+    wrong
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_cannot_be_put_in_force_is_rejected_with_its_reason_and_the_rules_before_stay() {
+    let (source, layer) = (Source::default(), layer());
+    let good = source.publish(&version(5));
+    let follower = follow(&layer, &source);
+    follower.first_rules().await;
+    for (document, reason, message) in wrong_documents() {
+        let published = source.publish_bytes(6, document);
+        source.asked();
+        poll().await;
+        let status = follower.status();
+        let rejected = status.rejected().unwrap_or_else(|| panic!("{message}"));
+        assert_eq!(
+            (rejected.version(), rejected.reason()),
+            (published, reason),
+            "{message}"
+        );
+        assert!(rejected.message().contains(message), "{}", rejected.message());
+        assert_eq!((quota(&layer), status.version()), (5, Some(good)));
+        assert!(send(&layer, "alice").await.1.contains("q=5"));
+        // A document that was rejected is not read again and again.
+        pass(Duration::from_secs(60)).await;
+        assert!(source.asked()[1] <= 25, "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_that_another_program_has_changed_is_rejected_until_it_is_that_of_its_version() {
+    let (source, layer) = (Source::default(), layer());
+    let follower = follow(&layer, &source);
+    source.publish(&version(6));
+    source.state().document.push(b' ');
+    poll().await;
+    let rejected = follower.status().rejected().unwrap().clone();
+    assert_eq!(rejected.reason(), Reason::Mismatched);
+    let expected = "the document has another digest than its version 6 ";
+    assert!(rejected.message().starts_with(expected), "{}", rejected.message());
+    source.state().document.pop();
+    pass(Duration::from_secs(15)).await;
+    assert_eq!((quota(&layer), follower.status().rejected()), (6, None));
+    // Another version does not wait for that.
+    source.publish(&version(7));
+    source.state().document.push(b' ');
+    poll().await;
+    source.publish(&version(8));
+    poll().await;
+    assert_eq!((quota(&layer), follower.status().rejected()), (8, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_source_says_holds_even_when_the_number_went_down() {
+    let (source, layer) = (Source::default(), layer());
+    let follower = follow(&layer, &source);
+    // The last two: a fail-over has lost a publication, and the next one has the same number.
+    for (number, expected) in [(5, 5), (6, 6), (3, 3), (4, 4)] {
+        let published = source.publish(&version(number));
+        poll().await;
+        assert_eq!(
+            (quota(&layer), follower.status().version()),
+            (expected, Some(published))
+        );
+    }
+    let published = source.publish(&version(4).with_rules(hour(44)));
+    poll().await;
+    assert_eq!((quota(&layer), follower.status().version()), (44, Some(published)));
+
+    // Nothing at all is no version: the rules stay.
+    source.state().head = None;
+    pass(Duration::from_secs(10)).await;
+    assert_eq!((quota(&layer), follower.status().version()), (44, Some(published)));
+    source.publish(&version(1).with_rules(hour(11)));
+    poll().await;
+    assert_eq!(quota(&layer), 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_and_switch_of_the_process_override_those_of_the_fleet_until_they_are_returned() {
+    let (source, layer) = (Source::default(), layer());
+    let (follower, handle) = (follow(&layer, &source), layer.rules_handle());
+    source.publish(&version(5));
+    follower.first_rules().await;
+
+    handle.replace(hour(50)).unwrap();
+    source.publish(&version(6));
+    poll().await;
+    assert_eq!((quota(&layer), follower.status().is_overridden()), (50, true));
+    // They are checked all the same.
+    source.publish(&version(7).with_rules(Rules::new()));
+    poll().await;
+    assert_eq!(
+        follower.status().rejected().map(|rejected| rejected.reason()),
+        Some(Reason::Invalid)
+    );
+    handle.return_to_fleet();
+    poll().await;
+    assert_eq!((quota(&layer), follower.status().is_overridden()), (6, false));
+
+    handle.switch_off();
+    poll().await;
+    assert!(follower.status().is_overridden() && send(&layer, "bob").await.1.is_empty());
+    source.publish(&version(8).switched_off(true));
+    poll().await;
+    handle.switch_on();
+    poll().await;
+    assert!(handle.is_on() && follower.status().is_overridden());
+    assert!(send(&layer, "bob").await.1.contains("q=8"));
+    handle.return_to_fleet();
+    assert!(!handle.is_on());
+    source.publish(&version(9));
+    poll().await;
+    assert!(handle.is_on() && !follower.status().is_overridden());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fleet_that_is_switched_off_limits_no_request_not_even_where_its_rules_are_rejected() {
+    let (source, layer) = (Source::default(), layer());
+    source.publish(&version(5));
+    let follower = follow(&layer, &source);
+    follower.first_rules().await;
+    let unknown_tier = Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 6)]);
+    source.publish(&version(6).with_rules(unknown_tier).switched_off(true));
+    poll().await;
+    assert_eq!(
+        follower.status().rejected().map(|rejected| rejected.version().number()),
+        Some(6)
+    );
+    for _ in 0..20 {
+        assert_eq!(send(&layer, "alice").await, (200, String::new()));
+    }
+    // The same version as before, not a new one with the same rules.
+    source.publish(&version(5));
+    poll().await;
+    assert_eq!(
+        (send(&layer, "alice").await.0, follower.status().rejected()),
+        (200, None)
+    );
+    assert!(send(&layer, "alice").await.1.contains("q=5"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_roll_out_is_for_the_same_callers_as_without_a_fleet_and_for_those_that_are_named() {
+    let (source, layer, other) = (Source::default(), layer(), layer());
+    let follower = follow(&layer, &source);
+    let partition = |user: &str| Scope::new("test").partition(&PartitionKey::new("x-user-id", user));
+    for percent in [0, 1, 10, 100] {
+        let named = ["staff", "zoe"].map(partition);
+        let roll_out = RollOut::new(percent, hour(77)).with_partitions(named);
+        source.publish(&version(u64::from(percent) + 5).with_roll_out(roll_out));
+        other.rules_handle().roll_out(percent, hour(77)).unwrap();
+        poll().await;
+        let mut tried = 0;
+        for user in 0..300 {
+            let user = user.to_string();
+            let policy = send(&layer, &user).await.1;
+            assert_eq!(
+                policy.contains("q=77"),
+                send(&other, &user).await.1.contains("q=77"),
+                "{user}"
+            );
+            tried += u32::from(policy.contains("q=77"));
+        }
+        let around = u32::from(percent) * 3;
+        assert!(
+            (around.saturating_sub(20)..=around + 20).contains(&tried),
+            "{percent}: {tried}"
+        );
+        for user in ["staff", "zoe"] {
+            assert!(send(&layer, user).await.1.contains("q=77"));
+        }
+    }
+    assert_eq!(follower.status().version().map(RulesVersion::number), Some(105));
+    // It ends with the next version that has none.
+    source.publish(&version(106));
+    poll().await;
+    assert!(send(&layer, "staff").await.1.contains("q=106"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_of_the_access_list_end_by_themselves_and_those_of_the_process_go_before_them() {
+    let (source, clock) = (Source::default(), Clock::manual(Timestamp::from_micros(1_000_000_000)));
+    let list = AccessList::new(key::client_ip());
+    let layer = builder().access_list(list.clone()).build().unwrap();
+    let _follower = following(&layer, &source)
+        .access_list(list.clone())
+        .clock(clock.clone())
+        .start()
+        .unwrap();
+    let block = |user: &str| AccessEntry::key("x-user-id", user, Access::Block);
+    let entries = [block("mallory").until(1_600), block("eve"), block("late").until(900)];
+    source.publish(&version(100).with_access(entries));
+    poll().await;
+    let statuses = async |users: [&str; 4]| {
+        let mut statuses = [0; 4];
+        for (status, user) in statuses.iter_mut().zip(users) {
+            *status = send(&layer, user).await.0;
+        }
+        statuses
+    };
+    let users = ["mallory", "eve", "late", "alice"];
+    assert_eq!(statuses(users).await, [403, 403, 200, 200]);
+    list.update(|rules| rules.set_key(PartitionKey::new("x-user-id", "eve"), Access::Limit))
+        .unwrap();
+    assert_eq!(statuses(users).await, [403, 200, 200, 200]);
+
+    clock.set(Timestamp::from_micros(1_600_000_000));
+    // No version has changed, and the source need not answer.
+    source.state().manner = Manner::Fails;
+    poll().await;
+    assert_eq!(statuses(users).await, [200, 200, 200, 200]);
+    source.state().manner = Manner::Answers;
+    source.publish(&version(101).blocking_unknown_addresses(true));
+    poll().await;
+    assert_eq!(statuses(users).await, [403, 200, 403, 403]);
+    source.publish(&version(102));
+    poll().await;
+    assert_eq!(statuses(users).await, [200; 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_turns_the_switch_of_the_process_whatever_the_fleet_says() {
+    let path = std::env::temp_dir().join(format!("tower-quota-switch-{}", std::process::id()));
+    let _ = fs::remove_file(&path);
+    let (source, layer) = (Source::default(), layer());
+    source.publish(&version(5));
+    let follower = following(&layer, &source).switch_file(&path).start().unwrap();
+    follower.first_rules().await;
+    // The source is slow in the incident.
+    source.state().manner = Manner::Hangs;
+    for (content, is_on) in [
+        (Some("off\n"), false),
+        (Some("of"), false),
+        (Some("on"), true),
+        (Some(" off "), false),
+        (None, true),
+        (Some("offline"), true),
+    ] {
+        match content {
+            Some(content) => fs::write(&path, content).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+        poll().await;
+        assert_eq!(layer.rules_handle().is_on(), is_on, "{content:?}");
+    }
+    fs::remove_file(&path).unwrap();
+    source.state().manner = Manner::Answers;
+    source.publish(&version(6).switched_off(true));
+    pass(Duration::from_secs(3)).await;
+    assert!(!layer.rules_handle().is_on());
+    fs::write(&path, "on").unwrap();
+    poll().await;
+    assert!(layer.rules_handle().is_on());
+    fs::remove_file(&path).unwrap();
+    poll().await;
+    assert!(!layer.rules_handle().is_on());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_ends_with_its_last_clone_and_the_rules_stay() {
+    let (source, layer) = (Source::default(), layer());
+    source.publish(&version(5));
+    let follower = follow(&layer, &source);
+    let error = following(&layer, &source).start().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::Fleet);
+    assert_eq!(error.to_string(), "rules follower: the layer follows a fleet already");
+    follower.first_rules().await;
+
+    let clone = follower.clone();
+    drop(follower);
+    source.publish(&version(6));
+    poll().await;
+    assert_eq!(quota(&layer), 6);
+    drop(clone);
+    source.publish(&version(7));
+    source.asked();
+    pass(Duration::from_secs(60)).await;
+    assert_eq!((quota(&layer), source.asked()), (6, [0, 0]));
+    // The program has its rules again, and may follow again.
+    layer.rules_handle().replace(hour(60)).unwrap();
+    let follower = follow(&layer, &source);
+    follower.first_rules().await;
+    assert_eq!(quota(&layer), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_goes_on_although_the_layer_is_dropped_and_ends_although_its_source_hangs() {
+    let source = Source::default();
+    let follower = follow(&layer(), &source);
+    source.publish(&version(5));
+    follower.first_rules().await;
+    source.state().manner = Manner::Hangs;
+    poll().await;
+    drop(follower);
+    source.asked();
+    pass(Duration::from_secs(60)).await;
+    assert_eq!(source.asked(), [0, 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_that_panics_leaves_the_rules_as_they_are() {
+    let (source, layer) = (Source::default(), layer());
+    source.publish(&version(5));
+    let follower = follow(&layer, &source);
+    follower.first_rules().await;
+    source.state().manner = Manner::Panics;
+    poll().await;
+    assert_eq!(
+        (quota(&layer), follower.status().version().map(RulesVersion::number)),
+        (5, Some(5))
+    );
+    // What needs no source goes on.
+    layer.rules_handle().switch_off();
+    poll().await;
+    assert!(follower.status().is_overridden());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_reports_what_it_runs_every_ten_seconds_and_when_that_changes() {
+    let (source, layer) = (Source::default(), layer());
+    let follower = following(&layer, &source).instance("web-7").start().unwrap();
+    pass(Duration::from_secs(60)).await;
+    let reports = std::mem::take(&mut source.state().reports);
+    assert!((5..=9).contains(&reports.len()), "{reports:?}");
+    assert!(
+        reports
+            .iter()
+            .all(|report| report == &reports[0] && report.version().is_none())
+    );
+    assert!(reports[0].instance().starts_with("web-7#") && reports[0].instance().len() == "web-7#".len() + 16);
+
+    let good = source.publish(&version(5));
+    poll().await;
+    let bad = source.publish_bytes(6, "x");
+    poll().await;
+    layer.rules_handle().switch_off();
+    pass(Duration::from_secs(3)).await;
+    let reports = std::mem::take(&mut source.state().reports);
+    let said = |running, rejected, is_overridden| {
+        let is_it = |report: &&_| {
+            let report: &tower_quota::fleet::InstanceReport = report;
+            (report.version(), report.rejects(), report.is_overridden()) == (running, rejected, is_overridden)
+        };
+        reports.iter().filter(is_it).count()
+    };
+    assert!(said(Some(good), None, false) >= 1 && said(Some(good), Some(bad), false) >= 1);
+    assert!(said(Some(good), Some(bad), true) >= 1);
+    assert_eq!(
+        follower.status().rejected().map(|rejected| rejected.version()),
+        Some(bad)
+    );
+}
+
+/// What a page of metrics says about rules, without the label that all lines share.
+fn about_rules(page: &PrometheusHandle) -> Vec<String> {
+    let page = page.render();
+    let lines = page.lines().filter_map(|line| line.strip_prefix("tower_quota_rules_"));
+    let without_name = |line: &str| line.replace(r#"{rules="test"}"#, "").replace(r#"rules="test","#, "");
+    let mut lines: Vec<_> = lines.map(without_name).collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Rules with these policies in one tier of two.
+fn tiers(policies: &[&'static str]) -> Rules {
+    let policies = policies.iter().map(|name| QuotaPolicy::per_hour(name, 1));
+    Rules::new().tier("free", policies).unlimited("admin")
+}
+
+fn layer_with_tiers() -> RateLimitLayer {
+    let tiers = Tiers::by(|_| None).tier("free", [QuotaPolicy::per_hour("hour", 1)]);
+    let builder = RateLimitLayer::builder(MemoryStore::new());
+    let builder = builder.scope("test").key(key::header("x-user-id"));
+    builder.tiers(tiers).build().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_say_which_version_an_instance_runs_with_which_policies_and_why_it_rejects_a_newer_one() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let page = recorder.handle();
+    let _recorder = set_default_local_recorder(&recorder);
+    let (source, layer) = (Source::default(), layer_with_tiers());
+    let _follower = follow(&layer, &source);
+    poll().await;
+    assert_eq!(about_rules(&page), ["overridden 0", "unread_total 0", "version 0"]);
+
+    source.publish(&version(5).with_rules(tiers(&["hour", "old"])));
+    poll().await;
+    source.publish(
+        &version(6)
+            .with_rules(tiers(&["hour"]))
+            .with_roll_out(RollOut::new(1, tiers(&["new"]))),
+    );
+    poll().await;
+    let running = [
+        r#"policy_version{tier="free",policy="hour"} 6"#,
+        r#"policy_version{tier="free",policy="new"} 6"#,
+        r#"policy_version{tier="free",policy="old"} 0"#,
+    ];
+    let last = ["unread_total 0", "version 6"];
+    let no_reason = r#"rejected{reason="malformed"} 0"#;
+    assert_eq!(about_rules(&page), [&["overridden 0"][..], &running, &last].concat());
+
+    source.publish_bytes(7, "x");
+    layer.rules_handle().switch_off();
+    pass(Duration::from_secs(3)).await;
+    let rejected = [r#"rejected{reason="malformed"} 1"#];
+    assert_eq!(
+        about_rules(&page),
+        [&["overridden 1"][..], &running, &rejected, &last].concat()
+    );
+    source.publish(&version(8).with_rules(Rules::new()));
+    layer.rules_handle().switch_on();
+    poll().await;
+    let rejected = [r#"rejected{reason="invalid"} 1"#, no_reason];
+    assert_eq!(
+        about_rules(&page),
+        [&["overridden 0"][..], &running, &rejected, &last].concat()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_count_polls_without_an_answer_and_a_follower_that_has_ended_runs_no_version() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let page = recorder.handle();
+    let _recorder = set_default_local_recorder(&recorder);
+    let (source, layer) = (Source::default(), layer());
+    let follower = follow(&layer, &source);
+    source.publish(&version(5));
+    poll().await;
+    assert!(about_rules(&page).contains(&"unread_total 0".to_owned()));
+    source.state().manner = Manner::Fails;
+    poll().await;
+    assert!(!about_rules(&page).contains(&"unread_total 0".to_owned()));
+
+    drop(follower);
+    pass(Duration::from_secs(1)).await;
+    let left = about_rules(&page).into_iter().filter(|line| !line.ends_with(" 0"));
+    let left: Vec<_> = left.collect();
+    assert!(left.iter().all(|line| line.starts_with("unread_total ")), "{left:?}");
+}
+
+#[test]
+fn settings_of_a_follower_are_checked_when_it_starts() {
+    let (source, layer) = (Source::default(), layer());
+    let error = following(&layer, &source).start().unwrap_err().to_string();
+    assert_eq!(error, "rules follower: there is no runtime of tokio");
+    for name in ["web\n7", "ü", &"w".repeat(65)] {
+        let error = following(&layer, &source)
+            .instance(name)
+            .start()
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.ends_with("has more than 64 characters or others than printable ASCII"),
+            "{error}"
+        );
+    }
+}

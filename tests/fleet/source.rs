@@ -1,0 +1,150 @@
+//! A source of rules that a test controls, and layers that follow it.
+
+use std::{
+    convert::Infallible,
+    future::pending,
+    mem::take,
+    sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Empty;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules,
+    fleet::{InstanceReport, RulesDocument, RulesSource, RulesSourceError, RulesVersion, SourceFuture},
+    key,
+};
+
+/// What a source does when it is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Manner {
+    #[default]
+    Answers,
+    Fails,
+    Hangs,
+    Panics,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) manner: Manner,
+    pub(crate) head: Option<RulesVersion>,
+    pub(crate) document: Vec<u8>,
+    /// How often the version and the document were asked for.
+    pub(crate) asked: [u32; 2],
+    pub(crate) reports: Vec<InstanceReport>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Source(Arc<Mutex<State>>);
+
+impl Source {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    pub(crate) fn publish(&self, document: &RulesDocument) -> RulesVersion {
+        self.publish_bytes(document.version(), document.to_json().unwrap())
+    }
+
+    pub(crate) fn publish_bytes(&self, number: u64, document: impl Into<Vec<u8>>) -> RulesVersion {
+        let mut state = self.state();
+        state.document = document.into();
+        let version = RulesVersion::of(number, &state.document);
+        state.head = Some(version);
+        version
+    }
+
+    /// How often the version and the document were asked for since the last time.
+    pub(crate) fn asked(&self) -> [u32; 2] {
+        take(&mut self.state().asked)
+    }
+
+    fn answer<T: Send + 'static>(&self, number: usize, answer: impl FnOnce(&State) -> T) -> SourceFuture<'_, T> {
+        let mut state = self.state();
+        state.asked[number] += 1;
+        match state.manner {
+            Manner::Answers => {
+                let answer = answer(&state);
+                Box::pin(async { Ok(answer) })
+            }
+            Manner::Fails => Box::pin(async { Err(RulesSourceError::Unavailable("it is a test".into())) }),
+            Manner::Hangs => Box::pin(pending()),
+            Manner::Panics => {
+                drop(state);
+                panic!("as a source of a program may")
+            }
+        }
+    }
+}
+
+impl RulesSource for Source {
+    fn name(&self) -> &str {
+        "test"
+    }
+
+    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
+        self.answer(0, |state| state.head)
+    }
+
+    fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
+        self.answer(1, |state| state.document.clone())
+    }
+
+    fn report<'a>(&'a self, report: &'a InstanceReport, _: Option<&'a InstanceReport>) -> SourceFuture<'a, ()> {
+        self.state().reports.push(report.clone());
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// A layer whose program limits to one request an hour.
+pub(crate) fn layer() -> RateLimitLayer {
+    builder().build().unwrap()
+}
+
+pub(crate) fn builder() -> RateLimitLayerBuilder {
+    RateLimitLayer::builder(MemoryStore::new())
+        .scope("test")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_hour("hour", 1))
+}
+
+/// Rules with this quota an hour.
+pub(crate) fn hour(quota: u64) -> Rules {
+    Rules::new().policy(QuotaPolicy::per_hour("hour", quota))
+}
+
+/// A document whose quota is its number.
+pub(crate) fn version(number: u64) -> RulesDocument {
+    RulesDocument::new(number, hour(number)).with_author("alice")
+}
+
+/// The quota by which the layer limits.
+pub(crate) fn quota(layer: &RateLimitLayer) -> u64 {
+    layer.rules_handle().current().policies()[0].quota()
+}
+
+/// The status of a response to this user, and its field with the policies.
+pub(crate) async fn send(layer: &RateLimitLayer, user: &str) -> (u16, String) {
+    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()));
+    let request = Request::get("/").header("x-user-id", user).body(()).unwrap();
+    let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
+    let policy = response.headers().get("ratelimit-policy");
+    let policy = policy.map(|policy| policy.to_str().unwrap().to_owned());
+    (response.status().as_u16(), policy.unwrap_or_default())
+}
+
+/// Time of the test passes.
+#[allow(clippy::disallowed_methods, reason = "the time of the test is virtual")]
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
+/// As long as it takes at most until each follower has asked again.
+pub(crate) async fn poll() {
+    pass(Duration::from_millis(1_300)).await;
+}
