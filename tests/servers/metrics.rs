@@ -19,9 +19,10 @@ use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     AcquireFuture, Algorithm, Charged, Direction, FailureMode, MemoryStore, NoKey, PartitionKey, Plan, PolicySet,
-    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Scope, Settlement, Store, StoreError,
-    StoreErrorKind, StoreFuture, Tiers, UsageHandle,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
+    StoreError, StoreErrorKind, StoreFuture, Tiers, UsageHandle,
     clock::{Clock, Timestamp},
+    fleet::{FileRules, RulesDocument, RulesFollower},
     key,
     tier::TierLayer,
 };
@@ -801,6 +802,26 @@ async fn alerts_on_quantiles_can_fire_with_the_buckets_of_the_example() {
     assert_eq!(count, 2);
 }
 
+/// A layer of its own follows rules in a file and rejects the next ones.
+async fn follow_and_reject() {
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    let path = std::env::temp_dir().join(format!("tower-quota-rules-{}", std::process::id()));
+    let rules = Rules::new().policy(QuotaPolicy::per_day("day", 8));
+    fs::write(&path, RulesDocument::new(1, rules).to_json().unwrap()).unwrap();
+    let follower = RulesFollower::builder(layer.rules_handle(), FileRules::new(&path));
+    let follower = follower.start().unwrap();
+    follower.first_rules().await;
+    fs::write(&path, "no rules").unwrap();
+    until("the rules are rejected", async || {
+        follower.status().rejected().is_some()
+    })
+    .await;
+    fs::remove_file(&path).unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else() {
     let (recorder, page) = recorder();
@@ -826,17 +847,20 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     };
     crate::tokens::of_every_outcome().await;
     look_up_a_tier(&layer, Ok(Some("pro"))).await;
+    follow_and_reject().await;
     let counted = names(&page.render());
     assert_eq!(names(&rows(true)), counted);
     let alerts = names(&rows(false));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
     // Whoever hears an alert has to have a line for it. What a shadow would reject alarms nobody, nor where a rejection
-    // comes from, nor that a job gives units back, nor that new users wait for a look-up.
+    // comes from, nor that a job gives units back, nor that new users wait for a look-up, nor what a process has been told.
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",
         "tower_quota_denial_cache_hits_total",
         "tower_quota_refunds_total",
+        "tower_quota_rules_overridden",
+        "tower_quota_rules_policy_version",
         "tower_quota_shadow_rejections_total",
         "tower_quota_tier_waits_total",
     ];
