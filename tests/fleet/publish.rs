@@ -178,7 +178,7 @@ async fn a_roll_out_grows_step_by_step_and_a_roll_back_goes_back_step_by_step() 
     let error = alice.publish(Publication::roll_back()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "there is no such earlier version; the history has [8, 7, 6, 5, 4, 3, 2, 1]"
+        "there are no such earlier rules; the history has the versions [8, 7, 6, 5, 4, 3, 2, 1]"
     );
     let forward = alice.publish(Publication::roll_back_to(4)).await.unwrap();
     assert_eq!(

@@ -59,7 +59,10 @@ impl fmt::Display for PublishError {
             Self::Document(error) => error.fmt(f),
             Self::Invalid(error) => error.fmt(f),
             Self::NoEarlierVersion { known } => {
-                write!(f, "there is no such earlier version; the history has {known:?}")
+                write!(
+                    f,
+                    "there are no such earlier rules; the history has the versions {known:?}"
+                )
             }
             Self::NothingPublished => f.write_str("nothing was published yet; publish rules for all callers first"),
             Self::NotListed => f.write_str("no rule of the access list is about this network or key"),

@@ -51,6 +51,11 @@ impl Proposal {
         self.effects.iter().flat_map(|(_, diff)| diff.starting_anew())
     }
 
+    /// Returns `true` if it is published even if policies start anew.
+    pub fn restarts_counts(&self) -> bool {
+        self.restarts_counts
+    }
+
     /// Returns `true` if the document says the same as the one that holds.
     pub fn is_empty(&self) -> bool {
         self.before.as_ref().is_some_and(|before| {
