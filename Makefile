@@ -1,9 +1,10 @@
-.PHONY: help check test browser-test browser-soak bench outages soak
+.PHONY: help check test browser-test browser-soak ops-test bench outages soak
 
 help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
 	@echo 'make test   format, lints, documentation, examples, all tests, every feature alone, minimum Rust version'
 	@echo 'make browser-test  the pages of the examples in a headless Chromium, which root gets installed'
+	@echo 'make ops-test   alerts and dashboard under a real Prometheus, which root gets installed'
 	@echo 'make bench  the benchmarks'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
 	@echo 'make browser-soak  six minutes of load that a page shows: its memory may not grow'
@@ -23,6 +24,9 @@ browser-test:
 
 browser-soak:
 	@scripts/browser-test --ignored
+
+ops-test:
+	@scripts/ops-test
 
 bench:
 	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo bench --all-features

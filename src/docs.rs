@@ -1,5 +1,8 @@
 //! Documentation only: pages that are longer than the front page has room for.
 
+#[doc = include_str!("../docs/alerts.md")]
+pub mod alerts {}
+
 #[cfg(feature = "privacy-pass")]
 #[doc = include_str!("../docs/anonymous.md")]
 pub mod anonymous {}

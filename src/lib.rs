@@ -80,6 +80,7 @@
 //! - [`docs::moving`]: line by line from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: beside others.
 //! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
 //! - `docs::fleet`: one set of rules for all instances, with a version, a roll-out and a kill switch (the module `fleet`).
+//! - [`docs::alerts`]: what to do about each alert.
 //! - [`docs::design`]: how a request travels through the crate, and why.
 //! - [`key`], [`fields`], [`telemetry`], `client`, `test_util`: modules with pages of their own.
 //!

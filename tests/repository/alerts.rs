@@ -1,0 +1,115 @@
+//! Alerts stand in the documentation of `telemetry`, in the file that Prometheus loads, in its tests and on a page that says
+//! what to do: all of them are about the same alerts.
+
+use std::{fs, path::Path};
+
+const RUNBOOK: &str = "https://docs.rs/tower-quota/latest/tower_quota/docs/alerts/index.html#";
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)).unwrap()
+}
+
+/// An alert as one of the files has it.
+#[derive(Debug, PartialEq, Eq)]
+struct Alert {
+    /// The words of its name, joined by hyphens: the section that says what to do.
+    section: String,
+    expression: String,
+    /// In minutes.
+    lasts: u32,
+}
+
+/// The rows of the table in the documentation.
+fn documented() -> Vec<Alert> {
+    let documentation = read("src/telemetry/mod.rs");
+    let rows = documentation.lines().filter_map(|line| line.strip_prefix("//! | ["));
+    rows.map(|row| {
+        // A vertical bar within a cell has a backslash before it.
+        let row = row.replace("\\|", "\0");
+        let [name, condition, _meaning] = row.splitn(3, " | ").collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        let (name, link) = name.split_once("](crate::docs::alerts#").unwrap();
+        let section = link.trim_end_matches(')').to_owned();
+        assert_eq!(name.replace(' ', "-"), section);
+        let [_, expression, rest] = condition.split('`').collect::<Vec<_>>()[..] else {
+            panic!("{row}");
+        };
+        let minutes = rest.strip_prefix(", for ").and_then(|rest| rest.strip_suffix(" min"));
+        Alert {
+            section,
+            expression: expression.replace('\0', "|"),
+            lasts: minutes.map_or(0, |minutes| minutes.parse().unwrap()),
+        }
+    })
+    .collect()
+}
+
+/// The value of a key in a YAML file that has it on a line of its own.
+fn value<'a>(block: &'a str, key: &str) -> &'a str {
+    let value = block.lines().find_map(|line| line.trim().strip_prefix(key));
+    value.unwrap_or_else(|| panic!("no {key} in {block}"))
+}
+
+/// `TowerQuotaLimitsLeak` is `limits-leak`.
+fn section_of(alert: &str) -> String {
+    let mut section = String::new();
+    for letter in alert.strip_prefix("TowerQuota").unwrap().chars() {
+        if letter.is_ascii_uppercase() && !section.is_empty() {
+            section.push('-');
+        }
+        section.push(letter.to_ascii_lowercase());
+    }
+    section
+}
+
+/// The rules that Prometheus loads, by the names that it shows.
+fn loaded() -> Vec<(String, Alert)> {
+    let rules = read("ops/prometheus/alerts.yml");
+    let blocks = rules.split("- alert: ").skip(1);
+    blocks
+        .map(|block| {
+            let name = block.lines().next().unwrap();
+            let section = section_of(name);
+            assert_eq!(value(block, "runbook_url: "), format!("{RUNBOOK}{section}"));
+            assert!(["critical", "warning", "info"].contains(&value(block, "severity: ")));
+            assert!(value(block, "summary: ").ends_with(".'"), "{block}");
+            let alert = Alert {
+                section,
+                expression: value(block, "expr: ").to_owned(),
+                lasts: value(block, "for: ").strip_suffix('m').unwrap().parse().unwrap(),
+            };
+            (name.to_owned(), alert)
+        })
+        .collect()
+}
+
+#[test]
+fn prometheus_loads_the_alerts_of_the_documentation() {
+    let documented = documented();
+    assert!(documented.len() > 20, "{documented:?}");
+    let loaded: Vec<_> = loaded().into_iter().map(|(_, alert)| alert).collect();
+    assert_eq!(loaded, documented);
+}
+
+#[test]
+fn the_page_has_a_section_for_each_alert() {
+    let page = read("docs/alerts.md");
+    let sections = page.lines().filter_map(|line| line.strip_prefix("## "));
+    let sections: Vec<_> = sections.map(|title| title.to_lowercase().replace(' ', "-")).collect();
+    let alerts: Vec<_> = documented().into_iter().map(|alert| alert.section).collect();
+    assert_eq!(sections, alerts);
+}
+
+/// `make ops-test` has promtool run them.
+#[test]
+fn each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_is_silent() {
+    let tests = read("ops/prometheus/alerts_test.yml");
+    let expectations: Vec<_> = tests.split("- alertname: ").skip(1).collect();
+    for (name, _) in loaded() {
+        let of_alert = || expectations.iter().filter(|test| test.lines().next() == Some(&name));
+        let silent = of_alert().filter(|test| test.contains("exp_alerts: []")).count();
+        assert!(silent >= 1, "{name}");
+        assert_eq!(of_alert().count() - silent, 1, "{name}");
+    }
+}
