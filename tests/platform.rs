@@ -26,11 +26,18 @@ use axum::{Router, body::Body, extract::ConnectInfo};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use metrics::{LocalRecorderGuard, set_default_local_recorder};
-use platform::{Settings, rules::RulesFile};
+use platform::{
+    Settings,
+    blocks::{Blocks, Client},
+    callers::Caller,
+    numbers::of_scope,
+    rejected::Rejected,
+    rules::RulesFile,
+};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tower::ServiceExt;
-use tower_quota::fields::Hints;
+use tower_quota::{Access, AccessList, PartitionKey, fields::Hints, key};
 
 use support::{RedisServer, shared_server};
 
@@ -39,10 +46,10 @@ const HANG: Duration = Duration::from_secs(20);
 
 const TOKEN: &str = "7c211433f02071597741e6ff5a8ea34789abbf43";
 
-/// By the day, so that no unit comes back while a test runs.
 /// A quota that no field can carry.
 const TOO_MUCH: u64 = 1_000_000_000_000_000;
 
+/// By the day, so that no unit comes back while a test runs.
 fn rules(premium: u64) -> String {
     let day = |name: &str, quota: u64| json!({"name": name, "quota": quota, "window_seconds": 86_400});
     let planned = json!({"name": "planned", "quota": 1, "window_seconds": 86_400, "shadow": true});
@@ -142,6 +149,11 @@ impl Platform {
         let request = self.request(method, path).header("content-type", "application/json");
         let request = request.header("authorization", format!("Bearer {TOKEN}"));
         send(&self.app, request.body(Body::from(body.to_owned())).unwrap()).await
+    }
+
+    /// The state that the operators' page shows.
+    async fn state(&self) -> Value {
+        serde_json::from_str(&self.admin(Method::GET, "/admin/state", "").await.body).unwrap()
     }
 
     async fn page(&self) -> String {
@@ -558,6 +570,291 @@ async fn administrators_block_users_and_networks_until_they_unblock_them() {
         assert!(status.is_client_error(), "{mistaken}: {status}");
     }
     assert_eq!(statuses().await, (200, 200));
+}
+
+#[tokio::test]
+async fn rules_are_tried_on_some_callers_and_then_hold_for_all_or_for_none() {
+    let platform = Platform::start(shared_server(), 17).await;
+    let admin = async |method, path: &str, body: &str| platform.admin(method, path, body).await.status;
+    let quota = async || platform.get("/", "premium-trial").await.left()[0].1;
+    assert_eq!(quota().await, 99);
+    assert_eq!(admin(Method::POST, "/admin/roll-out", "").await, StatusCode::CONFLICT);
+    assert_eq!(admin(Method::PUT, "/admin/roll-out/50", "").await, StatusCode::CONFLICT);
+    assert_eq!(
+        admin(Method::PUT, "/admin/roll-out/101", &rules(200)).await,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
+    assert_eq!(
+        admin(Method::PUT, "/admin/roll-out/100", &rules(TOO_MUCH)).await,
+        StatusCode::UNPROCESSABLE_ENTITY
+    );
+    assert_eq!(admin(Method::GET, "/admin/roll-out", "").await, StatusCode::CONFLICT);
+
+    admin(Method::PUT, "/admin/roll-out/100", &rules(200)).await;
+    assert_eq!(quota().await, 198);
+    assert_eq!(platform.state().await["rules"]["roll_out"]["percent"], 100);
+    // Another share of the same rules.
+    admin(Method::PUT, "/admin/roll-out/0", "").await;
+    assert_eq!(quota().await, 97);
+    assert_eq!(
+        platform.admin(Method::GET, "/admin/roll-out", "").await.body,
+        rules(200)
+    );
+    admin(Method::DELETE, "/admin/roll-out", "").await;
+    assert_eq!(platform.state().await["rules"]["roll_out"], Value::Null);
+    assert_eq!(platform.admin(Method::GET, "/admin/rules", "").await.body, rules(100));
+
+    admin(Method::PUT, "/admin/roll-out/5", &rules(300)).await;
+    assert_eq!(admin(Method::POST, "/admin/roll-out", "").await, StatusCode::NO_CONTENT);
+    assert_eq!(quota().await, 296);
+    assert_eq!(platform.admin(Method::GET, "/admin/rules", "").await.body, rules(300));
+}
+
+#[tokio::test]
+async fn of_two_administrators_the_second_one_notices_the_change_of_the_first() {
+    let platform = Platform::start(shared_server(), 18).await;
+    let change = async |number: &str, quota| {
+        let request = platform.request(Method::POST, "/admin/rules");
+        let request = request.header("authorization", format!("Bearer {TOKEN}"));
+        let request = request.header("if-match", number).body(Body::from(rules(quota)));
+        send(&platform.app, request.unwrap()).await
+    };
+    let number = platform.state().await["rules"]["number"].to_string();
+    assert_eq!(change(&number, 150).await.status, StatusCode::NO_CONTENT);
+    for outdated in [&*number, &format!("\"{number}\""), "*", ""] {
+        let answer = change(outdated, 160).await;
+        assert_eq!(answer.status, StatusCode::PRECONDITION_FAILED, "{outdated}");
+        assert_eq!(answer.body, "the rules have changed meanwhile; look at them again\n");
+    }
+    assert_eq!(platform.admin(Method::GET, "/admin/rules", "").await.body, rules(150));
+}
+
+#[tokio::test]
+async fn units_are_given_back_once_for_each_id() {
+    let platform = Platform::start(shared_server(), 19).await;
+    for _ in 0..4 {
+        platform.get("/", "given").await;
+    }
+    let give = async |caller: &str, units: u64, id: &str| {
+        let path = format!("/admin/caller/give-back?{caller}");
+        let body = json!({"units": units, "id": id}).to_string();
+        platform.admin(Method::POST, &path, &body).await.body
+    };
+    for (id, answer, day) in [("a", "done", 2), ("a", "repeated", 2), ("b", "done", 3)] {
+        assert_eq!(
+            give("user=given", 2, id).await,
+            json!({"given_back": answer}).to_string()
+        );
+        assert_eq!(platform.shown("given").await.1[0].1, day);
+    }
+    assert_eq!(
+        give("user=admin-given", 2, "c").await,
+        r#"{"given_back":"not_counted"}"#
+    );
+    // The four requests were counted by the address, too.
+    let address = format!("address={}", platform.address.ip());
+    assert_eq!(give(&address, 1, "d").await, r#"{"given_back":"done"}"#);
+    let answer = platform
+        .admin(Method::GET, &format!("/admin/caller?{address}"), "")
+        .await;
+    let shown: Value = serde_json::from_str(&answer.body).unwrap();
+    let by_address = shown["policies"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&by_address["name"], &by_address["remaining"]),
+        (&json!("address"), &json!(3))
+    );
+
+    for mistaken in [
+        "",
+        "user=",
+        "user=a&address=192.0.2.1",
+        "address=somewhere",
+        "planet=Mars",
+    ] {
+        let answer = platform
+            .admin(Method::GET, &format!("/admin/caller?{mistaken}"), "")
+            .await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{mistaken}");
+    }
+}
+
+#[tokio::test]
+async fn the_state_has_who_is_rejected_most_and_by_which_policy() {
+    let platform = Platform::start(shared_server(), 20).await;
+    for _ in 0..6 {
+        platform.get("/", "most").await;
+    }
+    platform
+        .admin(
+            Method::POST,
+            "/admin/block",
+            r#"{"user": "premium-bad", "seconds": 60}"#,
+        )
+        .await;
+    platform.get("/", "premium-bad").await;
+    let state = platform.state().await;
+    let rejected = &state["rejected"];
+    assert_eq!(rejected[0]["caller"], json!({"user": "most"}));
+    assert_eq!(
+        (&rejected[0]["policy"], &rejected[0]["rejections"]),
+        (&json!("day"), &json!(3))
+    );
+    assert_eq!(rejected[1]["caller"], json!({"user": "premium-bad"}));
+    assert_eq!(rejected[1]["policy"], Value::Null);
+    assert_eq!(
+        state["blocks"],
+        json!([{"client": {"user": "premium-bad"}, "seconds": 60}])
+    );
+    assert_eq!(state["circuit"], json!({"is_open": false}));
+    let decisions = state["numbers"]["decisions"].as_array().unwrap();
+    assert!(
+        decisions.contains(&json!(["free", "day", "rejected", 3.0])),
+        "{decisions:?}"
+    );
+
+    // By its address, if that has rejected it.
+    for _ in 0..3 {
+        platform.get("/", "another").await;
+    }
+    let rejected = platform.state().await["rejected"].clone();
+    let address = json!({"address": platform.address.ip()});
+    assert!(
+        rejected
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|rejected| rejected["caller"] == address),
+        "{rejected}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_callers_that_are_rejected_most_are_found_among_many_and_forgotten_after_five_minutes() {
+    let rejected = Rejected::new();
+    let reject = |name: &str| rejected.count(Caller::User(name.to_owned()), Some("day".to_owned()));
+    for number in 0..20_000 {
+        reject(&format!("flood-{number}"));
+        if number % 20 == 0 {
+            reject("heavy");
+        }
+    }
+    let most = rejected.most();
+    assert_eq!(most.as_array().unwrap().len(), 10);
+    assert_eq!(most[0]["caller"], json!({"user": "heavy"}));
+    let found = most[0]["rejections"].as_u64().unwrap();
+    // A lower bound: for a while, others had its place.
+    assert!((500..=1_000).contains(&found), "{found}");
+
+    tokio::time::advance(Duration::from_secs(4 * 60)).await;
+    reject("late");
+    assert_eq!(rejected.most()[0]["caller"], json!({"user": "heavy"}));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(rejected.most().as_array().unwrap().len(), 1);
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    assert_eq!(rejected.most(), json!([]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_ends_by_itself_and_a_network_is_one_however_it_is_written() {
+    let access = AccessList::new(key::client_ip());
+    let blocks = Blocks::new(access.clone());
+    tokio::spawn(blocks.clone().watch());
+    let network = |text: &str| Client::Network(text.to_owned());
+    let of = |address: &str| access.rules().access(address.parse().ok(), None);
+    blocks
+        .add(network("192.0.2.77/24"), Some(Duration::from_secs(60)))
+        .unwrap();
+    blocks.add(network("198.51.100.0/24"), None).unwrap();
+    blocks
+        .add(Client::User("mallory".to_owned()), Some(Duration::from_secs(600)))
+        .unwrap();
+    // A longer block takes the place of the shorter one.
+    blocks
+        .add(network("192.0.2.0/24"), Some(Duration::from_secs(120)))
+        .unwrap();
+    assert_eq!(blocks.to_json().as_array().unwrap().len(), 3);
+    assert!(blocks.add(network("somewhere"), None).is_err());
+
+    sleep(Duration::from_secs(90)).await;
+    assert_eq!(of("192.0.2.1"), Access::Block);
+    sleep(Duration::from_secs(32)).await;
+    assert_eq!((of("192.0.2.1"), of("198.51.100.1")), (Access::Limit, Access::Block));
+    let mallory = PartitionKey::new("user", "mallory");
+    assert_eq!(blocks.access(None, &mallory), Access::Block);
+    sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(blocks.access(None, &mallory), Access::Limit);
+    assert_eq!(
+        blocks.to_json(),
+        json!([{"client": {"network": "198.51.100.0/24"}, "seconds": null}])
+    );
+    assert!(blocks.end(&network("::ffff:198.51.100.9/120")).unwrap());
+    assert_eq!(blocks.to_json(), json!([]));
+}
+
+#[test]
+fn names_of_policies_are_read_whatever_is_in_them() {
+    let page = concat!(
+        "# TYPE tower_quota_decisions_total counter\n",
+        r#"tower_quota_decisions_total{scope="a",tier="",policy="a \"b\\,}\n= c",outcome="rejected"} 7"#,
+        "\n",
+        r#"tower_quota_decisions_total{scope="b",tier="",policy="",outcome="allowed"} 9"#,
+        "\ntower_quota_evictions_total 3\ntower_quota_decisions_total{scope=\"a\n",
+    );
+    let decisions = json!([["", "a \"b\\,}\n= c", "rejected", 7.0]]);
+    assert_eq!(of_scope("a", page)["decisions"], decisions);
+}
+
+/// Nothing of another server, no script and no style in the page itself, no frame around it; and no page without a token.
+#[tokio::test]
+async fn the_operators_page_is_of_this_service_alone() {
+    let platform = Platform::start(shared_server(), 21).await;
+    let page = platform.get("/operators/", "").await;
+    assert_eq!(page.status, StatusCode::OK);
+    for forbidden in ["http://", "https://", "<style", " style=", " onclick=", "<script>"] {
+        // The name of a language, not an address.
+        let own = page.body.replace("http://www.w3.org/2000/svg", "");
+        assert!(!own.contains(forbidden), "{forbidden}");
+    }
+    let files = [
+        "base.css",
+        "operators.css",
+        "canvas.js",
+        "operators.js",
+        "history.js",
+        "charts.js",
+        "rules.js",
+    ];
+    for path in files.map(|file| format!("/operators/{file}")) {
+        let file = platform.get(&path, "").await;
+        assert_eq!(file.status, StatusCode::OK, "{path}");
+        assert!(!file.body.contains("innerHTML") && !file.body.contains("://"), "{path}");
+    }
+    for path in ["/operators/", "/operators/operators.js", "/admin/state"] {
+        let headers = platform.get(path, "").await.headers;
+        let policy = headers["content-security-policy"].to_str().unwrap();
+        for part in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "frame-ancestors 'none'",
+            "form-action 'none'",
+        ] {
+            assert!(policy.contains(part) && !policy.contains("unsafe"), "{path}: {policy}");
+        }
+        assert_eq!(headers["cache-control"], "no-store", "{path}");
+        assert!(
+            !headers.contains_key("set-cookie") && !headers.contains_key("access-control-allow-origin"),
+            "{path}"
+        );
+    }
+    // What another site's script may ask first is not answered.
+    let preflight = platform.request(Method::OPTIONS, "/admin/switch/off");
+    let preflight = preflight.header("origin", "https://evil.example");
+    let preflight = preflight.header("access-control-request-headers", "authorization");
+    let answer = send(&platform.app, preflight.body(Body::empty()).unwrap()).await;
+    assert!(!answer.status.is_success() && !answer.headers.contains_key("access-control-allow-headers"));
+
+    let without = Platform::with(shared_server(), 22, platform.file.clone(), None).await;
+    assert_eq!(without.get("/operators/", "").await.status, StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]

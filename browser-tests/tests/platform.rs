@@ -8,6 +8,7 @@ use std::{
     process,
     sync::atomic::{AtomicU32, Ordering},
     thread,
+    time::Duration,
 };
 
 use tower_quota_browser_tests::{Browser, Example, Key, RedisServer};
@@ -143,7 +144,7 @@ fn a_wrong_token_shows_nothing_and_the_eleventh_is_rejected_with_the_time_to_wai
             .wait_for("document.querySelector('#sign-in-said').textContent !== ''");
     }
     visit.page.wait_for_text("#sign-in-said", "Too many wrong tokens");
-    visit.page.wait_for_text("#sign-in-said", "min.");
+    visit.page.wait_for_text("#sign-in-said", "min; other addresses are not.");
     // The right one would tell a guesser that it is right.
     visit
         .page
@@ -407,6 +408,19 @@ fn the_chart_moves_with_the_requests_and_is_drawn_once_a_frame() {
 }
 
 #[test]
+fn the_page_begins_with_the_minutes_before_it_was_opened() {
+    let mut visit = Visit::signed_out(1_400, 1_100);
+    assert_eq!(visit.send("dave", 22), 20);
+    // The service keeps its numbers every five seconds.
+    thread::sleep(Duration::from_secs(6));
+    assert_eq!(visit.send("dave", 3), 0);
+    visit.sign_in(TOKEN);
+    visit.page.wait_for_text("#outcomes", "rejected by day");
+    visit.page.wait_for_text("#rejected", "dave");
+    visit.end();
+}
+
+#[test]
 fn an_outage_of_redis_is_said_with_its_reason_and_so_is_its_end() {
     let mut visit = Visit::start();
     visit.send("dave", 3);
@@ -426,7 +440,7 @@ fn an_outage_of_redis_is_said_with_its_reason_and_so_is_its_end() {
         if visit.page.text("#tile-circuit").starts_with("closed") {
             break;
         }
-        thread::sleep(std::time::Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(100));
     }
     visit.page.wait_for_text("#tile-circuit", "Redis decides");
     visit.end_with(&["/admin/caller"]);
@@ -520,7 +534,7 @@ fn the_page_keeps_five_minutes_however_long_it_is_open() {
              const history = new History();
              for (let second = 0; second < 7_200; second++) {
                  const decisions = Array.from({ length: 100 }, (_, policy) => ['free', `p${policy}`, 'rejected', second * 10]);
-                 history.push(second * 1_000, { decisions, shadows: [], store_seconds: [[0.1, second], [null, second]], undecided: {} });
+                 history.push({ milliseconds: second * 1_000, decisions, shadows: [], store_seconds: [[0.1, second], [null, second]], undecided: {} });
              }
              const { sums, seconds } = history.sums(300_000);
              return [history.points.length, sums.size, seconds, [...sums.values()][0]];

@@ -10,16 +10,16 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
-use metrics_exporter_prometheus::PrometheusHandle;
 use subtle::ConstantTimeEq;
-use tokio::time::Instant;
 use tower_quota::{
     ActualCost, AdminError, AdminHandle, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, key, tier::TierCache,
 };
 
 use super::{
     blocks::{self, Blocks},
-    callers, page,
+    callers,
+    numbers::Numbers,
+    page,
     rejected::Rejected,
     rules::{Mistake, Origin, RuleBook},
     state,
@@ -33,8 +33,7 @@ pub(crate) struct Admin {
     pub(crate) tiers: TierCache,
     pub(crate) blocks: Blocks,
     pub(crate) rejected: Rejected,
-    pub(crate) numbers: PrometheusHandle,
-    pub(crate) started: Instant,
+    pub(crate) numbers: Numbers,
 }
 
 pub(crate) type Failure = (StatusCode, String);
@@ -42,6 +41,7 @@ pub(crate) type Failure = (StatusCode, String);
 pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
     let router = Router::new()
         .route("/state", get(state::state))
+        .route("/history", get(state::history))
         .route("/rules", get(rules).post(replace_rules))
         .route("/roll-out", get(tried_rules).post(roll_out_to_all).delete(end_roll_out))
         .route("/roll-out/{percent}", put(roll_out))

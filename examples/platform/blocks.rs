@@ -67,7 +67,7 @@ impl Blocks {
     }
 
     /// Blocks a client, in place of an earlier block of the same one.
-    fn add(&self, client: Client, time: Option<Duration>) -> Result<(), ConfigError> {
+    pub(crate) fn add(&self, client: Client, time: Option<Duration>) -> Result<(), ConfigError> {
         let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
         self.access.update(|rules| client.block(rules))?;
         blocked.retain(|other| !client.is(&other.client));
@@ -77,7 +77,7 @@ impl Blocks {
     }
 
     /// Returns `false` if the client was not blocked.
-    fn end(&self, client: &Client) -> Result<bool, ConfigError> {
+    pub(crate) fn end(&self, client: &Client) -> Result<bool, ConfigError> {
         let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
         let was_blocked = self.access.update(|rules| client.unblock(rules))?;
         blocked.retain(|other| !client.is(&other.client));

@@ -25,12 +25,12 @@
 //! `ADMIN_TOKEN` there are no administrators; `PORT` sets the port; 0 takes a free one.
 
 mod admin;
-mod blocks;
-mod callers;
+pub(crate) mod blocks;
+pub(crate) mod callers;
 pub(crate) mod metrics;
-mod numbers;
+pub(crate) mod numbers;
 mod page;
-mod rejected;
+pub(crate) mod rejected;
 pub(crate) mod rules;
 #[path = "../page/mod.rs"]
 mod shared;
@@ -41,7 +41,7 @@ use std::{env, error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 use axum::{Router, middleware, routing::get};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::{net::TcpListener, time::Instant};
+use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_quota::{
     AccessList, Exemption, RateLimitLayer, RedisStore, Tiers,
@@ -52,6 +52,7 @@ use tower_quota::{
 use self::{
     admin::Admin,
     blocks::Blocks,
+    numbers::Numbers,
     rejected::Rejected,
     rules::{RuleBook, RulesFile},
     users::User,
@@ -111,6 +112,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
     tokio::spawn(file.watch(rules.clone()));
     let (blocks, rejected) = (Blocks::new(access), Rejected::new());
     tokio::spawn(blocks.clone().watch());
+    let numbers = Numbers::new(SCOPE, prometheus.clone());
     let admin = Admin {
         token: settings.admin_token.filter(|token| !token.is_empty()),
         rules,
@@ -118,8 +120,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         tiers: tiers.cache().clone(),
         blocks,
         rejected: rejected.clone(),
-        numbers: prometheus.clone(),
-        started: Instant::now(),
+        numbers: numbers.clone(),
     };
 
     // The first one of these sees a request first: who is it, which tier is theirs, what is left for them?
@@ -135,9 +136,12 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
 
     // Outside of the limits. In production all of this belongs on a port that clients do not reach.
     let operators = match admin.token {
-        Some(_) => Router::new()
-            .route("/operators", get(page::redirect))
-            .nest("/operators/", page::router()),
+        Some(_) => {
+            tokio::spawn(numbers.keep());
+            Router::new()
+                .route("/operators", get(page::redirect))
+                .nest("/operators/", page::router())
+        }
         None => Router::new(),
     };
     Ok(service

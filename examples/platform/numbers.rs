@@ -1,6 +1,63 @@
 //! The numbers of this instance, as the page for Prometheus has them.
 
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
+use tokio::time::{Instant, interval};
+
+/// The operators' page begins with the last five minutes: whoever opens it wants to know what has happened before.
+const KEPT: usize = 60;
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// The counters of one scope, now and in the last five minutes.
+#[derive(Clone)]
+pub(crate) struct Numbers {
+    scope: &'static str,
+    prometheus: PrometheusHandle,
+    started: Instant,
+    kept: Arc<Mutex<VecDeque<Value>>>,
+}
+
+impl Numbers {
+    pub(crate) fn new(scope: &'static str, prometheus: PrometheusHandle) -> Self {
+        Self {
+            scope,
+            prometheus,
+            started: Instant::now(),
+            kept: Arc::default(),
+        }
+    }
+
+    /// The numbers now. Their time is that of this process.
+    pub(crate) fn now(&self) -> Value {
+        let mut numbers = of_scope(self.scope, &self.prometheus.render());
+        numbers["milliseconds"] = json!(self.started.elapsed().as_millis() as u64);
+        numbers
+    }
+
+    /// The numbers of the last five minutes, oldest first.
+    pub(crate) fn kept(&self) -> Value {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().rev().cloned().collect()
+    }
+
+    /// Keeps the numbers every five seconds.
+    pub(crate) async fn keep(self) {
+        let mut interval = interval(PAUSE);
+        loop {
+            interval.tick().await;
+            let now = self.now();
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.truncate(KEPT - 1);
+            kept.push_front(now);
+        }
+    }
+}
 
 /// The labels and the value of one line.
 struct Sample<'a> {

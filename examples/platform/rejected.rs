@@ -84,7 +84,7 @@ pub(crate) async fn observe(State(rejected): State<Rejected>, request: Request, 
         .filter(|_| !by_address)
         .map(|User(name)| Caller::User(shortened(name)));
     if let Some(caller) = user.or(address) {
-        rejected.count(Reason { caller, policy });
+        rejected.count(caller, policy);
     }
     response
 }
@@ -105,7 +105,8 @@ impl Rejected {
         })))
     }
 
-    fn count(&self, reason: Reason) {
+    pub(crate) fn count(&self, caller: Caller, policy: Option<String>) {
+        let reason = Reason { caller, policy };
         let now = Instant::now();
         let mut minutes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         minutes.begin(now).count(reason, now);

@@ -6,20 +6,24 @@ use axum::{Json, extract::State};
 use serde_json::{Value, json};
 use tower_quota::{CircuitState, clock::Clock};
 
-use super::{SCOPE, admin::Admin, numbers};
+use super::admin::Admin;
 
 pub(crate) async fn state(State(admin): State<Admin>) -> Json<Value> {
     let host = env::var("HOSTNAME").unwrap_or_else(|_| "this host".to_owned());
     Json(json!({
         "instance": format!("{host}, process {}", process::id()),
-        "milliseconds": admin.started.elapsed().as_millis() as u64,
         "is_on": admin.rules.handle().is_on(),
         "rules": admin.rules.to_json(),
         "circuit": circuit(admin.limits.circuit()),
-        "numbers": numbers::of_scope(SCOPE, &admin.numbers.render()),
+        "numbers": admin.numbers.now(),
         "rejected": admin.rejected.most(),
         "blocks": admin.blocks.to_json(),
     }))
+}
+
+/// The numbers of the last five minutes.
+pub(crate) async fn history(State(admin): State<Admin>) -> Json<Value> {
+    Json(admin.numbers.kept())
 }
 
 /// `null` for a Redis Cluster, whose nodes have circuits of their own.

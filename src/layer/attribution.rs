@@ -216,9 +216,14 @@ impl Attribution {
     }
 
     /// The partition in which a message about a caller is counted, so that it is found out when it is repeated.
-    pub(super) fn message(&self, holder: &Holder, id: &str) -> PartitionId {
+    pub(super) fn message(&self, named: Option<usize>, holder: &Holder, id: &str) -> PartitionId {
         let about = PartitionKey::own("given back", &holder.partition.to_bytes());
-        self.scope.partition(&about.and(PartitionKey::new("id", id)))
+        let about = about.and(PartitionKey::new("id", id));
+        // Two keys may lead to the same partition.
+        self.scope.partition(&match named {
+            None => about,
+            Some(index) => about.and(PartitionKey::new("key", &self.named[index].name)),
+        })
     }
 
     fn key(&self, named: Option<usize>) -> &Key {

@@ -231,7 +231,7 @@ impl AdminHandle {
         let Some(plan) = self.plan(key, &holder, tier, refund.units)? else {
             return Ok(Refunded::NotCounted);
         };
-        let message = refund.id.as_ref().map(|id| self.message(&plan, &holder, id));
+        let message = refund.id.as_ref().map(|id| self.message(&plan, key, &holder, id));
         let settlement = Settlement::refund(plan, refund.charged);
         if settlement.is_empty() {
             return Ok(Refunded::NotCounted);
@@ -247,13 +247,13 @@ impl AdminHandle {
     }
 
     /// A plan that passes once in the longest window of another one.
-    fn message(&self, plan: &Plan, holder: &Holder, id: &str) -> Plan {
+    fn message(&self, plan: &Plan, key: Option<usize>, holder: &Holder, id: &str) -> Plan {
         let windows = plan
             .charges()
             .filter_map(|charge| charge.policy().policy().usual_window());
         let window = windows.max().unwrap_or(Duration::from_secs(1));
         let once = PolicySet::new([QuotaPolicy::new("once", 1, window)]);
         let once = once.expect("a window of a policy is valid for another one");
-        Plan::new(once, self.0.attribution.message(holder, id), 1)
+        Plan::new(once, self.0.attribution.message(key, holder, id), 1)
     }
 }

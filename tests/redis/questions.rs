@@ -373,3 +373,26 @@ async fn nothing_is_given_back_where_nothing_counts_the_caller() {
         assert!(admin.forecast_by("taem", &alice(), None, 5).await.is_err());
     }
 }
+
+/// The main key and a named one may lead to the same caller: an address that is limited by itself, too.
+#[tokio::test]
+async fn one_message_gives_back_by_each_key_that_leads_to_a_caller() {
+    let clock = Clock::manual(START);
+    let (_server, stores) = stores(&clock);
+    for store in stores {
+        let layer = RateLimitLayer::builder(store)
+            .scope("keys")
+            .key(key::header("x-user-id"))
+            .named_key("same", key::header("x-user-id"))
+            .policy(QuotaPolicy::per_day("day", 10))
+            .policy(QuotaPolicy::per_day("same", 10).counted_by("same"))
+            .build()
+            .unwrap();
+        let (admin, refund) = (layer.admin(), Refund::new(5, Charged::Now).with_id("job 1"));
+        for expected in [Refunded::Done, Refunded::Repeated] {
+            assert_eq!(admin.give_back(&alice(), None, &refund).await.unwrap(), expected);
+            let by_name = admin.give_back_by("same", &alice(), None, &refund).await;
+            assert_eq!(by_name.unwrap(), expected);
+        }
+    }
+}

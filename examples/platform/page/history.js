@@ -19,7 +19,7 @@ export class History {
   }
 
   /** Takes the numbers of a moment, in milliseconds of the service. */
-  push(at, { decisions, shadows, store_seconds: store, undecided }) {
+  push({ milliseconds: at, decisions, shadows, store_seconds: store, undecided }) {
     if (this.last !== null && at - this.last.at < SHORTEST) return;
     const counters = new Map();
     for (const [tier, policy, outcome, count] of decisions) counters.set(JSON.stringify([tier, outcome, policy]), count);

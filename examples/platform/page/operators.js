@@ -49,7 +49,7 @@ async function ask(method, path, body, fields = {}) {
 }
 
 function explain({ status, headers }, text) {
-  if (status === 429) return `Too many wrong tokens came from your address. It is rejected for ${spoken(Number(headers.get("retry-after")))}.`;
+  if (status === 429) return `Too many wrong tokens came from your address. It is rejected for ${spoken(Number(headers.get("retry-after")))}; other addresses are not.`;
   if (status === 503) return `Redis did not answer: ${text.trim()}`;
   return text.trim() || `The service has answered ${status}.`;
 }
@@ -139,6 +139,7 @@ async function signIn(event) {
     // A token with other characters cannot be sent, and is none.
     if (!/^[\x21-\x7e]+$/.test(token)) throw new Failure(404, "");
     hear((await ask("GET", "state")).value);
+    await begin();
   } catch (error) {
     token = null;
     at("sign-in-said").textContent = error.status === 404 ? "This token is not right." : reason(error);
@@ -153,6 +154,13 @@ async function signIn(event) {
   at("now-heading").focus();
   loadRules();
   redraw();
+}
+
+/** Begins with what the service has kept of the last minutes. */
+async function begin() {
+  const kept = await ask("GET", "history").then(({ value }) => value, () => []);
+  history.clear();
+  for (const numbers of [...kept, state.numbers]) history.push(numbers);
 }
 
 function signOut(text = "") {
@@ -211,13 +219,13 @@ function hear(told) {
     isMixed = instances.includes(told.instance);
     history.clear();
     note(`The answers come from another instance now: ${told.instance}.`, false);
-  } else if (before !== null && told.milliseconds < before.milliseconds) {
+  } else if (before !== null && told.numbers.milliseconds < before.numbers.milliseconds) {
     history.clear();
     note("The service was started again.", false);
   }
   if (!instances.includes(told.instance)) instances = [...instances, told.instance].slice(-10);
   state = told;
-  history.push(told.milliseconds, told.numbers);
+  history.push(told.numbers);
   if (rules.number !== null && rules.number !== told.rules.number) loadRules();
 }
 
@@ -225,7 +233,7 @@ function hear(told) {
 
 const redraw = onFrame(() => {
   if (state === null || token === null) return;
-  write(at("instance"), `This page shows and changes one instance: ${state.instance}, up for ${spoken(state.milliseconds / SECOND)}. Other instances have numbers and switches of their own.`);
+  write(at("instance"), `This page shows and changes one instance: ${state.instance}, up for ${spoken(state.numbers.milliseconds / SECOND)}. Other instances have numbers and switches of their own.`);
   at("signed-in").classList.toggle("is-old", silence !== null);
   showAlerts();
   showTiles();
