@@ -1,4 +1,4 @@
-.PHONY: help check test browser-test browser-soak ops-test bench outages soak
+.PHONY: help check test browser-test browser-soak ops-test release-check bench outages soak
 
 help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
@@ -6,6 +6,7 @@ help:
 	@echo 'make browser-test  the pages of the examples in a headless Chromium, which root gets installed'
 	@echo 'make ops-test   alerts and dashboard under a real Prometheus, which root gets installed'
 	@echo 'make bench  the benchmarks'
+	@echo 'make release-check  the package, the licences of its dependencies, and with BASELINE=<revision> its interface'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
 	@echo 'make browser-soak  six minutes of load that a page shows: its memory may not grow'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less'
@@ -27,6 +28,9 @@ browser-soak:
 
 ops-test:
 	@scripts/ops-test
+
+release-check:
+	@scripts/release-check
 
 bench:
 	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo bench --all-features

@@ -269,7 +269,12 @@ fn conditional_compilation_stays_at_the_edges() {
 #[test]
 fn continuous_integration_runs_what_a_developer_runs() {
     let run = read(".ci/run");
-    for step in ["make test", "make browser-test", "exec make ops-test"] {
+    for step in [
+        "make test",
+        "make browser-test",
+        "make ops-test",
+        "exec make release-check",
+    ] {
         assert!(run.lines().any(|line| line == step), "{run}");
     }
 }
