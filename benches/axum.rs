@@ -2,11 +2,11 @@
 //!
 //!     cargo bench --bench axum
 //!
-//! The handler answers "hello". The client is in the same process: one thread with 64 connections, each with one
-//! request under way, which writes prepared bytes and reads no more of a response than it must. The services run on a
-//! Tokio runtime with as many threads as there are cores and share these with the client. So what a layer costs is
-//! shown next to the work of sockets and HTTP on both sides, as it is in a real service, and the ratios say how much
-//! of the throughput is left.
+//! The handler answers "hello". The client is a process of its own, as `wrk` would be: one thread with 64 connections,
+//! each with one request under way, which writes prepared bytes and reads no more of a response than it must. The
+//! services run on a Tokio runtime with as many threads as there are cores and share these with the client. The first
+//! table says how much of the throughput is left. The second one counts the time of the service's threads alone (Linux),
+//! so that the client has no part in it, and a machine that is busy with other things has little.
 //!
 //! The key is the text of a header, one of 10 000 users at random, and burst capacities are so large that all
 //! requests pass: a response that is not 200 ends the run. Our layer always sends fields; tower_governor is shown
@@ -18,9 +18,10 @@
 mod rounds;
 
 use std::{
-    cell::Cell,
-    io,
+    cell::{Cell, RefCell},
+    env, fs, io,
     net::{Ipv4Addr, SocketAddr},
+    process::{Command, Stdio},
     str,
     time::{Duration, Instant},
 };
@@ -51,38 +52,87 @@ const POLICIES: [QuotaPolicy; 3] = [
 ];
 
 fn main() {
+    if let Ok(address) = env::var(CLIENT) {
+        return client(address.parse().expect("the parent gives an address"));
+    }
     if !rounds::is_asked_for() {
         return;
     }
-    let (rounds, seconds) = (rounds::setting("ROUNDS", 31), rounds::setting("SECONDS", 0.25));
-    let length = Duration::from_secs_f64(seconds);
+    let rounds = rounds::setting("ROUNDS", 31);
     let server = Runtime::new().expect("the runtime starts");
-    let client = runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("the runtime starts");
-    let requests: Vec<_> = (0..USERS)
-        .map(|user| format!("GET / HTTP/1.1\r\nhost: localhost\r\n{USER}: user-{user:08}\r\n\r\n"))
-        .collect();
-
+    let throughputs = RefCell::new(vec![Vec::new(); SERVICES]);
     let mut sides: Vec<_> = services()
         .into_iter()
-        .map(|(name, service)| {
-            let address = serve(&server, service);
-            let (client, requests) = (&client, &requests);
+        .enumerate()
+        .map(|(index, (name, service))| {
+            let (address, throughputs) = (serve(&server, service), &throughputs);
             Side::new(name, move || {
-                let responses = client.block_on(load(address, requests, length));
-                responses.unwrap_or_else(|error| panic!("{name}: {error}"))
+                let before = processor_seconds();
+                let (responses, seconds) = ask_from_another_process(address);
+                throughputs.borrow_mut()[index].push(responses / seconds);
+                responses / (processor_seconds() - before)
             })
         })
         .collect();
     // A round that meets all users and does not count.
     rounds::measure(1, &mut sides);
-    let values = rounds::measure(rounds, &mut sides);
-    rounds::print(&format!("{rounds} rounds of {length:?}"), "requests/s", &sides, &values);
+    throughputs.borrow_mut().iter_mut().for_each(Vec::clear);
+    let by_processor = rounds::measure(rounds, &mut sides);
+    let throughputs = throughputs.borrow().iter().cloned();
+    let throughputs: Vec<_> = throughputs.map(|values| values.into_iter().collect()).collect();
+    let title = |what| format!("{rounds} rounds, {what}");
+    rounds::print(&title("throughput"), "requests/s", &sides, &throughputs);
+    rounds::print(&title("by processor time"), "requests/s", &sides, &by_processor);
 }
 
-fn services() -> [(&'static str, Router); 5] {
+/// The name of the variable with the address that this process is to ask, as the client.
+const CLIENT: &str = "ASK";
+
+/// Sends requests for a while, and prints the number of responses and the seconds.
+fn client(address: SocketAddr) {
+    let length = Duration::from_secs_f64(rounds::setting("SECONDS", 0.25));
+    let client = runtime::Builder::new_current_thread().enable_all().build();
+    let requests: Vec<_> = (0..USERS)
+        .map(|user| format!("GET / HTTP/1.1\r\nhost: localhost\r\n{USER}: user-{user:08}\r\n\r\n"))
+        .collect();
+    let responses = client
+        .expect("the runtime starts")
+        .block_on(load(address, &requests, length));
+    let (count, seconds) = responses.unwrap_or_else(|error| panic!("{address}: {error}"));
+    println!("{count} {seconds}");
+}
+
+/// The number of responses, and the seconds in which they came.
+fn ask_from_another_process(address: SocketAddr) -> (f64, f64) {
+    let own = env::current_exe().expect("this program is a file");
+    let client = Command::new(own)
+        .env(CLIENT, address.to_string())
+        .stderr(Stdio::inherit())
+        .output();
+    let client = client.expect("the client starts");
+    let printed = String::from_utf8(client.stdout).expect("it prints numbers");
+    let mut numbers = printed.split_whitespace().map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(count)), Some(Ok(seconds))) => (count, seconds),
+        _ => panic!("the client printed {printed:?}"),
+    }
+}
+
+/// The time that the threads of this process have run; not a number where the system does not say it.
+fn processor_seconds() -> f64 {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else {
+        return f64::NAN;
+    };
+    let nanos = threads.filter_map(|thread| {
+        let schedstat = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        schedstat.split(' ').next()?.parse::<u64>().ok()
+    });
+    nanos.sum::<u64>() as f64 / 1e9
+}
+
+const SERVICES: usize = 5;
+
+fn services() -> [(&'static str, Router); SERVICES] {
     let hello = || Router::new().route("/", get(|| async { "hello" }));
     let quota = |policies: &[QuotaPolicy]| {
         let builder = RateLimitLayer::builder(MemoryStore::new())
@@ -118,8 +168,8 @@ fn serve(server: &Runtime, service: Router) -> SocketAddr {
     address
 }
 
-/// Responses per second.
-async fn load(address: SocketAddr, requests: &[String], length: Duration) -> io::Result<f64> {
+/// The number of responses, and the seconds in which they came.
+async fn load(address: SocketAddr, requests: &[String], length: Duration) -> io::Result<(u64, f64)> {
     let is_over = Cell::new(false);
     let connections = (1..=CONNECTIONS).map(|seed| ask(address, requests, seed, &is_over));
     let start = Instant::now();
@@ -129,7 +179,7 @@ async fn load(address: SocketAddr, requests: &[String], length: Duration) -> io:
         Ok(())
     };
     let (counts, ()) = tokio::try_join!(try_join_all(connections), timer)?;
-    Ok(counts.iter().sum::<u64>() as f64 / start.elapsed().as_secs_f64())
+    Ok((counts.iter().sum(), start.elapsed().as_secs_f64()))
 }
 
 /// Sends requests of random users one after the other until it is over, and counts the responses.
@@ -155,7 +205,7 @@ async fn ask(address: SocketAddr, requests: &[String], seed: u64, is_over: &Cell
     Ok(count)
 }
 
-/// Whether this is all of a response that ends with the body of the handler. Anything but that and 200 is an error.
+/// Returns `true` if this is all of a response that ends with the body of the handler. Anything but that and 200 is an error.
 fn is_whole_response(bytes: &[u8]) -> io::Result<bool> {
     const STATUS: &[u8] = b"HTTP/1.1 200 OK\r\n";
     const END: &[u8] = b"\r\n\r\nhello";

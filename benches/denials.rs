@@ -1,4 +1,4 @@
-//! Rejections that are remembered: how many a processor makes in a second, and what the cache costs those who pass.
+//! Rejections that are cached: how many a processor makes in a second, and what the cache costs those who pass.
 //!
 //!     cargo bench --bench denials
 //!
@@ -7,7 +7,7 @@
 //!
 //! - *rejected*: the response has a status only, so that little more than the decision is measured, or all that a rejection
 //!   has: fields, `Retry-After` and the problem. Beside them the same rejections by a `MemoryStore`, which answers at once and
-//!   so is never remembered.
+//!   so is never cached.
 //! - *passed*: requests of a key with plenty, without the cache, with an empty one, and while another key is rejected.
 //! - At the end, how many rejections of the one key all processors make together.
 
@@ -139,14 +139,8 @@ fn rejected(rounds: usize) {
     let limited = |name, layer: RateLimitLayer| side(name, layer.layer(service_fn(answer)), "alice", status);
     let mut sides = [
         side("no layer", service_fn(answer), "alice", StatusCode::OK),
-        limited(
-            "remembered, status only",
-            exhausted(bare(layer(Remote::default(), ONE))),
-        ),
-        limited(
-            "remembered, fields and problem",
-            exhausted(layer(Remote::default(), ONE)),
-        ),
+        limited("cached, status only", exhausted(bare(layer(Remote::default(), ONE)))),
+        limited("cached, fields and problem", exhausted(layer(Remote::default(), ONE))),
         limited(
             "MemoryStore, status only",
             exhausted(bare(layer(MemoryStore::new(), ONE))),
@@ -190,15 +184,19 @@ fn passed(rounds: usize) {
     rounds::print("passed", "ns", &sides, &values);
 }
 
-/// All processors reject the same key, with a status only.
+/// All processors reject the same key.
 fn together(runtime: &tokio::runtime::Runtime) {
     const TIME: Duration = Duration::from_millis(500);
 
     let sides = [
-        ("remembered", exhausted(bare(layer(Remote::default(), ONE)))),
-        ("MemoryStore", exhausted(bare(layer(MemoryStore::new(), ONE)))),
+        ("cached, status only", exhausted(bare(layer(Remote::default(), ONE)))),
+        ("cached, fields and problem", exhausted(layer(Remote::default(), ONE))),
+        (
+            "MemoryStore, status only",
+            exhausted(bare(layer(MemoryStore::new(), ONE))),
+        ),
     ];
-    println!("\nrejections of one key, status only");
+    println!("\nrejections of one key");
     let most = thread::available_parallelism().map_or(1, usize::from);
     for ((name, layer), threads) in sides.iter().flat_map(|side| [1, most].map(|threads| (side, threads))) {
         let reject = || {

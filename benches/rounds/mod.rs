@@ -36,6 +36,12 @@ impl<'a> Side<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Values(Vec<f64>);
 
+impl FromIterator<f64> for Values {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
 impl Values {
     pub fn median(&self) -> f64 {
         let mut sorted = self.0.clone();

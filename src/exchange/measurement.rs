@@ -64,7 +64,7 @@ pub(crate) struct Read {
 }
 
 /// One for each charge, in a plan's order.
-pub(crate) type Reads = SmallVec<[Read; 2]>;
+pub(crate) type Reads = SmallVec<[Read; 3]>;
 
 impl Measurement {
     /// The readings of a plan. `is_allowed` is the store's word that it has let the plan pass.

@@ -44,7 +44,7 @@ impl ClosestLimit {
     }
 
     /// Quota, what remains and reset.
-    pub(crate) fn to_header_values(self) -> [HeaderValue; 3] {
+    fn to_header_values(self) -> [HeaderValue; 3] {
         self.to_header_values_behind(&mut String::with_capacity(Self::MAX_LENGTH))
             .1
     }

@@ -167,13 +167,14 @@ pub(crate) fn merge_in_between_lists(headers: &mut HeaderMap, own: OwnFields) {
 }
 
 fn merge_lists<L: Named, P: Policy>(headers: &mut HeaderMap, own: OwnFields) {
-    if own.rate_limit.is_some() || own.rate_limit_policy.is_some() {
+    let has_own_limits = own.rate_limit.is_some();
+    let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));
+    // Own limits that are shown alone are no dictionary.
+    if limits.is_some() || (!has_own_limits && own.rate_limit_policy.is_some()) {
         upstream::name_limit::<L, P>(headers);
     }
     // The units of limits are told by the policies, and those must not be joined yet.
-    if let Some(limits) = own.rate_limit
-        && let Some(limits) = show_alone(headers, RATELIMIT, limits)
-    {
+    if let Some(limits) = limits {
         let own_policies = own.rate_limit_policy.iter().chain(&own.hidden_policy);
         let inner_units = UnitsByName::<P>::parse(headers.get_all(RATELIMIT_POLICY));
         let own_units = UnitsByName::<P>::parse(own_policies);

@@ -48,14 +48,18 @@ pub(crate) struct Guard {
     log: Arc<StoreTelemetry>,
 }
 
-/// A decision, now or later.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "decisions that are there at once are not to cost an allocation"
-)]
+/// A decision, now or later. It lies on the heap, because it goes from hand to hand: a copy takes as long as two of its
+/// allocations.
 pub(crate) enum Deciding {
-    Decided(Decision),
+    Decided(Box<Decision>),
     Pending(PendingDecision),
+}
+
+impl Deciding {
+    #[inline]
+    pub(crate) fn now(decision: Decision) -> Self {
+        Self::Decided(Box::new(decision))
+    }
 }
 
 impl Guard {
@@ -92,7 +96,7 @@ impl Guard {
     /// begins when the request begins to wait.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> Deciding {
         if plan.is_closed() {
-            return Deciding::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));
+            return Deciding::now(Decision::of_cache(Cached::closed(plan, self.clock.now())));
         }
         let prefetch = plan.block_terms();
         let at_once = match prefetch {
@@ -100,7 +104,7 @@ impl Guard {
             None => self.cache.reject(&plan),
         };
         if let Some(decision) = at_once {
-            return Deciding::Decided(decision);
+            return Deciding::now(decision);
         }
         let spare = self.fallback.spare(&plan);
         if self.places.are_taken() {
@@ -116,7 +120,7 @@ impl Guard {
             return PendingDecision::begin(self, self.log.waiting(decision));
         }
         match self.cache.begin(plan, self.deadline) {
-            Ok(Ok(decision)) => Deciding::Decided(decision),
+            Ok(Ok(decision)) => Deciding::now(decision),
             Ok(Err(error)) => self.decide_without_store(spare, &error),
             Err(call) => {
                 let guard = Arc::clone(self);
@@ -133,8 +137,8 @@ impl Guard {
     /// A request without a place waits for the fallback only if a place is free.
     fn decide_without_store(self: &Arc<Self>, spare: Option<Plan>, error: &StoreError) -> Deciding {
         match self.fallback.begin(spare, error) {
-            Ok(decision) => Deciding::Decided(decision),
-            Err(_) if self.places.are_taken() => Deciding::Decided(self.fallback.failed(error)),
+            Ok(decision) => Deciding::now(decision),
+            Err(_) if self.places.are_taken() => Deciding::now(self.fallback.failed(error)),
             Err(answer) => {
                 let (guard, error) = (Arc::clone(self), error.clone());
                 let decision = async move { guard.fallback.finish(answer, &error).await };

@@ -38,7 +38,7 @@ impl PendingDecision {
     pub(super) fn begin(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Deciding {
         let mut decision: BoxedDecision = Box::pin(decision);
         match decision.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(decision) => Deciding::Decided(decision),
+            Poll::Ready(decision) => Deciding::now(decision),
             Poll::Pending => Deciding::Pending(Self {
                 decision: Some((decision, Place::take(guard))),
                 has_begun: true,

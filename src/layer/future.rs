@@ -90,7 +90,7 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
     /// The decision is there: call the service, which is ready, wait for the request's turn, or answer with a rejection.
     pub(super) fn decided(
         limits: &Limits,
-        decision: Decision,
+        decision: Box<Decision>,
         selection: Selection,
         service: &mut S,
         mut parts: Parts,
@@ -141,7 +141,7 @@ where
                     selection,
                     held,
                 } => {
-                    let decision = ready!(Pin::new(decision).poll(cx));
+                    let decision = Box::new(ready!(Pin::new(decision).poll(cx)));
                     let (mut service, parts, body) = held.take().expect("a decision is polled to its end once");
                     let selection = std::mem::take(selection);
                     State::decided(this.limits, decision, selection, &mut service, parts, body)

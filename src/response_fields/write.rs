@@ -132,7 +132,7 @@ impl Telling<'_> {
                 let headers = response.headers_mut();
                 match self.closest().filter(|_| shows_limits) {
                     Some(limit) if settings.form == Form::Draft07 => fields::merge_draft07_limit(headers, limit),
-                    Some(limit) => fields::merge_draft06_limit(headers, limit, limit.to_header_values()),
+                    Some(limit) => fields::merge_draft06_limit(headers, limit, values_of(limit)),
                     None => {}
                 }
                 if let Some(policies) = self.policies.value(&|_| None) {
@@ -236,7 +236,7 @@ impl Telling<'_> {
             LegacyReset::Seconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
             LegacyReset::UnixTime => drop(response.extensions_mut().insert(ResetsAtUnixTime)),
         }
-        for (name, value) in names.into_iter().zip(limit.to_header_values()) {
+        for (name, value) in names.into_iter().zip(values_of(limit)) {
             let _ = response.headers_mut().try_insert(name, value);
         }
     }
@@ -264,6 +264,10 @@ impl Telling<'_> {
                 .unwrap_or(0),
         })
     }
+}
+
+fn values_of(limit: ClosestLimit) -> [HeaderValue; 3] {
+    scratch::with_text(|text| limit.to_header_values_behind(text).1)
 }
 
 fn is_redirect(status: StatusCode) -> bool {

@@ -12,6 +12,7 @@
 //!
 //! A refund by another instance is seen after a second at most.
 
+mod hot;
 mod record;
 mod shard;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use self::{
+    hot::HotPartitions,
     record::{Finding, Record},
     shard::{Found, Records, Shard},
 };
@@ -37,7 +39,7 @@ use super::guarded::{GuardedStore, StoreCall};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
-    exchange::{Cached, Decision, Measurement, Plan, Settlement},
+    exchange::{Cached, Decision, Measurement, PartPlan, Plan, Settlement},
     partition::PartitionId,
     sharded::Sharded,
     store::StoreFuture,
@@ -48,6 +50,7 @@ use crate::{
 pub(super) struct DenialCache {
     pub(super) store: GuardedStore,
     shards: Sharded<Shard>,
+    hot: HotPartitions,
     /// False for a cache that keeps nothing.
     is_on: bool,
     /// Number of cached partitions: while it is 0, requests take no lock.
@@ -64,6 +67,7 @@ impl DenialCache {
         Self {
             store,
             shards: Sharded::new(capacity, |part| Shard::new(part, capacity)),
+            hot: HotPartitions::new(),
             is_on: capacity > 0,
             len: AtomicUsize::new(0),
             is_used: AtomicBool::new(false),
@@ -92,20 +96,39 @@ impl DenialCache {
     fn look_up(&self, plan: &Plan, now: Timestamp) -> Found {
         let mut found = Found::default();
         if let Some(part) = plan.only_part() {
-            let mut shard = self.shards.lock(part.partition());
-            shard.look_up(part, now, &mut found);
-            if found.goes_to_store() {
-                shard.asks(part, now, found.is_stale);
-            }
-            return found;
+            return self.look_up_only(part, now);
         }
         for part in plan.parts() {
             self.shards.lock(part.partition()).look_up(part, now, &mut found);
         }
         for part in plan.parts().filter(|_| found.goes_to_store()) {
-            self.shards.lock(part.partition()).asks(part, now, found.is_stale);
+            let hash = self.shards.hash(part.partition());
+            self.ask(&mut self.shards.lock(part.partition()), hash, part, now, &found);
         }
         found
+    }
+
+    /// Looks up a plan about one partition: without a lock, if a request was rejected before and nothing has changed since.
+    fn look_up_only(&self, part: PartPlan<'_>, now: Timestamp) -> Found {
+        let (partition, hash) = (part.partition(), self.shards.hash(part.partition()));
+        if let Some(found) = self.hot.rejection(hash, part, now) {
+            return found;
+        }
+        let (mut found, mut shard) = (Found::default(), self.shards.lock(partition));
+        let records = shard.look_up(part, now, &mut found);
+        if let Some(records) = records.filter(|_| found.is_rejected) {
+            self.hot.show(hash, partition, records, now);
+        }
+        if found.goes_to_store() {
+            self.ask(&mut shard, hash, part, now, &found);
+        }
+        found
+    }
+
+    /// A request goes to the store about something that is cached.
+    fn ask(&self, shard: &mut Shard, hash: u64, part: PartPlan<'_>, now: Timestamp, found: &Found) {
+        shard.asks(part, now, found.is_stale);
+        self.hot.hide(hash, part.partition());
     }
 
     /// Asks the store. Returns the answer if it is there at once, else the call to wait for.
@@ -224,6 +247,7 @@ impl DenialCache {
         let mut shard = self.shards.lock(partition);
         let before = shard.partitions.len();
         change(&mut shard, hash);
+        self.hot.hide(hash, partition);
         let added = shard.partitions.len().wrapping_sub(before);
         if added != 0 {
             self.len.fetch_add(added, Ordering::Relaxed);

@@ -20,7 +20,7 @@ const HOLD: Duration = Duration::from_millis(20);
 const STALE: Duration = Duration::from_millis(850);
 
 /// A policy that has rejected a charge, or would reject the next one.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Record {
     policies: PolicySet,
     /// The policy's place among them.

@@ -35,6 +35,29 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// Adds what the records of a partition say about its part of the plan; `None` if it is not cached.
+    #[inline]
+    pub(super) fn add(&mut self, part: PartPlan<'_>, records: Option<&[Record]>, now: Timestamp) {
+        let Some(records) = records else {
+            self.denials.extend(part.charges().map(|_| None));
+            return;
+        };
+        self.is_known = true;
+        for (index, charge) in part.charges().enumerate() {
+            let record = records.iter().find(|record| record.is_about(part.policies(), index));
+            let standing = record.map_or(Standing::Open, |record| {
+                self.now = self.now.max(record.store_time(now));
+                record.standing(charge.weight(), now)
+            });
+            self.is_rejected |= matches!(standing, Standing::Rejected(_));
+            self.is_stale |= matches!(standing, Standing::Stale(_));
+            self.denials.push(match standing {
+                Standing::Rejected(denial) | Standing::Stale(denial) => Some(denial),
+                Standing::Open => None,
+            });
+        }
+    }
+
     /// Returns `true` if the store is asked about something that is cached.
     pub(super) fn goes_to_store(&self) -> bool {
         self.is_known && !self.is_rejected
@@ -72,26 +95,12 @@ impl Shard {
         &mut self.refunded_at[moment]
     }
 
+    /// Looks a part of a plan up. Returns the records of its partition, if it is cached.
     #[inline]
-    pub(super) fn look_up(&mut self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) {
-        let Some(records) = self.partitions.visit(part.partition()) else {
-            found.denials.extend(part.charges().map(|_| None));
-            return;
-        };
-        found.is_known = true;
-        for (index, charge) in part.charges().enumerate() {
-            let record = records.iter().find(|record| record.is_about(part.policies(), index));
-            let standing = record.map_or(Standing::Open, |record| {
-                found.now = found.now.max(record.store_time(now));
-                record.standing(charge.weight(), now)
-            });
-            found.is_rejected |= matches!(standing, Standing::Rejected(_));
-            found.is_stale |= matches!(standing, Standing::Stale(_));
-            found.denials.push(match standing {
-                Standing::Rejected(denial) | Standing::Stale(denial) => Some(denial),
-                Standing::Open => None,
-            });
-        }
+    pub(super) fn look_up(&mut self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) -> Option<&[Record]> {
+        let records = self.partitions.visit(part.partition()).map(|records| &**records);
+        found.add(part, records, now);
+        records
     }
 
     /// A request goes to the store.

@@ -78,7 +78,7 @@ impl Instance {
     /// A decision that is there at once; the others are sent.
     fn decide(&mut self, plan: Plan) -> Option<Decision> {
         match self.guard.decide(plan) {
-            Deciding::Decided(decision) => Some(decision),
+            Deciding::Decided(decision) => Some(*decision),
             Deciding::Pending(decision) => {
                 self.under_way.push(decision);
                 self.answers = self.answers();
@@ -444,6 +444,58 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
     own.iter().for_each(|plan| memory.reject(plan));
     drop(memory.cache.settle(Settlement::unused(&charged)));
     assert!(own.iter().all(|plan| !memory.has_cached(plan)));
+}
+
+/// The lock is held meanwhile: who would wait for it would wait for ever.
+#[test]
+fn a_key_that_goes_on_is_rejected_without_a_lock_until_something_changes() {
+    let memory = Memory::new();
+    let plan = Plan::new(checked([QuotaPolicy::per_day("day", 2)]), alice(), 1);
+    let charged = memory.ask(&plan);
+    memory.reject(&plan);
+    let first = memory.cache.reject(&plan).unwrap();
+    let lock = memory.cache.shards.lock(alice());
+    memory.clock.advance(Duration::from_micros(5));
+    let later = memory.cache.reject(&plan).unwrap();
+    drop(lock);
+    assert!(later.is_cached());
+    let wait = |decision: &Decision| decision.retry_after().unwrap();
+    assert_eq!(wait(&first) - wait(&later), Duration::from_micros(5));
+
+    drop(memory.cache.settle(Settlement::unused(&charged)));
+    assert!(!memory.has_cached(&plan));
+}
+
+#[test]
+fn keys_that_share_a_place_are_all_rejected_and_a_refund_ends_that_for_its_own_alone() {
+    let memory = Memory::new();
+    let policies = checked([QuotaPolicy::per_day("day", 1)]);
+    let plan = |user| Plan::new(policies.clone(), user, 1);
+    let place = |user| memory.cache.shards.hash(user) as usize % hot::HotPartitions::PLACES;
+    let mut others = (0..).map(|number: u32| user(&number.to_string()));
+    let other = others.find(|other| place(*other) == place(alice())).unwrap();
+    for user in [alice(), other] {
+        memory.reject(&plan(user));
+        assert!(memory.has_cached(&plan(user)));
+    }
+    memory.cache.forget(other);
+    assert!(memory.has_cached(&plan(alice())) && !memory.has_cached(&plan(other)));
+    memory.cache.forget(alice());
+    assert!(!memory.has_cached(&plan(alice())));
+}
+
+#[test]
+fn a_place_is_free_again_when_the_records_in_it_have_expired() {
+    let memory = Memory::new();
+    let policies = checked([QuotaPolicy::per_day("day", 1)]);
+    let plan = |user| Plan::new(policies.clone(), user, 1);
+    memory.reject(&plan(alice()));
+    memory.clock.advance(record::LIFE);
+    assert!(!memory.has_cached(&plan(alice())));
+    memory.reject(&plan(alice()));
+    let lock = memory.cache.shards.lock(alice());
+    assert!(memory.has_cached(&plan(alice())));
+    drop(lock);
 }
 
 /// Rules that change all the time, for a caller in many tiers, say.
