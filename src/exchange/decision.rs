@@ -40,6 +40,7 @@ impl Cached {
 pub(crate) type ChargeDenials = SmallVec<[Option<Denial>; 2]>;
 
 /// The origin of a decision.
+#[allow(clippy::large_enum_variant, reason = "a measurement is the usual case")]
 enum Source {
     /// No store was asked, or none has answered.
     Elsewhere,

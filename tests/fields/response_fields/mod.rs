@@ -40,6 +40,7 @@ impl Scene {
     /// A layer that takes users and costs from fields of the request.
     fn builder(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayerBuilder {
         let builder = RateLimitLayer::builder(self.store.clone())
+            .decision_in_response()
             .scope("fields")
             .key(key::header("x-user-id"))
             .cost_by(|request| {
