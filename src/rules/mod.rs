@@ -396,6 +396,7 @@ mod tests {
         let sets = Sets::new(rules, &Frame::default());
         Candidate {
             percent,
+            partitions: Arc::default(),
             sets: Arc::new(sets.unwrap()),
         }
     }
