@@ -16,6 +16,7 @@ use tower_quota::{
     client::{self, Advice, Caps, Exchange, Pacing, Problem, Strategy, Turn},
     clock::Timestamp,
     fields::{Hints, MAX_ITEMS, MAX_LENGTH, OwnFields, RetryAfter, draft06, draft07, draft11, in_between, merge_into},
+    fleet::{RulesDocument, RulesDocumentErrorKind},
     key::{self, ForwardingField, KeyExtractor, PeerAddress},
     privacy_pass::{Challenge, CredentialRequest, Directory, IssuanceError, IssuerKey, Profile, Token, TokenChallenge},
 };
@@ -233,6 +234,25 @@ pub fn problem(input: &[u8]) {
     let written = written.to_string();
     // Escapes may take more room than what they stand for.
     assert!(written.len() > 64 * 1024 || Problem::parse(written.as_bytes()) == Some(problem));
+}
+
+/// The rules of a fleet, which another program may have written.
+pub fn rules_document(input: &[u8]) {
+    let document = match RulesDocument::parse(input) {
+        Ok(document) => document,
+        Err(error) => return assert!(error.to_string().starts_with("rules document: ")),
+    };
+    // What is valid is limited in number and size, and what is not names the policy.
+    let checked = document.check();
+    // Line breaks and escapes may take more room, and the name of a unit may be too long.
+    match document.to_json() {
+        Ok(json) => {
+            let read = RulesDocument::parse(json.as_bytes()).expect("it was written to be read");
+            assert_eq!(read, document);
+            assert_eq!(read.check(), checked);
+        }
+        Err(error) => assert!(error.kind() == RulesDocumentErrorKind::TooLong || checked.is_err()),
+    }
 }
 
 /// A `WWW-Authenticate` field with challenges, from an untrusted origin.

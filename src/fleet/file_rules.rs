@@ -32,6 +32,8 @@ use super::{
 pub struct FileRules {
     path: Arc<Path>,
     name: Arc<str>,
+    /// Held while the file is read: a file system that hangs takes one thread, not one for each poll.
+    reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl FileRules {
@@ -41,6 +43,7 @@ impl FileRules {
         Self {
             name: path.display().to_string().into(),
             path: path.into(),
+            reading: Arc::default(),
         }
     }
 
@@ -51,7 +54,12 @@ impl FileRules {
 
     async fn read(&self) -> Result<Option<Vec<u8>>, RulesSourceError> {
         let path = Arc::clone(&self.path);
-        let read = spawn_blocking(move || read_up_to(&path, RulesDocument::MAX_LENGTH + 1)).await;
+        let reading = Arc::clone(&self.reading).lock_owned().await;
+        let read = spawn_blocking(move || {
+            let _reading = reading;
+            read_up_to(&path, RulesDocument::MAX_LENGTH + 1)
+        });
+        let read = read.await;
         let read = read.map_err(RulesSourceError::unavailable)?;
         read.map_err(|error| RulesSourceError::unavailable(format!("{}: {error}", self.name)))
     }

@@ -9,6 +9,18 @@ use crate::random;
 /// The mean time between two polls.
 const POLL: Duration = Duration::from_secs(1);
 
+/// The shortest time between two polls, whatever a source says.
+const SHORTEST: Duration = Duration::from_millis(50);
+
+/// Keeps a source that always says that it may have changed from being asked without end.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a poll is a pause, and no request waits for it"
+)]
+pub(super) async fn shortest() {
+    sleep(SHORTEST).await;
+}
+
 /// Waits for a second, a quarter more or less.
 #[allow(
     clippy::disallowed_methods,

@@ -45,6 +45,9 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
 
     /// Waits until the version may have changed. By default for a second, a quarter more or less, so that instances do not
     /// ask at the same moment.
+    ///
+    /// A source that is told of changes ends the wait at once if there was one since it was last asked for the version. It
+    /// is asked at most twenty times a second.
     fn may_have_changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(super::pause::between_polls())
     }

@@ -142,11 +142,12 @@ impl FleetTelemetry {
 
     pub(crate) fn overridden(&self, is_overridden: bool) {
         self.meters.overridden(is_overridden);
-        if is_overridden {
-            event!(WARN, rules = %self.name, "this process overrides the rules or the switch of the fleet");
-        } else {
-            event!(INFO, rules = %self.name, "this process no longer overrides the fleet");
-        }
+        event!(
+            WARN,
+            rules = %self.name,
+            overrides = %is_overridden,
+            "this process has begun, or ceased, to override the rules or the switch of the fleet"
+        );
     }
 
     pub(crate) fn watch_for_panic(&self) -> PanicAlarm<'_> {

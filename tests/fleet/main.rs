@@ -5,6 +5,7 @@
 mod document;
 mod following;
 mod publish;
+mod redis;
 mod rulesctl;
 mod source;
 #[path = "../support/mod.rs"]

@@ -146,5 +146,5 @@ pub(crate) async fn pass(time: Duration) {
 
 /// As long as it takes at most until each follower has asked again.
 pub(crate) async fn poll() {
-    pass(Duration::from_millis(1_300)).await;
+    pass(Duration::from_millis(1_400)).await;
 }

@@ -61,6 +61,11 @@ fn the_seeds_of_problems_hold() {
 }
 
 #[test]
+fn the_seeds_of_documents_of_rules_hold() {
+    run_over_the_seeds_of("rules_document", targets::rules_document);
+}
+
+#[test]
 fn the_seeds_of_token_challenges_hold() {
     run_over_the_seeds_of("token_challenge", targets::token_challenge);
 }

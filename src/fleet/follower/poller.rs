@@ -10,6 +10,7 @@ use super::{
 };
 use crate::fleet::{
     document::{RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
+    pause,
     report::InstanceReport,
     source::{RulesSource, RulesSourceError},
     version::RulesVersion,
@@ -74,6 +75,7 @@ impl Poller {
             if is_read {
                 self.report().await;
             }
+            pause::shortest().await;
             source.may_have_changed().await;
         }
     }

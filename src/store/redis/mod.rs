@@ -2,6 +2,10 @@
 
 mod acquire;
 mod builder;
+#[cfg_attr(
+    not(feature = "serde"),
+    allow(dead_code, reason = "only the rules of a fleet are asked for by commands")
+)]
 mod commands;
 mod keyspace;
 mod leases;
@@ -21,6 +25,10 @@ use std::{
 use tokio::sync::watch;
 
 pub use self::builder::RedisStoreBuilder;
+#[cfg_attr(
+    not(feature = "serde"),
+    allow(unused_imports, reason = "only the rules of a fleet are asked for by commands")
+)]
 pub(crate) use self::commands::Commands;
 use self::{
     acquire::Engine,
