@@ -14,7 +14,7 @@ fn minute(quota: u64) -> QuotaPolicy {
 }
 
 /// A document with all that one can have.
-fn whole() -> RulesDocument {
+pub(crate) fn whole() -> RulesDocument {
     let window = CalendarWindow::new(
         CalendarPeriod::Week {
             begins: Weekday::Sunday,

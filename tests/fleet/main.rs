@@ -4,6 +4,7 @@
 
 mod document;
 mod following;
+mod formats;
 mod publish;
 mod redis;
 mod rulesctl;

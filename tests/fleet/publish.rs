@@ -214,11 +214,6 @@ async fn a_block_ends_by_itself_and_its_network_may_be_written_in_another_way() 
     let published = alice.publish(longer).await.unwrap();
     assert_eq!(published.document().access().len(), 1, "in place of the first");
 
-    // One that is over is dropped by the next change, whatever that is.
-    alice
-        .publish(Publication::block_network("10.0.0.0/8").lasting(Duration::ZERO))
-        .await
-        .unwrap();
     let mallory = AccessEntry::key("user", "mallory", Access::Block);
     let published = alice.publish(Publication::set_access(mallory.clone())).await.unwrap();
     assert_eq!(published.document().access().len(), 2);
@@ -232,6 +227,25 @@ async fn a_block_ends_by_itself_and_its_network_may_be_written_in_another_way() 
     let published = alice.publish(unblock()).await.unwrap();
     assert_eq!(published.document().access(), [mallory]);
     assert!(matches!(alice.publish(unblock()).await, Err(PublishError::NotListed)));
+}
+
+#[tokio::test]
+async fn a_block_that_has_ended_is_dropped_by_the_next_change_which_says_so() {
+    let (alice, set) = (publisher("ended"), "ended");
+    let ended = AccessEntry::network("10.0.0.0/8", Access::Block).until(1);
+    let document = RulesDocument::new(1, minute(60))
+        .with_access([ended])
+        .to_json()
+        .unwrap();
+    let head = RulesVersion::of(1, document.as_bytes()).to_string();
+    shared_server().command(&["MSET", &key(set, "head"), &head, &key(set, "document"), &document]);
+    let proposal = alice.propose(Publication::switch_off()).await.unwrap();
+    assert_eq!(
+        proposal.to_string(),
+        "limits: on → OFF\n\
+         access list: - block 10.0.0.0/8 until Thu, 01 Jan 1970 00:00:01 GMT (it has ended)\n"
+    );
+    assert!(alice.commit(&proposal).await.unwrap().document().access().is_empty());
 }
 
 #[tokio::test]
@@ -442,8 +456,7 @@ async fn a_cluster_has_all_of_a_rule_set_in_one_slot() {
 fn documented_user(documentation: &str, name: &str) -> Vec<String> {
     let (_, lines) = documentation.split_once(&format!("ACL SETUSER {name} ")).unwrap();
     let (lines, _) = lines.split_once("```").unwrap();
-    let words = lines.split_whitespace().filter(|word| *word != "///");
-    words.map(str::to_owned).collect()
+    lines.split_whitespace().map(str::to_owned).collect()
 }
 
 fn add_user(server: &RedisServer, name: &str, rules: &[String]) -> String {
@@ -457,7 +470,7 @@ fn add_user(server: &RedisServer, name: &str, rules: &[String]) -> String {
 #[tokio::test]
 async fn the_documented_permissions_let_publishers_publish_and_stores_count_and_neither_the_other() {
     let server = RedisServer::start();
-    let publisher_user = documented_user(include_str!("../../src/fleet/publisher/mod.rs"), "publisher");
+    let publisher_user = documented_user(include_str!("../../docs/fleet.md"), "publisher");
     let store_user = documented_user(include_str!("../../docs/PRODUCTION.md"), "limits");
     let publisher_url = add_user(&server, "publisher", &publisher_user);
     let store_url = add_user(&server, "limits", &store_user);

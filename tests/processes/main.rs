@@ -12,6 +12,7 @@ mod instances;
 mod load;
 #[path = "../privacy_pass/instances.rs"]
 mod origins;
+mod rules;
 mod tls;
 mod tokens;
 
@@ -26,10 +27,11 @@ use std::{
 
 use load::support;
 
-const PARTS: [(&str, fn()); 5] = [
+const PARTS: [(&str, fn()); 6] = [
     ("concurrency", concurrency::run),
     ("instances", instances::run),
     ("load", load::run),
+    ("rules", rules::run),
     ("tls", tls::run),
     ("tokens", tokens::run),
 ];
@@ -77,7 +79,7 @@ fn main() -> ExitCode {
     if let Some(code) = load::child() {
         return code;
     }
-    if concurrency::child() || instances::child() || tls::child() || tokens::child() {
+    if concurrency::child() || instances::child() || rules::child() || tls::child() || tokens::child() {
         return ExitCode::SUCCESS;
     }
     let filter = env::args().skip(1).find(|argument| !argument.starts_with('-'));

@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tower_quota::{
     Algorithm, CalendarPeriod, CalendarWindow, ChangeKind, Direction, MemoryStore, Outcome, PartitionId, PartitionKey,
-    Plan, PolicySet, QuotaPolicy, RedisStore, Rules, RulesDiff, Scope, Store,
+    Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Rules, RulesDiff, Scope, Store,
+    clock::{Clock, Timestamp},
 };
 
 use crate::support::shared_server;
@@ -140,4 +141,73 @@ async fn a_policy_that_was_closed_goes_on_with_what_it_had_counted_and_the_diffe
         let full = remaining(&store, open, 1_000_000 + number).await;
         assert!(remaining(&store, open, number).await < full, "{open:?}");
     }
+}
+
+/// The most requests that a policy lets pass at one moment.
+fn most(policy: &QuotaPolicy) -> u64 {
+    let cost = match policy.unit() {
+        QuotaUnit::ContentBytes(Direction::Both) => 2,
+        _ => 1,
+    };
+    policy.burst_capacity() / cost
+}
+
+/// Requests of one caller that pass while two instances decide in turn, for two seconds: one by the old policy, one by the
+/// new one.
+async fn side_by_side(store: &impl Store, clock: &Clock, old: &QuotaPolicy, new: &QuotaPolicy, number: usize) -> u64 {
+    let (mut passed, plans) = (0, [old, new].map(|policy| plan(policy, number)));
+    for step in 0..40 {
+        for plan in &plans {
+            let decision = store.decide(plan.clone()).await.unwrap();
+            passed += u64::from(decision.outcome() == Outcome::Allowed);
+        }
+        if step % 20 == 0 {
+            clock.advance(Duration::from_secs(1));
+        }
+    }
+    passed
+}
+
+/// Until all instances have followed, a caller gets the larger quota where the counts go on, and both quotas where they start
+/// anew. Nobody gets less than the larger quota, and nobody more than that.
+async fn quotas_neither_double_nor_vanish(store: impl Store, clock: Clock, stride: usize) {
+    let of = |name, quota| policies(name, quota).into_iter().filter(|policy| !policy.is_shadow());
+    let (old, new): (Vec<_>, Vec<_>) = (
+        of("first", 10).collect(),
+        of("first", 20).chain(of("second", 20)).collect(),
+    );
+    for (row, old) in old.iter().enumerate() {
+        for (column, new) in new
+            .iter()
+            .enumerate()
+            .filter(|(column, _)| (row + column) % stride == 0)
+        {
+            let passed = side_by_side(&store, &clock, old, new, row * 1_000 + column).await;
+            let (old_most, new_most) = (most(old), most(new));
+            let bound = match says_continued(old, new) {
+                true => old_most.max(new_most),
+                false => old_most + new_most,
+            };
+            // A count that is carried from one window to another is rounded up each time.
+            assert!(
+                (bound - 1..=bound).contains(&passed),
+                "{passed} of {bound}: {old:?} beside {new:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_versions_side_by_side_neither_double_a_quota_nor_take_one_away_in_memory() {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    quotas_neither_double_nor_vanish(store, clock, 3).await;
+}
+
+#[tokio::test]
+async fn two_versions_side_by_side_neither_double_a_quota_nor_take_one_away_in_redis() {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let builder = RedisStore::builder(shared_server().url()).key_prefix("side-by-side:");
+    let store = builder.clock(clock.clone()).build().unwrap();
+    quotas_neither_double_nor_vanish(store, clock, 7).await;
 }

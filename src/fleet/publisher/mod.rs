@@ -52,16 +52,8 @@ const PROPOSALS: usize = 100;
 ///
 /// # Permissions
 ///
-/// A publisher needs an ACL user of its own. `redis-cli` makes one for all rule sets, which cannot read or change what callers
-/// have used:
-///
-/// ```text
-/// ACL SETUSER publisher on >password ~rules:* resetchannels -@all +eval +get +mget +set +strlen +llen +lpush +lrange +lset +ltrim
-///     +time +zrangebyscore
-/// ```
-///
-/// A cluster also needs `+cluster|slots` and `+asking`; Sentinel also needs `+role`. The user of the stores (`~quota:*`) can
-/// neither read nor change rules, and no request can: instances only follow what is published.
+/// A publisher needs an ACL user of its own: the page [`docs::fleet`](crate::docs::fleet) has it. The user of the stores and
+/// that of the instances cannot change rules, and no request can: instances only follow what is published.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, RedisStore, Rules, fleet::{Publication, PublishError, RedisRules, RulesPublisher}};

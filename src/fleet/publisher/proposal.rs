@@ -89,7 +89,11 @@ impl Proposal {
             .as_ref()
             .map_or(&[][..], |before| before.document().access());
         for entry in before.iter().filter(|entry| !self.document.access().contains(entry)) {
-            writeln!(f, "access list: - {}", entry_text(entry))?;
+            let ended = match entry.holds_at(self.document.time()) {
+                true => "",
+                false => " (it has ended)",
+            };
+            writeln!(f, "access list: - {}{ended}", entry_text(entry))?;
         }
         for entry in self.document.access().iter().filter(|entry| !before.contains(entry)) {
             writeln!(f, "access list: + {}", entry_text(entry))?;

@@ -75,7 +75,8 @@ impl Publication {
     /// The rules and the roll-out of the version before. Switch and access list stay as they are.
     ///
     /// Versions with the rules that hold now are passed over, also those that were published earlier: another roll-back goes
-    /// further back, and never forward to rules that a roll-back has ended. Policies that start anew are no obstacle.
+    /// further back, and never forward to rules that a roll-back has ended. Policies that start anew are no obstacle: they go on
+    /// with what they had counted when they held before, unless that has expired.
     pub fn roll_back() -> Self {
         Self::new(Edit::RollBack { to: None })
     }

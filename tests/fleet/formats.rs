@@ -1,0 +1,229 @@
+//! What earlier versions of the crate have written is read by this one: documents, and all that Redis holds. The files under
+//! `formats` have one directory for each format; none of them is ever changed.
+//!
+//! `WRITE_FORMAT=2 cargo test --all-features --test fleet formats` writes what this version of the crate writes. A new
+//! format needs that: a service that is deployed instance by instance has two versions of the crate at once.
+
+use std::{env, fmt::Write as _, fs, path::PathBuf, time::Duration};
+
+use tower_quota::{
+    Algorithm, Direction, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store,
+    clock::{Clock, Timestamp},
+    fleet::{RedisRules, RulesDocument, RulesSource, RulesVersion},
+};
+
+use crate::{document::whole, support::RedisServer};
+
+/// The time at which all values were written, and are read.
+const TIME: u64 = 1_700_000_000_000_000;
+
+fn directory(format: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/fleet/formats")).join(format)
+}
+
+/// The names of all formats, those of the newest last.
+fn formats() -> Vec<String> {
+    let entries = fs::read_dir(directory("")).unwrap();
+    let mut formats: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    formats.sort();
+    assert!(!formats.is_empty());
+    formats
+}
+
+fn read(format: &str, file: &str) -> String {
+    fs::read_to_string(directory(format).join(file)).unwrap()
+}
+
+/// One of each kind that a store keeps in another way.
+fn policies() -> Vec<QuotaPolicy> {
+    use Algorithm::*;
+
+    let algorithms = [
+        ("token bucket", TokenBucket),
+        ("strict token bucket", StrictTokenBucket),
+        ("leaky bucket meter", LeakyBucketMeter),
+        ("leaky bucket queue", LeakyBucketQueue { max_waiting: 5 }),
+        ("fixed window", FixedWindow),
+        ("sliding window counter", SlidingWindowCounter),
+        ("sliding window log", SlidingWindowLog),
+    ];
+    let hour = |name: &'static str| QuotaPolicy::per_hour(name, 10);
+    let mut policies: Vec<_> = algorithms
+        .map(|(name, algorithm)| hour(name).with_algorithm(algorithm))
+        .into();
+    policies.push(hour("blocking").blocking_for(Duration::from_secs(600)));
+    policies.push(hour("bytes").with_content_bytes(Direction::Both));
+    policies.push(hour("tokens").counting("tokens"));
+    policies.push(QuotaPolicy::concurrent("slots", 10));
+    policies.push(QuotaPolicy::per_calendar_month("month", 10, "Europe/Berlin"));
+    policies
+}
+
+fn store(server: &RedisServer) -> RedisStore {
+    let clock = Clock::manual(Timestamp::from_micros(TIME));
+    RedisStore::builder(server.url()).clock(clock).build().unwrap()
+}
+
+fn plan(policy: &QuotaPolicy) -> Plan {
+    let caller = Scope::new("formats").partition(&PartitionKey::new("policy", policy.name()));
+    let set = PolicySet::new([policy.clone()]).unwrap();
+    Plan::new(set, caller, 1)
+        .with_content_bytes(1, 2)
+        .with_units("tokens", 4)
+}
+
+/// What is left by each policy, a line for each.
+async fn left(server: &RedisServer) -> String {
+    let (store, mut text) = (store(server), String::new());
+    for policy in policies() {
+        let decision = store.peek(plan(&policy)).await.unwrap();
+        let left = decision.allowances().next().unwrap().remaining();
+        writeln!(text, "{}: {left}", policy.name()).unwrap();
+    }
+    text
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2);
+    digits
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+/// The bulk strings of a reply.
+fn bulks(mut reply: &[u8]) -> Vec<Vec<u8>> {
+    let mut bulks = Vec::new();
+    while let Some(end) = reply.windows(2).position(|pair| pair == b"\r\n") {
+        let (head, rest) = (&reply[..end], &reply[end + 2..]);
+        reply = rest;
+        if let Some(length) = head.strip_prefix(b"$") {
+            let length = str::from_utf8(length).unwrap().parse().unwrap();
+            bulks.push(rest[..length].to_vec());
+            reply = &rest[length + 2..];
+        }
+    }
+    bulks
+}
+
+/// Commands that write what a server holds, with all arguments in hexadecimal digits.
+fn dump(server: &RedisServer) -> String {
+    let mut keys = bulks(&server.command_bytes(&[b"KEYS", b"*"]));
+    keys.sort();
+    let mut text = String::new();
+    for key in keys {
+        let words = match &*server.command_bytes(&[b"TYPE", &key]) {
+            b"+string\r\n" => vec![
+                b"SET".to_vec(),
+                key.clone(),
+                bulks(&server.command_bytes(&[b"GET", &key])).remove(0),
+            ],
+            b"+zset\r\n" => {
+                let range = bulks(&server.command_bytes(&[b"ZRANGE", &key, b"0", b"-1", b"WITHSCORES"]));
+                let members = range.chunks(2).flat_map(|pair| [pair[1].clone(), pair[0].clone()]);
+                [b"ZADD".to_vec(), key.clone()].into_iter().chain(members).collect()
+            }
+            other => panic!("{}", String::from_utf8_lossy(other)),
+        };
+        writeln!(
+            text,
+            "{}",
+            words.iter().map(|word| to_hex(word)).collect::<Vec<_>>().join(" ")
+        )
+        .unwrap();
+    }
+    text
+}
+
+/// Writes what this version of the crate writes, if that is asked for.
+async fn write_format() {
+    let Ok(format) = env::var("WRITE_FORMAT") else {
+        return;
+    };
+    let server = RedisServer::start();
+    let store = store(&server);
+    for policy in policies() {
+        store.decide(plan(&policy)).await.unwrap();
+    }
+    fs::create_dir_all(directory(&format)).unwrap();
+    let write = |file: &str, text: &str| fs::write(directory(&format).join(file), text).unwrap();
+    write("values.txt", &dump(&server));
+    write("left.txt", &left(&server).await);
+    let document = whole().to_json().unwrap();
+    write(
+        "head.txt",
+        &RulesVersion::of(whole().version(), document.as_bytes()).to_string(),
+    );
+    write("document.json", &document);
+}
+
+#[tokio::test]
+async fn counts_of_every_format_go_on() {
+    write_format().await;
+    for format in formats() {
+        let server = RedisServer::start();
+        for line in read(&format, "values.txt").lines() {
+            let words: Vec<_> = line.split(' ').map(from_hex).collect();
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            assert!(!server.command_bytes(&words).starts_with(b"-"), "{line}");
+        }
+        let expected = read(&format, "left.txt");
+        assert_eq!(left(&server).await, expected, "format {format}");
+        assert!(
+            expected.lines().all(|line| !line.ends_with(": 10")),
+            "something is used of each: {expected}"
+        );
+    }
+}
+
+/// The document of the newest format is also written to the byte as it was: other bytes are another format.
+#[tokio::test]
+async fn documents_of_every_format_are_read_and_the_newest_is_the_one_that_is_written() {
+    let server = RedisServer::start();
+    for format in formats() {
+        let (document, head) = (read(&format, "document.json"), read(&format, "head.txt"));
+        let keys = ["head", "document"].map(|kind| format!("rules:{{quota:formats}}:{kind}"));
+        server.command(&["MSET", &keys[0], &head, &keys[1], &document]);
+        let rules = RedisRules::new(RedisStore::builder(server.url()), "formats").unwrap();
+        let version = rules.version().await.unwrap().unwrap();
+        let bytes = rules.document(version).await.unwrap();
+        assert_eq!(version, RulesVersion::of(version.number(), &bytes), "format {format}");
+        let parsed = RulesDocument::parse(&bytes).unwrap();
+        assert_eq!(parsed.version(), version.number(), "format {format}");
+        parsed.check().unwrap();
+    }
+    let newest = read(formats().last().unwrap(), "document.json");
+    assert_eq!(newest, whole().to_json().unwrap());
+    assert_eq!(RulesDocument::parse(newest.as_bytes()).unwrap(), whole());
+}
+
+/// Another version of the crate may report more.
+#[tokio::test]
+async fn reports_of_instances_with_unknown_fields_count() {
+    let server = RedisServer::start();
+    let reports = [
+        r#"{"instance":"old","version":"42 2b9742679fc3d12b0b3b07f9e18313f7"}"#,
+        r#"{"instance":"new","version":"43 2b9742679fc3d12b0b3b07f9e18313f7","overridden":true,"started":17}"#,
+        r#"{"instance":"#,
+    ];
+    let seconds = server.command(&["TIME"]);
+    let now = format!("{}000", seconds.lines().next().unwrap().trim());
+    for report in reports {
+        server.command(&["ZADD", "rules:{quota:formats}:instances", &now, report]);
+    }
+    let rules = RedisRules::new(RedisStore::builder(server.url()), "formats").unwrap();
+    let mut names: Vec<_> = rules
+        .instances()
+        .await
+        .unwrap()
+        .iter()
+        .map(|one| one.instance().to_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["new", "old"]);
+}

@@ -1,0 +1,209 @@
+//! Several processes follow one set of rules while it changes all the time, and Redis is killed.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "servers and processes do not follow virtual time"
+)]
+
+use std::{
+    collections::BTreeSet,
+    convert::Infallible,
+    env,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use tokio::{task::JoinSet, time::sleep};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    Decision, QuotaPolicy, RateLimitLayer, RedisStore, Rules,
+    fleet::{Publication, RedisRules, RulesDocument, RulesFollower, RulesPublisher, RulesVersion},
+    key,
+};
+
+use crate::{support::RedisServer, together};
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 8;
+
+/// The time for which each process sends requests.
+const LOAD: Duration = Duration::from_secs(8);
+
+/// What the parent tells a child, and by which it knows that it is one.
+const URL: &str = "TOWER_QUOTA_TEST_RULES";
+
+/// The numbers of the rules after which Redis is killed.
+const KILLS: [u64; 2] = [40, 80];
+
+/// No caller ever uses so much up. What is added to it is the number of the rules.
+const AMPLE: u64 = 1_000_000_000;
+
+/// Runs as a process that a test has started, if it is one.
+pub(crate) fn child() -> bool {
+    env::var(URL).is_ok_and(|url| {
+        instance(&url);
+        true
+    })
+}
+
+pub(crate) fn run() {
+    rules_that_change_all_the_time_and_a_redis_that_is_killed_fail_no_request();
+}
+
+/// Both policies carry the number of the rules, so that a mixture would show.
+fn rules(number: u64) -> Rules {
+    Rules::new()
+        .policy(QuotaPolicy::per_day("day", AMPLE + number))
+        .policy(QuotaPolicy::per_hour("hour", AMPLE + number))
+}
+
+/// Rules with even numbers are published. Those with odd ones are written by another program, and are no rules.
+fn rules_that_change_all_the_time_and_a_redis_that_is_killed_fail_no_request() {
+    let server = Arc::new(RedisServer::start());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let (published, ready) = (Arc::new(AtomicU64::new(0)), Arc::clone(&server));
+    let writing = {
+        let (is_over, published) = (Arc::clone(&is_over), Arc::clone(&published));
+        thread::spawn(move || write(&ready, &is_over, &published))
+    };
+    while published.load(SeqCst) == 0 {
+        thread::sleep(Duration::from_millis(10));
+    }
+    let seen: Vec<Seen> = together(PROCESSES, URL, &server.url());
+    is_over.store(true, SeqCst);
+    writing.join().unwrap();
+    let last = published.load(SeqCst);
+    assert!(last > KILLS[1], "Redis was killed twice while there was load: {last}");
+    for Seen { requests, versions } in &seen {
+        assert!(*requests > 100, "{requests} requests are no load");
+        assert!(versions.len() >= 4, "instances follow: {versions:?}");
+        assert!(
+            versions.iter().all(|number| number % 2 == 0 && *number <= last),
+            "{versions:?}"
+        );
+    }
+    crate::passed("rules_that_change_all_the_time_and_a_redis_that_is_killed_fail_no_request");
+}
+
+/// Publishes ten times a second, and kills Redis twice. An empty one comes back each time: the versions begin anew.
+#[tokio::main(flavor = "current_thread")]
+async fn write(server: &RedisServer, is_over: &AtomicBool, published: &AtomicU64) {
+    let servers = RedisStore::builder(server.url());
+    let publisher = RulesPublisher::new(RedisRules::new(servers, "api").unwrap(), "test");
+    let mut number = 0;
+    while !is_over.load(SeqCst) {
+        number += 2;
+        let publication = Publication::rules(rules(number)).overwriting();
+        // It may be carried out even if it fails.
+        published.store(number, SeqCst);
+        match publisher.publish(publication).await {
+            Ok(_) if number % 20 == 0 => write_garbage(server, number + 1),
+            Ok(_) => {}
+            Err(error) => assert!(matches!(error, tower_quota::fleet::PublishError::Store(_)), "{error}"),
+        }
+        if KILLS.contains(&number) {
+            server.kill();
+            sleep(Duration::from_millis(500)).await;
+            server.restart();
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A document with a good digest whose policies have the same name twice.
+fn write_garbage(server: &RedisServer, number: u64) {
+    let policy = QuotaPolicy::per_day("day", AMPLE + number);
+    let twice = Rules::new().policy(policy.clone()).policy(policy);
+    let json = RulesDocument::new(number, twice).to_json().unwrap();
+    let head = RulesVersion::of(number, json.as_bytes()).to_string();
+    server.command(&[
+        "MSET",
+        "rules:{quota:api}:document",
+        &json,
+        "rules:{quota:api}:head",
+        &head,
+    ]);
+}
+
+/// What a process has seen.
+struct Seen {
+    requests: u64,
+    /// Numbers of the rules by which requests were counted.
+    versions: BTreeSet<u64>,
+}
+
+impl std::str::FromStr for Seen {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(line: &str) -> Result<Self, Self::Err> {
+        let mut numbers = line.split(' ').map(str::parse);
+        let requests = numbers.next().unwrap_or(Ok(0))?;
+        let versions = numbers.collect::<Result<_, _>>()?;
+        Ok(Self { requests, versions })
+    }
+}
+
+#[tokio::main]
+async fn instance(url: &str) {
+    let servers = RedisStore::builder(url);
+    let layer = RateLimitLayer::builder(servers.clone().build().unwrap())
+        .scope("rules")
+        .key(key::extension::<String>())
+        .policy(QuotaPolicy::per_day("day", AMPLE))
+        .decision_in_response()
+        .build()
+        .unwrap();
+    let source = RedisRules::new(servers, "api").unwrap();
+    let follower = RulesFollower::builder(layer.rules_handle(), source).start().unwrap();
+    follower.first_rules().await;
+    crate::wait_for_the_others();
+    let versions = Arc::new(Mutex::new(BTreeSet::new()));
+    let (requests, mut tasks) = (Arc::new(AtomicU64::new(0)), JoinSet::new());
+    for task in 0..TASKS {
+        let (layer, versions, requests) = (layer.clone(), Arc::clone(&versions), Arc::clone(&requests));
+        tasks.spawn(async move {
+            loop {
+                let number = send(&layer, &format!("user {task}")).await;
+                versions.lock().unwrap().extend(number);
+                requests.fetch_add(1, SeqCst);
+                sleep(Duration::from_millis(5)).await;
+            }
+        });
+    }
+    sleep(LOAD).await;
+    // A request that has failed has ended its task.
+    assert_eq!(tasks.len(), TASKS);
+    assert!(tasks.try_join_next().is_none(), "a request has failed");
+    let versions: Vec<_> = versions.lock().unwrap().iter().map(u64::to_string).collect();
+    println!("{} {}", requests.load(SeqCst), versions.join(" "));
+}
+
+/// The number of the rules by which a request was counted; none if Redis was unavailable.
+async fn send(layer: &RateLimitLayer, user: &str) -> Option<u64> {
+    let service = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let mut request = Request::new(());
+    request.extensions_mut().insert(user.to_owned());
+    let response = layer.layer(service).oneshot(request).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let decision = response.extensions().get::<Decision>().unwrap();
+    let quotas: Vec<u64> = decision
+        .allowances()
+        .map(|allowance| allowance.policy().quota())
+        .collect();
+    match &*quotas {
+        [] => None,
+        [day, hour] => {
+            assert_eq!(day, hour, "rules that no version ever had");
+            Some(day - AMPLE)
+        }
+        other => panic!("rules of the program after the first version: {other:?}"),
+    }
+}
