@@ -12,10 +12,15 @@
 //! - *whole layer*: as in the benchmark `redis`, with default settings; and the same where each decision has a call of its own.
 //! - One task is compared by the time of all processors, client and server together: by the clock, most of it is waiting.
 //! - *two partitions*: three windows of the user, and three of a second key.
+//! - *open load*: three windows; requests are due at fixed moments, whether or not earlier ones are answered, at 80 % of what
+//!   the same side does in this run with 512 tasks, and at 60 000 a second (`RATE`). *Undecided* are requests that have passed
+//!   without a decision.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
 mod decisions;
+#[path = "lean/open.rs"]
+mod open;
 mod rounds;
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -39,6 +44,7 @@ fn main() {
         beside_a_lean_script(&bench, windows);
     }
     two_partitions(&bench);
+    open_load(&bench);
     println!("requests without a decision: {}", bench.undecided.get());
 }
 
@@ -95,6 +101,32 @@ fn two_partitions(bench: &Bench) {
             sides,
         );
     }
+}
+
+fn open_load(bench: &Bench) {
+    let lean = LeanScript::new(bench, POLICIES.len());
+    let layer = WholeLayer::new(store(&bench.server), POLICIES);
+    let unshared = WholeLayer::new(store_without_sharing(&bench.server), POLICIES);
+    println!("\nopen load, without shared calls and with them");
+    let eighty = |name: &str, side: &WholeLayer| {
+        let closed = bench.measure(side, 512);
+        let answers = open::measure(bench, side, 0.8 * closed);
+        let (undecided, count) = (answers.undecided, answers.count());
+        println!("  {name}, 80 % of {closed:.0}/s: {undecided} undecided of {count}");
+    };
+    for _ in 0..rounds::setting("ROUNDS", 10) {
+        eighty("one decision per call", &unshared);
+        eighty("shared calls", &layer);
+    }
+    let rate = rounds::setting("RATE", 60_000.0);
+    let sides = vec![
+        Side::new("lean script", || open::measure(bench, &lean, rate).median_micros()),
+        Side::new("whole layer", || open::measure(bench, &layer, rate).median_micros()),
+        Side::new("whole layer, one decision per call", || {
+            open::measure(bench, &unshared, rate).median_micros()
+        }),
+    ];
+    table(&format!("open load of {rate}/s, p50"), "us", sides);
 }
 
 fn table(title: &str, unit: &str, mut sides: Vec<Side<'_>>) {

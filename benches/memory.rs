@@ -59,6 +59,8 @@ use self::rounds::Side;
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const KEYS: usize = 10_000;
+const THREE_CHECKS: &str = "governor, three windows in a row";
+const THREE_WINDOWS: &str = "tower-quota, three windows";
 /// Units that may be used at one moment: more than are ever used here.
 const PLENTY: u32 = 500_000_000;
 const USER: HeaderName = HeaderName::from_static("x-user-id");
@@ -138,6 +140,14 @@ impl Group {
         }
         let values = rounds::measure(ROUNDS, &mut sides);
         rounds::print(self.name, "ns", &sides, &values);
+        drop(sides);
+        let place = |name| self.cases.iter().position(|case| case.name == name);
+        if let (Some(checks), Some(own)) = (place(THREE_CHECKS), place(THREE_WINDOWS)) {
+            println!(
+                "  three windows, to three checks: {:.2}",
+                values[own].ratio(&values[checks])
+            );
+        }
     }
 }
 
@@ -266,9 +276,9 @@ fn digests(name: &'static str, count: usize, is_allowed: bool) -> Group {
         name,
         cases: vec![
             governor("governor, one window", &quotas[one.clone()], numbers(), is_allowed),
-            governor("governor, three windows in a row", &quotas, numbers(), is_allowed),
+            governor(THREE_CHECKS, &quotas, numbers(), is_allowed),
             quota("tower-quota, one window", &policies[one], ids(), is_allowed, given),
-            quota("tower-quota, three windows", &policies, ids(), is_allowed, given),
+            quota(THREE_WINDOWS, &policies, ids(), is_allowed, given),
         ],
     }
 }
@@ -280,7 +290,7 @@ fn text_key() -> Group {
         name: "text key",
         cases: vec![
             governor("governor, one window", &quotas[..1], users(), true),
-            governor("governor, three windows in a row", &quotas, users(), true),
+            governor(THREE_CHECKS, &quotas, users(), true),
             quota(
                 "tower-quota, one window",
                 &policies[..1],
@@ -288,13 +298,7 @@ fn text_key() -> Group {
                 true,
                 digests_of_users(),
             ),
-            quota(
-                "tower-quota, three windows",
-                &policies,
-                users(),
-                true,
-                digests_of_users(),
-            ),
+            quota(THREE_WINDOWS, &policies, users(), true, digests_of_users()),
         ],
     }
 }

@@ -94,6 +94,7 @@ fn main() {
     println!("requests without a decision: {}", bench.undecided.get());
     algorithms::measure(&bench, rounds);
     algorithms::print_sizes(&bench);
+    algorithms::print_bytes_of_many(&bench);
 }
 
 /// Beside the server or on the `PATH`.

@@ -48,12 +48,13 @@ fn main() {
     let load = |source: String| server.command(&["SCRIPT", "LOAD", &source]).into_bytes();
     let (buckets, every_algorithm) = (load(scripts::buckets()), load(scripts::every_algorithm()));
     let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).expect("the server listens");
-    for (name, policies, together) in [
-        ("one bucket", 1, 1),
-        ("three buckets", 3, 1),
-        ("three buckets, 32 decisions in a call", 3, TOGETHER),
+    for (name, policies, partitions, together) in [
+        ("one bucket", 1, 1, 1),
+        ("three buckets", 3, 1, 1),
+        ("three buckets, 32 decisions in a call", 3, 1, TOGETHER),
+        ("2 × three buckets, 32 decisions in a call", 3, 2, TOGETHER),
     ] {
-        let calls = recorded(policies, together);
+        let calls = recorded(policies, partitions, together);
         server.command(&["FLUSHALL"]);
         let measure = |hash: &[u8]| {
             server.command(&["CONFIG", "RESETSTAT"]);
@@ -72,7 +73,7 @@ fn main() {
 }
 
 /// The calls that a store sends for decisions about all users.
-fn recorded(policies: usize, together: usize) -> Vec<Words> {
+fn recorded(policies: usize, partitions: usize, together: usize) -> Vec<Words> {
     let calls = Arc::<Mutex<Vec<Words>>>::default();
     let record = {
         let calls = Arc::clone(&calls);
@@ -80,8 +81,8 @@ fn recorded(policies: usize, together: usize) -> Vec<Words> {
             let keys = std::str::from_utf8(&call.words[2])
                 .ok()
                 .and_then(|keys| keys.parse().ok());
-            let decisions: usize = keys.expect("a number of keys");
-            let reply = call.reply(&vec![1.0; 1 + (2 + policies) * decisions]);
+            let keys: usize = keys.expect("a number of keys");
+            let reply = call.reply(&vec![1.0; 1 + (2 + policies) * keys]);
             calls.lock().expect("nothing has panicked").push(call.words);
             reply
         }
@@ -89,8 +90,12 @@ fn recorded(policies: usize, together: usize) -> Vec<Words> {
     let policies = PolicySet::new(POLICIES[..policies].iter().cloned()).expect("the policies are valid");
     let scope = Scope::new("scripts");
     let plans = (0..USERS).map(|user| {
-        let user = PartitionKey::new("user", user.to_le_bytes());
-        Plan::new(policies.clone(), scope.partition(&user), 1)
+        let partition = |kind| scope.partition(&PartitionKey::new(kind, user.to_le_bytes()));
+        let plan = Plan::new(policies.clone(), partition("user"), 1);
+        match partitions {
+            1 => plan,
+            _ => plan.and(policies.clone(), partition("account")),
+        }
     });
     Runtime::new().expect("the runtime starts").block_on(async {
         let server = ScriptedServer::start(record).await;
@@ -101,7 +106,7 @@ fn recorded(policies: usize, together: usize) -> Vec<Words> {
         }
     });
     let mut calls = std::mem::take(&mut *calls.lock().expect("nothing has panicked"));
-    let keys = together.to_string();
+    let keys = (together * partitions).to_string();
     calls.retain(|words| words[2] == keys.as_bytes());
     calls
 }

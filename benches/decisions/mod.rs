@@ -178,28 +178,33 @@ pub trait Decide: Clone + Send + 'static {
 pub struct StoreAlone {
     pub store: RedisStore,
     policies: PolicySet,
-    /// The policies of a second partition, if there are any.
-    others: Option<PolicySet>,
     partitions: Arc<[PartitionId]>,
+    /// The same of a second partition, if there is one.
+    others: Option<Arc<Self>>,
 }
 
 impl StoreAlone {
     pub fn new(server: &RedisServer, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
+        Self::of_kind(UserId::KIND, server, policies)
+    }
+
+    fn of_kind(kind: &str, server: &RedisServer, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
         let scope = Scope::new(SCOPE);
         Self {
             store: store(server),
             policies: PolicySet::new(policies).expect("the policies are valid"),
-            others: None,
             partitions: (0..USERS)
-                .map(|user| scope.partition(&UserId(user).to_partition_key()))
+                .map(|user| scope.partition(&UserId(user).key(kind)))
                 .collect(),
+            others: None,
         }
     }
 
     /// Two partitions of each request, with policies of their own.
     pub fn of_two_partitions(server: &RedisServer) -> Self {
+        let others = Self::of_kind(UserId::OTHER_KIND, server, OTHERS);
         Self {
-            others: Some(PolicySet::new(OTHERS).expect("the policies are valid")),
+            others: Some(Arc::new(others)),
             ..Self::new(server, POLICIES)
         }
     }
@@ -207,7 +212,7 @@ impl StoreAlone {
     pub async fn acquire(&self, user: usize) -> Decision {
         let plan = Plan::new(self.policies.clone(), self.partitions[user], 1);
         let plan = match &self.others {
-            Some(others) => plan.and(others.clone(), self.partitions[other(user)]),
+            Some(others) => plan.and(others.policies.clone(), others.partitions[user]),
             None => plan,
         };
         self.store.decide(plan).await.expect("the server answers")
@@ -239,10 +244,8 @@ impl WholeLayer {
     /// Two partitions of each request, with policies of their own.
     pub fn of_two_partitions(store: RedisStore) -> Self {
         let other = key::from_fn(|parts| {
-            parts
-                .extensions
-                .get::<UserId>()
-                .map(|user| UserId(other(user.0)).to_partition_key())
+            let user = parts.extensions.get::<UserId>()?;
+            Some(user.key(UserId::OTHER_KIND))
         });
         let builder = RateLimitLayer::builder(store).named_key("other", other);
         let others = OTHERS.map(|policy| policy.counted_by("other"));
@@ -286,16 +289,21 @@ pub const OTHERS: [QuotaPolicy; 3] = [
     QuotaPolicy::per_day("other day", 5_000),
 ];
 
-/// The user whose partition is the second one of a request.
-fn other(user: usize) -> usize {
-    (user + USERS / 2) % USERS
-}
-
 #[derive(Clone)]
 struct UserId(usize);
 
+impl UserId {
+    const KIND: &str = "user";
+    /// The kind of a second partition.
+    const OTHER_KIND: &str = "account";
+
+    fn key(&self, kind: &str) -> PartitionKey {
+        PartitionKey::new(kind, self.0.to_le_bytes())
+    }
+}
+
 impl ToPartitionKey for UserId {
     fn to_partition_key(&self) -> PartitionKey {
-        PartitionKey::new("user", self.0.to_le_bytes())
+        self.key(Self::KIND)
     }
 }

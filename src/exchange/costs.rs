@@ -26,7 +26,7 @@ impl Costs {
 
     /// The cost in a policy's unit.
     #[inline]
-    pub(super) fn of(self, unit: QuotaUnit) -> u64 {
+    pub(super) fn of(&self, unit: QuotaUnit) -> u64 {
         let content = match unit {
             QuotaUnit::Requests => return self.requests,
             QuotaUnit::ConcurrentRequests => return self.slots,

@@ -386,7 +386,7 @@ impl Decision {
     /// and only those that reject the request if it is a [cached](Self::is_cached) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let measured = self.measurement().into_iter().flat_map(|measurement| {
-            let by_now = measurement.plan().charges_for(self.charged);
+            let by_now = measurement.plan().charges_for(&self.charged);
             measurement.charges().zip(by_now).map(|(measured, by_now)| {
                 let charged = match measured.is_charged() {
                     true => by_now.weight() + by_now.policy().counter().weigh(self.used_since),

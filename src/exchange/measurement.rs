@@ -63,7 +63,7 @@ pub(crate) struct Read {
     pub(crate) fits: bool,
 }
 
-/// One for each charge, in a plan's order.
+/// One for each charge, in a plan's order. Three windows take no allocation.
 pub(crate) type Reads = SmallVec<[Read; 3]>;
 
 impl Measurement {
@@ -89,7 +89,7 @@ impl Measurement {
         lease: Option<LeaseId>,
     ) -> Self {
         let (mut read, mut is_allowed) = (Reads::new(), true);
-        let mut charges = plan.charges_for(plan.costs());
+        let mut charges = plan.charges_for(&plan.costs);
         for reading in readings {
             let Some(charge) = charges.next() else { break };
             let moment: Moment = moments.get(charges.part_number()).copied().unwrap_or_default();
@@ -137,7 +137,7 @@ impl Measurement {
     /// The charges with their findings, in the plan's order.
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
-        let mut charges = self.plan.charges_for(self.plan.costs());
+        let mut charges = self.plan.charges_for(&self.plan.costs);
         self.read.iter().map_while(move |read| {
             let charge = charges.next()?;
             Some(MeasuredCharge {

@@ -68,7 +68,7 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
-    costs: Costs,
+    costs: &'a Costs,
     /// True if the plan takes anything, of this partition or another one.
     is_charged: bool,
 }
@@ -258,7 +258,7 @@ impl Plan {
     /// The part about each partition.
     #[inline]
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
-        let (costs, is_charged) = (self.costs, self.is_charged());
+        let (costs, is_charged) = (&self.costs, self.is_charged());
         let part = move |part| PartPlan {
             part,
             costs,
@@ -293,7 +293,7 @@ impl Plan {
         match &*self.parts {
             [part] => Some(PartPlan {
                 part,
-                costs: self.costs,
+                costs: &self.costs,
                 is_charged: self.is_charged(),
             }),
             _ => None,
@@ -325,7 +325,7 @@ impl Plan {
     /// Returns `true` if it takes a slot of a limit of concurrent requests.
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
-        self.is_charged() && self.parts.iter().any(|part| part.policies.has_slots)
+        self.parts.iter().any(|part| part.policies.has_slots) && self.is_charged()
     }
 
     /// Returns `true` if no store can let it pass, because a policy has no quota.
@@ -367,12 +367,12 @@ impl Plan {
     /// The charges, in the order in which the policies were configured, one partition after the other; see [`Charge`].
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
-        self.charges_for(self.costs)
+        self.charges_for(&self.costs)
     }
 
     /// The charges if the request had cost something else.
     #[inline]
-    pub(crate) fn charges_for(&self, costs: Costs) -> Charges<'_> {
+    pub(crate) fn charges_for<'a>(&'a self, costs: &'a Costs) -> Charges<'a> {
         Charges {
             parts: &self.parts,
             number: 0,
@@ -388,7 +388,7 @@ pub(crate) struct Charges<'a> {
     /// The number of the partition to which the last charge belongs.
     number: usize,
     policies: slice::Iter<'a, Policy>,
-    costs: Costs,
+    costs: &'a Costs,
 }
 
 impl Charges<'_> {
@@ -417,7 +417,7 @@ impl<'a> Iterator for Charges<'a> {
 
 impl Part {
     #[inline]
-    fn charge<'a>(&self, policy: &'a Policy, costs: Costs) -> Charge<'a> {
+    fn charge<'a>(&self, policy: &'a Policy, costs: &Costs) -> Charge<'a> {
         Charge {
             policy,
             partition: self.partition,

@@ -75,7 +75,7 @@ impl Settlement {
             slots: 0,
             ..plan.costs()
         };
-        let deltas = plan.charges_for(costs).map(|charge| {
+        let deltas = plan.charges_for(&costs).map(|charge| {
             let counter = charge.policy().counter();
             Delta {
                 weight: match counter.is_refundable(false) {

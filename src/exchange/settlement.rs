@@ -288,7 +288,7 @@ impl Change {
     /// `None` if nothing changes.
     fn of(measurement: &Measurement, from: Costs, to: Costs, free: Free) -> Option<Self> {
         let plan = measurement.plan();
-        let charges = plan.charges_for(from).zip(plan.charges_for(to));
+        let charges = plan.charges_for(&from).zip(plan.charges_for(&to));
         let deltas = charges.zip(measurement.charges()).map(|((from, to), measured)| {
             let counter = from.policy().counter();
             // Weights are at most 2⁵³.

@@ -498,6 +498,7 @@ impl<T> StoreFuture<T> {
     }
 
     /// The same future with another result.
+    #[inline]
     fn map<U>(self, make: impl FnOnce(T) -> U + Send + 'static) -> StoreFuture<U>
     where
         T: 'static,

@@ -202,3 +202,22 @@ impl Drop for PendingSlots<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::Pin;
+
+    use tokio::sync::oneshot;
+
+    use super::all_of;
+
+    #[tokio::test]
+    async fn all_calls_go_out_before_any_of_them_is_answered() {
+        let (sent, answer) = oneshot::channel();
+        let calls: [Pin<Box<dyn Future<Output = u32>>>; 2] = [
+            Box::pin(async { answer.await.map_or(0, |()| 1) }),
+            Box::pin(async { sent.send(()).map_or(0, |()| 2) }),
+        ];
+        assert_eq!(all_of(calls).await, [1, 2]);
+    }
+}
