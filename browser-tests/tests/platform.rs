@@ -72,7 +72,9 @@ impl Visit {
     fn with(width: u32, height: u32) -> Self {
         let mut visit = Self::signed_out(width, height);
         visit.sign_in(TOKEN);
-        visit.page.wait_for_text("#alerts", "The limits hold");
+        visit
+            .page
+            .wait_for_text("#alerts", "this page does not know if it answers");
         visit.page.wait_for_text("#version", "from the file");
         visit
     }
@@ -144,7 +146,9 @@ fn a_wrong_token_shows_nothing_and_the_eleventh_is_rejected_with_the_time_to_wai
             .wait_for("document.querySelector('#sign-in-said').textContent !== ''");
     }
     visit.page.wait_for_text("#sign-in-said", "Too many wrong tokens");
-    visit.page.wait_for_text("#sign-in-said", "min; other addresses are not.");
+    visit
+        .page
+        .wait_for_text("#sign-in-said", "min; other addresses are not.");
     // The right one would tell a guesser that it is right.
     visit
         .page
@@ -169,7 +173,7 @@ fn signing_out_forgets_the_token_and_what_was_shown() {
         .eval("[document.querySelector('#token').value, localStorage.length, sessionStorage.length, document.cookie]");
     assert_eq!(kept, serde_json::json!(["", 0, 0, ""]));
     visit.sign_in(TOKEN);
-    visit.page.wait_for_text("#alerts", "The limits hold");
+    visit.page.wait_for_text("#alerts", "The limits are on");
     visit.end();
 }
 
@@ -199,7 +203,7 @@ fn the_switch_asks_first_and_cancels_by_default() {
     assert_eq!(visit.send("dave", 2), 2);
     visit.page.screenshot("operators-off");
     visit.page.click("#switch");
-    visit.page.wait_for_text("#alerts", "The limits hold");
+    visit.page.wait_for_text("#alerts", "The limits are on");
     assert_eq!(visit.send("dave", 2), 0);
     visit.end();
 }
@@ -395,6 +399,7 @@ fn the_chart_moves_with_the_requests_and_is_drawn_once_a_frame() {
     visit.page.wait_for_text("#legend", "allowed");
     visit.page.wait_for_text("#legend", "rejected by day");
     visit.page.wait_for_text("#tile-store", "99 % of the last minute");
+    visit.page.wait_for_text("#alerts", "and Redis decides");
     visit
         .page
         .wait_for("document.querySelector('#decisions').ariaLabel.includes('rejected 40')");
@@ -453,7 +458,7 @@ fn everything_can_be_done_with_the_keyboard() {
         .page
         .eval(&format!("void (document.querySelector('#token').value = {TOKEN:?})"));
     visit.page.press(Key::Enter);
-    visit.page.wait_for_text("#alerts", "The limits hold");
+    visit.page.wait_for_text("#alerts", "The limits are on");
     let page = &mut visit.page;
     let tab_to = |page: &mut Browser, wanted: &str| {
         for _ in 0..60 {
@@ -473,7 +478,7 @@ fn everything_can_be_done_with_the_keyboard() {
     page.wait_for_text("#alerts", "The limits are switched off.");
     assert_eq!(page.eval("document.activeElement.id"), "switch");
     page.press(Key::Space);
-    page.wait_for_text("#alerts", "The limits hold");
+    page.wait_for_text("#alerts", "The limits are on");
     tab_to(page, "name");
     page.eval("void (document.querySelector('#name').value = 'alice')");
     page.press(Key::Enter);

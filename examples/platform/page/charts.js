@@ -149,7 +149,7 @@ export function drawLatency(canvas, history) {
 
 /** A border in words: at most so long. */
 export function time(seconds) {
-  if (seconds === Infinity) return "> 1 min";
+  if (seconds === Infinity) return "> 60 s";
   return seconds < 1 ? `${seconds * 1_000} ms` : `${seconds} s`;
 }
 

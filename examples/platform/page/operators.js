@@ -271,7 +271,12 @@ function showAlerts() {
   }
   const { roll_out: trial } = state.rules;
   if (trial !== null) add("note", "New rules are tried", `on ${trial.percent} % of the callers.`);
-  if (alerts.every(([kind]) => kind !== "")) add("good", "The limits hold", "on this instance.");
+  if (alerts.every(([kind]) => kind !== "")) {
+    // Without a request, nothing tries Redis, and the circuit says nothing.
+    const isKnown = state.circuit === null || quantile(history.calls(MINUTE), 0.5) !== null;
+    if (isKnown) add("good", "The limits are on", "on this instance, and Redis decides.");
+    else add("note", "The limits are on", "on this instance. No request has asked Redis in the last minute, so this page does not know if it answers.");
+  }
   const key = JSON.stringify(alerts);
   if (at("alerts").dataset.key === key) return;
   at("alerts").dataset.key = key;
