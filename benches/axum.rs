@@ -78,8 +78,11 @@ fn main() {
     rounds::measure(1, &mut sides);
     throughputs.borrow_mut().iter_mut().for_each(Vec::clear);
     let by_processor = rounds::measure(rounds, &mut sides);
-    let throughputs = throughputs.borrow().iter().cloned();
-    let throughputs: Vec<_> = throughputs.map(|values| values.into_iter().collect()).collect();
+    let throughputs = throughputs.borrow();
+    let throughputs: Vec<_> = throughputs
+        .iter()
+        .map(|values| values.iter().copied().collect())
+        .collect();
     let title = |what| format!("{rounds} rounds, {what}");
     rounds::print(&title("throughput"), "requests/s", &sides, &throughputs);
     rounds::print(&title("by processor time"), "requests/s", &sides, &by_processor);
