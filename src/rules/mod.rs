@@ -1,5 +1,6 @@
 //! Rules: the policies that apply to a request, the same for all or by the tier of its caller.
 
+mod candidate;
 mod data;
 mod diff;
 #[cfg(all(feature = "redis", feature = "serde"))]
@@ -20,6 +21,12 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 use smallvec::SmallVec;
 
+use self::{
+    candidate::Candidate,
+    grants::Grants,
+    switch::{Holder, Switch},
+    tiers::TierSource,
+};
 pub use self::{
     data::Rules,
     diff::{ChangeKind, RulesChange, RulesDiff},
@@ -37,11 +44,6 @@ pub(crate) use self::{
     resolved::NoTier,
     set::{FollowUp, QuotaSet},
     settings::RulesSettings,
-};
-use self::{
-    grants::Grants,
-    switch::{Holder, Switch},
-    tiers::TierSource,
 };
 use crate::{
     clock::Timestamp,
@@ -80,15 +82,6 @@ pub(crate) struct Active {
     current: Arc<Sets>,
     candidate: Option<Candidate>,
     grants: Arc<Grants>,
-}
-
-/// Rules that are tried on a part of the callers.
-#[derive(Clone, Debug)]
-struct Candidate {
-    percent: u8,
-    /// Callers who are named, in order.
-    partitions: Arc<[PartitionId]>,
-    sets: Arc<Sets>,
 }
 
 /// Rules that were found sound.
@@ -282,27 +275,6 @@ impl Active {
     /// Returns `true` if the rules depend on the caller.
     pub(crate) fn depends_on_caller(&self) -> bool {
         self.candidate.is_some() || !self.grants.is_empty()
-    }
-}
-
-impl Candidate {
-    fn new(percent: u8, partitions: &[PartitionId], sets: Arc<Sets>) -> Self {
-        let mut partitions = Arc::<[PartitionId]>::from(partitions);
-        Arc::make_mut(&mut partitions).sort_unstable();
-        Self {
-            percent,
-            partitions,
-            sets,
-        }
-    }
-
-    /// Always the same callers, on every instance: their digests are spread evenly.
-    fn takes(&self, partition: Option<PartitionId>) -> bool {
-        let Some(partition) = partition else {
-            return false;
-        };
-        let number = u128::from_be_bytes(partition.to_bytes());
-        number % 100 < u128::from(self.percent) || self.partitions.binary_search(&partition).is_ok()
     }
 }
 

@@ -5,6 +5,9 @@
 #[cfg(all(feature = "redis", feature = "serde"))]
 #[path = "meters/fleet.rs"]
 mod fleet;
+#[cfg(feature = "privacy-pass")]
+#[path = "meters/tokens.rs"]
+mod tokens;
 
 use std::{
     sync::{
@@ -18,6 +21,8 @@ use metrics::{Counter, Gauge, Histogram, Label, counter, gauge, histogram};
 
 #[cfg(all(feature = "redis", feature = "serde"))]
 pub(super) use self::fleet::FleetMeters;
+#[cfg(feature = "privacy-pass")]
+pub(super) use self::tokens::TokenMeters;
 #[cfg(feature = "tier")]
 use super::tier::Unresolved;
 use super::{
@@ -34,20 +39,6 @@ use crate::{
     error::StoreErrorKind,
     exchange::{Decision, Outcome},
 };
-
-#[cfg(feature = "privacy-pass")]
-const CREDENTIALS: &str = "tower_quota_credentials_total";
-#[cfg(feature = "privacy-pass")]
-const TOKENS: &str = "tower_quota_tokens_total";
-
-/// Describes the metrics of anonymous tokens, which only programs with an origin or an issuer show.
-#[cfg(feature = "privacy-pass")]
-fn register_tokens() {
-    let credentials = "Requests for anonymous credentials by the answer";
-    metrics::describe_counter!(CREDENTIALS, metrics::Unit::Count, credentials);
-    let tokens = "Requests by the judgement of an origin of anonymous tokens";
-    metrics::describe_counter!(TOKENS, metrics::Unit::Count, tokens);
-}
 
 /// One more of something that is rare and that no layer is known of.
 fn count(name: &'static str) {
@@ -207,37 +198,6 @@ impl TierMeters {
                 unresolved: Each::new(reasons, |reason| counter!(TIER_UNRESOLVED, "reason" => reason)),
                 waits: counter!(TIER_WAITS),
             }
-        })
-    }
-}
-
-/// The counters of one origin of anonymous tokens, or of one issuer of credentials.
-#[cfg(feature = "privacy-pass")]
-#[derive(Debug, Default)]
-pub(super) struct TokenMeters(OnceLock<Series>);
-
-#[cfg(feature = "privacy-pass")]
-impl TokenMeters {
-    /// An origin has judged a request.
-    pub(super) fn judged(&self, policy: &str, outcome: &str) {
-        self.series().increment(
-            ["", policy, outcome],
-            |[_, policy, outcome]| counter!(TOKENS, "policy" => policy.to_owned(), "outcome" => outcome.to_owned()),
-        );
-    }
-
-    /// An issuer has answered a request for a credential.
-    pub(super) fn answered(&self, outcome: &str) {
-        self.series().increment(
-            ["", "", outcome],
-            |[.., outcome]| counter!(CREDENTIALS, "outcome" => outcome.to_owned()),
-        );
-    }
-
-    fn series(&self) -> &Series {
-        self.0.get_or_init(|| {
-            register_tokens();
-            Series::default()
         })
     }
 }

@@ -2,7 +2,9 @@
 
 mod calendars;
 mod charges;
+mod query;
 mod reply;
+mod text;
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,6 +19,7 @@ use self::{
     calendars::unsteady_clock,
     charges::{Charges, size_of},
     reply::{ExpectedReply, part_width, width},
+    text::Text,
 };
 use super::{
     Server,
@@ -65,19 +68,6 @@ impl Script {
 
 /// By their number.
 pub(super) type Texts = Arc<[Text; Script::COUNT]>;
-
-/// The text of a script and the hash under which a server keeps it.
-pub(super) struct Text {
-    source: String,
-    hash: String,
-}
-
-impl Text {
-    fn new(source: String) -> Self {
-        let hash = ::redis::Script::new(&source).get_hash().to_owned();
-        Self { source, hash }
-    }
-}
 
 /// One call of a script, or a command. All its keys are on one server.
 pub(super) struct Call {
@@ -218,19 +208,6 @@ impl Call {
             command.arg(&**key);
         }
         Self::new(keys, Body::Command(command))
-    }
-
-    /// A command whose reply is taken from the call itself.
-    pub(super) fn query(key: Key, command: Cmd) -> Self {
-        Self::new(Keys::from_iter([key]), Body::Query(command, Mutex::new(Value::Nil)))
-    }
-
-    /// The reply to a [`query`](Self::query).
-    pub(super) fn into_value(self) -> Value {
-        match self.body {
-            Body::Query(_, reply) => std::mem::replace(&mut *reply.lock(), Value::Nil),
-            Body::Command(_) | Body::Script(..) => Value::Nil,
-        }
     }
 
     fn script(server: &Server, script: Script, keys: Keys, mut arguments: Arguments, expected: ExpectedReply) -> Self {

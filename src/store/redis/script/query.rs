@@ -1,0 +1,24 @@
+//! Calls that are plain commands with any reply.
+
+use ::redis::{Cmd, Value};
+
+use super::{Body, Call};
+use crate::{
+    mutex::Mutex,
+    store::redis::keyspace::{Key, Keys},
+};
+
+impl Call {
+    /// A command whose reply is taken from the call itself.
+    pub(in super::super) fn query(key: Key, command: Cmd) -> Self {
+        Self::new(Keys::from_iter([key]), Body::Query(command, Mutex::new(Value::Nil)))
+    }
+
+    /// The reply to a [`query`](Self::query).
+    pub(in super::super) fn into_value(self) -> Value {
+        match self.body {
+            Body::Query(_, reply) => std::mem::replace(&mut *reply.lock(), Value::Nil),
+            Body::Command(_) | Body::Script(..) => Value::Nil,
+        }
+    }
+}
