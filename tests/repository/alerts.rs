@@ -1,7 +1,9 @@
 //! Alerts stand in the documentation of `telemetry`, in the file that Prometheus loads, in its tests and on a page that says
-//! what to do: all of them are about the same alerts.
+//! what to do: all of them are about the same alerts. The dashboard shows every metric.
 
 use std::{fs, path::Path};
+
+use serde_json::Value;
 
 const RUNBOOK: &str = "https://docs.rs/tower-quota/latest/tower_quota/docs/alerts/index.html#";
 
@@ -111,5 +113,45 @@ fn each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_is_silent() {
         let silent = of_alert().filter(|test| test.contains("exp_alerts: []")).count();
         assert!(silent >= 1, "{name}");
         assert_eq!(of_alert().count() - silent, 1, "{name}");
+    }
+}
+
+/// The panels of the dashboard that Grafana loads; headings have no targets.
+fn panels() -> Vec<Value> {
+    let dashboard: Value = serde_json::from_str(&read("ops/grafana.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    panels.iter().filter(|panel| panel["type"] != "row").cloned().collect()
+}
+
+#[test]
+fn the_dashboard_shows_every_metric() {
+    let panels = panels();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let expressions: Vec<_> = targets.map(|target| target["expr"].as_str().unwrap()).collect();
+    let expressions = expressions.join("\n");
+    let documentation = read("src/telemetry/mod.rs");
+    let metrics = documentation
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! | `tower_quota_"));
+    let mut count = 0;
+    for metric in metrics {
+        let metric = format!("tower_quota_{}", metric.split('`').next().unwrap());
+        assert!(expressions.contains(&metric), "no panel shows {metric}");
+        count += 1;
+    }
+    assert!(count > 25, "{count}");
+}
+
+#[test]
+fn every_panel_has_a_title_a_unit_an_explanation_and_the_data_source_of_the_reader() {
+    for panel in panels() {
+        let unit = panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap();
+        assert!(["reqps", "ops", "percentunit", "s", "short"].contains(&unit), "{panel}");
+        for text in ["title", "description"] {
+            assert!(!panel[text].as_str().unwrap().is_empty(), "{panel}");
+        }
+        for target in panel["targets"].as_array().unwrap() {
+            assert_eq!(target["datasource"]["uid"], "${datasource}", "{panel}");
+        }
     }
 }

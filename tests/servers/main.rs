@@ -20,6 +20,7 @@ mod llm_gateway;
 mod load;
 mod login;
 mod metrics;
+mod operators;
 mod order;
 mod proxy;
 mod routers;

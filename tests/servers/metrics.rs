@@ -64,18 +64,18 @@ pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
     (recorder, page)
 }
 
-fn builder(store: impl Store) -> RateLimitLayerBuilder {
+pub(crate) fn builder(store: impl Store) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         .scope("test")
         .key(key::header("x-user-id"))
 }
 
-fn request(user: &str) -> Request<()> {
+pub(crate) fn request(user: &str) -> Request<()> {
     Request::builder().header("x-user-id", user).body(()).unwrap()
 }
 
 /// Sends a request and reads the response to its end.
-async fn send(layer: &RateLimitLayer, request: Request<()>) -> u16 {
+pub(crate) async fn send(layer: &RateLimitLayer, request: Request<()>) -> u16 {
     let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new()));
     let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
     response.status().as_u16()
@@ -83,7 +83,7 @@ async fn send(layer: &RateLimitLayer, request: Request<()>) -> u16 {
 
 /// Fails with this, or hangs.
 #[derive(Debug)]
-struct Failing(Option<StoreErrorKind>);
+pub(crate) struct Failing(pub(crate) Option<StoreErrorKind>);
 
 impl Store for Failing {
     fn acquire(&self, _: Plan) -> AcquireFuture {
@@ -266,7 +266,7 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
 }
 
 /// Sends a request through a layer that looks up the tier of its user, which takes 10 ms.
-async fn look_up_a_tier(limits: &RateLimitLayer, answer: Result<Option<&'static str>, &'static str>) {
+pub(crate) async fn look_up_a_tier(limits: &RateLimitLayer, answer: Result<Option<&'static str>, &'static str>) {
     let tiers = TierLayer::by(
         |_| Some(7_u64),
         move |_| async move {
@@ -466,7 +466,7 @@ async fn what_the_fallback_decides_has_not_failed() {
 
 /// A memory store that has to be waited for.
 #[derive(Debug)]
-struct Slow(MemoryStore);
+pub(crate) struct Slow(pub(crate) MemoryStore);
 
 impl Store for Slow {
     fn acquire(&self, plan: Plan) -> AcquireFuture {

@@ -168,6 +168,21 @@ async fn of_an_origin() {
     }
 }
 
+/// So many tokens that are not valid, all but the first of them from an address that is limited for it.
+pub(crate) async fn of_forged_tokens(count: usize) {
+    let key = new_key();
+    let layer = origin(&key)
+        .failed_proofs(QuotaPolicy::per_day("failed", 1))
+        .build()
+        .unwrap();
+    let challenge = challenged(&judged(&layer, request()).await);
+    let token = holder::Issuer(key).holder(&challenge).token(&challenge, 0);
+    let request = with_token(request(), &forged(&token));
+    for _ in 0..count {
+        assert_ne!(judged(&layer, request.clone()).await.status(), 200);
+    }
+}
+
 async fn decide(request: IssuanceRequest) -> IssuanceDecision {
     match request
         .parts()

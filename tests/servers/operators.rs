@@ -1,0 +1,428 @@
+//! What operators load, under a real Prometheus that reads the pages of the real examples, and of a program in which
+//! everything goes wrong at the same time. `make ops-test` runs this; without it, no Prometheus is needed.
+
+#![allow(clippy::disallowed_methods, reason = "Prometheus does not follow virtual time")]
+
+use std::{
+    any::Any,
+    collections::BTreeSet,
+    convert::Infallible,
+    env,
+    fs::{self, File},
+    future::IntoFuture,
+    io::{BufRead, BufReader},
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use axum::{Router, body::Body, routing::get};
+use futures_util::FutureExt;
+use http::{Method, Request, Response};
+use metrics::{set_default_local_recorder, with_local_recorder};
+use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
+use reqwest::Url;
+use serde_json::Value;
+use tokio::time::sleep;
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
+use tower_quota::{
+    AcquireFuture, Algorithm, Charged, Direction, FailureMode, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store, StoreErrorKind,
+    StoreFuture, Tiers, UsageHandle,
+    fleet::{FileRules, RulesDocument, RulesFollower},
+};
+
+use crate::{
+    listener,
+    metrics::{Failing, Slow, builder, look_up_a_tier, recorder, request, send},
+    support::RedisServer,
+    tokens,
+};
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)).unwrap()
+}
+
+/// The same rules or queries for a run of a minute: rates over ten seconds, and no wait for what lasts.
+fn hastened(rules: &str) -> String {
+    let mut hastened = rules.to_owned();
+    for range in ["5m", "15m", "1h", "1d", "$__rate_interval"] {
+        hastened = hastened.replace(&format!("[{range}]"), "[10s]");
+    }
+    for minutes in ["1m", "5m"] {
+        hastened = hastened.replace(&format!(" for: {minutes}\n"), " for: 0m\n");
+    }
+    hastened.replace("offset 1d", "offset 10s")
+}
+
+/// Ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts an example on a free port, and returns its host and port.
+fn start_example(name: &str, redis: &RedisServer) -> (Process, String) {
+    let folder = env::var_os("EXAMPLES").expect("EXAMPLES is the folder of the built examples: run `make ops-test`");
+    let process = Command::new(PathBuf::from(folder).join(name))
+        .envs([("PORT", "0"), ("REDIS_URL", &redis.url())])
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut process = Process(process.unwrap());
+    let output = BufReader::new(process.0.stdout.take().unwrap());
+    let mut lines = output.lines().map_while(Result::ok);
+    let address = lines.find_map(|line| Some(line.split_once("http://")?.1.trim_end_matches('/').to_owned()));
+    // An example whose output nothing reads would end with the next line.
+    thread::spawn(move || lines.for_each(drop));
+    (process, address.unwrap())
+}
+
+/// A Prometheus with the configuration and the alerts of the repository.
+struct Prometheus {
+    _process: Process,
+    url: String,
+    folder: PathBuf,
+}
+
+impl Prometheus {
+    fn start(targets: &[String]) -> Self {
+        let program = env::var_os("PROMETHEUS").expect("PROMETHEUS is the path of one: run `make ops-test`");
+        let folder = env::temp_dir().join(format!("tower-quota-prometheus-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let targets = format!("- {}", targets.join("\n          - "));
+        let configuration = read("ops/prometheus/prometheus.yml").replace("15s", "1s");
+        assert!(configuration.contains("- 127.0.0.1:3000"));
+        let configuration = configuration.replace("- 127.0.0.1:3000", &targets);
+        fs::write(folder.join("prometheus.yml"), configuration).unwrap();
+        fs::write(folder.join("alerts.yml"), hastened(&read("ops/prometheus/alerts.yml"))).unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let process = Command::new(program)
+            .current_dir(&folder)
+            .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
+            .arg(format!("--web.listen-address={free}"))
+            .stderr(File::create(folder.join("log")).unwrap())
+            .spawn();
+        Self {
+            _process: Process(process.unwrap()),
+            url: format!("http://{free}/api/v1/"),
+            folder,
+        }
+    }
+
+    /// The data of an answer; `None` while it does not answer yet.
+    async fn get(&self, path: &str, parameters: &[(&str, &str)]) -> Option<Value> {
+        let url = Url::parse_with_params(&format!("{}{path}", self.url), parameters).unwrap();
+        let text = reqwest::get(url).await.ok()?.text().await.ok()?;
+        let answer: Value = serde_json::from_str(&text).ok()?;
+        assert_eq!(answer["status"], "success", "{parameters:?}: {answer}");
+        Some(answer["data"].clone())
+    }
+
+    /// The labels of each series that a query returns now.
+    async fn series(&self, query: &str) -> Vec<Value> {
+        let data = self.get("query", &[("query", query)]).await.unwrap_or_default();
+        let series = data["result"].as_array().cloned().unwrap_or_default();
+        series.iter().map(|series| series["metric"].clone()).collect()
+    }
+
+    /// The names of the alerts that fire, and the scopes that they name.
+    async fn firing(&self) -> BTreeSet<(String, String)> {
+        let data = self.get("alerts", &[]).await.unwrap_or_default();
+        let alerts = data["alerts"].as_array().cloned().unwrap_or_default();
+        let firing = alerts.iter().filter(|alert| alert["state"] == "firing");
+        let label = |alert: &Value, name: &str| alert["labels"][name].as_str().unwrap_or_default().to_owned();
+        firing
+            .map(|alert| (label(alert, "alertname"), label(alert, "scope")))
+            .collect()
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// A query of the dashboard, and the labels that its legend names.
+struct Query {
+    expression: String,
+    labels: Vec<String>,
+}
+
+fn queries_of_the_dashboard() -> Vec<Query> {
+    let dashboard: Value = serde_json::from_str(&read("ops/grafana.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    targets
+        .map(|target| Query {
+            expression: hastened(target["expr"].as_str().unwrap()).replace("$scope", ".*"),
+            labels: target["legendFormat"]
+                .as_str()
+                .unwrap()
+                .split("{{")
+                .skip(1)
+                .map(|label| label.split("}}").next().unwrap().to_owned())
+                .collect(),
+        })
+        .collect()
+}
+
+/// A memory store that is 40 ms away.
+#[derive(Debug)]
+struct Late(MemoryStore);
+
+impl Store for Late {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let store = self.0.clone();
+        AcquireFuture::boxed(async move {
+            sleep(Duration::from_millis(40)).await;
+            store.acquire(plan).await
+        })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
+    }
+}
+
+fn day(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_day("day", quota)
+}
+
+/// Layers that have one fault each.
+struct Faults {
+    sent: Vec<(RateLimitLayer, Request<()>)>,
+    tiers: RateLimitLayer,
+    units: RateLimitLayer,
+    /// Delays requests, which nobody here waits for.
+    queue: RateLimitLayer,
+    _slot: Box<dyn Any>,
+    _followers: Vec<RulesFollower>,
+}
+
+/// Layers whose store is at fault, each with a request for it.
+fn faults_of_stores() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
+    let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let redis = format!("redis://{unreachable}/");
+    let failing = |kind| builder(Failing(Some(kind))).policy(day(9));
+    let layers = [
+        failing(StoreErrorKind::Unavailable),
+        failing(StoreErrorKind::Failed).failure_mode(FailureMode::Closed),
+        builder(Late(MemoryStore::new())).scope("late").policy(day(1_000_000)),
+        builder(RedisStore::new(redis.clone()).unwrap())
+            .scope("redis")
+            .policy(day(9)),
+        builder(RedisStore::cluster([redis]).unwrap())
+            .scope("cluster")
+            .policy(day(9)),
+    ];
+    layers.map(|layer| (layer, request("alice"))).into()
+}
+
+/// Layers that are set up wrongly for the request beside them, or that reject it.
+fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
+    let memory = || builder(MemoryStore::new());
+    let free = |name, quota| {
+        let planned = QuotaPolicy::per_day("planned", 1).shadow();
+        Tiers::by(move |_| Some(name)).tier("free", [day(quota), planned])
+    };
+    let mut upload = request("alice");
+    *upload.method_mut() = Method::POST;
+    let bytes = day(1_000_000).with_content_bytes(Direction::Request);
+    vec![
+        (memory().policy(day(1_000_000)), Request::new(())),
+        (builder(Slow(MemoryStore::new())).policy(day(1)), request("alice")),
+        (memory().tiers(free("gold", 1)), request("alice")),
+        (memory().tiers(free("free", 1_000_000)), request("alice")),
+        (memory().cost_by(|_| 7).policy(day(5)), request("alice")),
+        (memory().policy(bytes), upload),
+    ]
+}
+
+impl Faults {
+    async fn new(folder: &Path) -> Self {
+        let memory = || builder(MemoryStore::new());
+        let layers = faults_of_stores().into_iter().chain(faults_of_requests());
+        let slots = memory().policy(QuotaPolicy::concurrent("at once", 9)).build().unwrap();
+        let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
+        let slot = slots.layer(service_fn(handler)).oneshot(request("alice")).await;
+        let tokens = QuotaPolicy::per_day("tokens", 1_000_000_000).counting("tokens");
+        let units = memory().policy(tokens).cost_of("tokens", |_| 10);
+        let queue = QuotaPolicy::per_minute("queue", 20).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 1 });
+        Self {
+            sent: layers
+                .map(|(layer, request)| (layer.build().unwrap(), request))
+                .collect(),
+            tiers: memory().policy(day(1_000_000)).build().unwrap(),
+            units: units.build().unwrap(),
+            queue: memory().policy(queue).build().unwrap(),
+            _slot: Box::new(slot.unwrap()),
+            _followers: followers(folder).await,
+        }
+    }
+
+    /// Everything goes wrong once more.
+    async fn provoke(&self, round: usize) {
+        for (layer, request) in &self.sent {
+            send(layer, request.clone()).await;
+        }
+        look_up_a_tier(&self.tiers, Ok(Some("pro"))).await;
+        look_up_a_tier(&self.tiers, Err("the database is down")).await;
+        let used = service_fn(async |request: Request<()>| {
+            request.extensions().get::<UsageHandle>().unwrap().set("tokens", 30);
+            Ok::<_, Infallible>(Response::new(String::new()))
+        });
+        drop(self.units.layer(used).oneshot(request("alice")).await.unwrap());
+        let alice = PartitionKey::new("x-user-id", "alice");
+        self.tiers
+            .admin()
+            .give_back(&alice, None, &Refund::new(1, Charged::Now))
+            .await
+            .unwrap();
+        for _ in 0..2 {
+            let (queue, user) = (self.queue.clone(), format!("user {round}"));
+            tokio::spawn(async move { send(&queue, request(&user)).await });
+        }
+        let full = MemoryStore::builder().max_partitions(10).build().unwrap();
+        let full = builder(full).policy(day(9)).build().unwrap();
+        for user in 0..15 {
+            send(&full, request(&user.to_string())).await;
+        }
+        tokens::of_every_outcome().await;
+        tokens::of_forged_tokens(100).await;
+    }
+}
+
+/// One follower has a version and rejects the next one, and one cannot read its rules.
+async fn followers(folder: &Path) -> Vec<RulesFollower> {
+    let path = folder.join("rules");
+    let rules = Rules::new().tier("free", [day(8)]);
+    fs::write(&path, RulesDocument::new(1, rules).to_json().unwrap()).unwrap();
+    let follow = |path: &Path| {
+        let layer = builder(MemoryStore::new()).tiers(Tiers::by(|_| Some("free")).tier("free", [day(9)]));
+        let layer = layer.build().unwrap();
+        RulesFollower::builder(layer.rules_handle(), FileRules::new(path))
+            .start()
+            .unwrap()
+    };
+    // A folder is no file.
+    let followers = vec![follow(&path), follow(folder)];
+    followers[0].first_rules().await;
+    fs::write(&path, "no rules").unwrap();
+    followers
+}
+
+/// Where there is no runtime, a settlement cannot be sent.
+fn lose_a_settlement(recorder: &PrometheusRecorder) {
+    let lose = || {
+        let policies = PolicySet::new([day(9)]).unwrap();
+        let alice = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
+        let decision = MemoryStore::new().decide(Plan::new(policies, alice, 1)).now_or_never();
+        let settlement = Settlement::new(&decision.unwrap().unwrap(), 0);
+        drop(RedisStore::new("redis://127.0.0.1/").unwrap().settle(settlement));
+    };
+    thread::scope(|scope| scope.spawn(|| with_local_recorder(recorder, lose)).join().unwrap());
+}
+
+/// Serves the page as an example does, and returns its host and port.
+async fn serve(page: impl Fn() -> String + Clone + Send + Sync + 'static) -> String {
+    let (listener, address) = listener().await;
+    let app = Router::new().route("/metrics", get(async move || page()));
+    tokio::spawn(axum::serve(listener, app).into_future());
+    address.to_string()
+}
+
+/// The page of this process, and of one that follows a later version of the rules and is the same for the rest.
+async fn serve_two_instances(page: PrometheusHandle) -> [String; 2] {
+    let ahead = page.clone();
+    let ahead = move || {
+        let page = ahead.render();
+        let lines = page.lines().map(|line| match line.rsplit_once(' ') {
+            Some((series, "1")) if series.starts_with("tower_quota_rules_version{") => format!("{series} 2\n"),
+            _ => format!("{line}\n"),
+        });
+        lines.collect()
+    };
+    [serve(move || page.render()).await, serve(ahead).await]
+}
+
+/// What is still to be seen of the alerts and of the dashboard.
+async fn missing(prometheus: &Prometheus, alerts: &BTreeSet<String>, queries: &mut Vec<Query>) -> Vec<String> {
+    let firing = prometheus.firing().await;
+    let is_firing = |name: &str, scope: &str| firing.contains(&(name.to_owned(), scope.to_owned()));
+    let mut missing: Vec<_> = alerts
+        .iter()
+        .filter(|name| !firing.iter().any(|(firing, _)| firing == *name))
+        .cloned()
+        .collect();
+    // The Redis of the example `platform` is down.
+    for name in ["TowerQuotaLimitsAreNotEnforced", "TowerQuotaTheStoreIsUnavailable"] {
+        if !is_firing(name, "platform") {
+            missing.push(format!("{name} of the example"));
+        }
+    }
+    let mut unseen = Vec::new();
+    for query in queries.drain(..) {
+        let series = prometheus.series(&query.expression).await;
+        let has = |label: &String| series.iter().any(|series| series.get(label).is_some());
+        if series.is_empty() || !query.labels.iter().all(has) {
+            missing.push(format!("{} with {:?}: {series:?}", query.expression, query.labels));
+            unseen.push(query);
+        }
+    }
+    *queries = unseen;
+    missing
+}
+
+#[tokio::test]
+#[ignore = "it needs Prometheus and half a minute: `make ops-test`"]
+async fn every_alert_fires_and_every_query_of_the_dashboard_returns_a_series() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let redis = RedisServer::start();
+    let examples = ["platform", "metrics"].map(|name| start_example(name, &redis));
+    let [platform, items] = [0, 1].map(|example| examples[example].1.clone());
+    let instances = serve_two_instances(page).await;
+    let targets = [&platform, &items, &instances[0], &instances[1]].map(String::clone);
+    let prometheus = Prometheus::start(&targets);
+    let faults = Faults::new(&prometheus.folder).await;
+    let client = reqwest::Client::new();
+    let alerts = read("ops/prometheus/alerts.yml");
+    let alerts = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let alerts: BTreeSet<_> = alerts.map(str::to_owned).collect();
+    let mut queries = queries_of_the_dashboard();
+    assert!(alerts.len() > 20 && queries.len() > 30, "{}", queries.len());
+
+    let mut left = Vec::new();
+    for round in 0..100 {
+        for path in [format!("http://{platform}/"), format!("http://{items}/items")] {
+            let request = client.get(path).header("x-user-id", "alice");
+            request.send().await.unwrap();
+        }
+        faults.provoke(round).await;
+        lose_a_settlement(&recorder);
+        if round == 5 {
+            redis.kill();
+        }
+        sleep(Duration::from_millis(300)).await;
+        left = missing(&prometheus, &alerts, &mut queries).await;
+        if round > 5 && left.is_empty() {
+            break;
+        }
+    }
+    let up = prometheus.series("up == 1").await.len();
+    assert_eq!((up, left), (4, Vec::<String>::new()));
+}
