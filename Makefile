@@ -8,7 +8,7 @@ help:
 	@echo 'make bench  the benchmarks'
 	@echo 'make release-check  the package, the licences of its dependencies, and with BASELINE=<revision> its interface'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
-	@echo 'make browser-soak  six minutes of load that a page shows: its memory may not grow'
+	@echo 'make browser-soak  a quarter of an hour of load that the pages show: their memory may not grow'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less'
 	@echo
 	@echo 'All but check need a Redis or Valkey server and start it themselves. scripts/redis-server finds it: REDIS_SERVER,'
