@@ -468,7 +468,7 @@ fn add_user(server: &RedisServer, name: &str, rules: &[String]) -> String {
 
 /// The permissions are read from the documentation, so that what it says is what is enough.
 #[tokio::test]
-async fn the_documented_permissions_let_publishers_publish_and_stores_count_and_neither_the_other() {
+async fn with_the_documented_permissions_only_publishers_publish_and_only_stores_count() {
     let server = RedisServer::start();
     let publisher_user = documented_user(include_str!("../../docs/fleet.md"), "publisher");
     let store_user = documented_user(include_str!("../../docs/PRODUCTION.md"), "limits");
@@ -494,6 +494,15 @@ async fn the_documented_permissions_let_publishers_publish_and_stores_count_and_
         let as_store = publisher_at(RedisStore::builder(url), "api");
         assert_forbidden(as_store.current().await.unwrap_err());
         assert_forbidden(as_store.publish(Publication::switch_off()).await.unwrap_err());
+    }
+    // An instance follows, and does not publish.
+    let instance_user = documented_user(include_str!("../../docs/fleet.md"), "instances");
+    let instance_url = add_user(&server, "instances", &instance_user);
+    let instance = RedisRules::new(RedisStore::builder(&instance_url), "api").unwrap();
+    assert!(instance.version().await.unwrap().is_some());
+    for publication in [Publication::switch_off(), Publication::rules(minute(1)).overwriting()] {
+        let as_instance = publisher_at(RedisStore::builder(&instance_url), "api");
+        assert_forbidden(as_instance.publish(publication).await.unwrap_err());
     }
     // Publishers see no counts.
     assert!(decide(&store_url).await.is_ok());
