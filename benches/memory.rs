@@ -13,12 +13,9 @@
 //!   from it, as the layer does.
 //! - *algorithms*: the bare decision for many keys with one policy of each algorithm; the slot of a concurrent request is
 //!   given back at once.
-//! - *layer*: a whole request through a Tower layer around a ready service: the key from a header, the digest, guard,
-//!   deadline, decision, response and, where the name says so, the fields. The first line is the service without a
-//!   layer; its time, most of it for making the request, is in all of them.
-//!
-//! - *screening*: the same request with the peer's address, which is counted by one window unless it is exempt or blocked.
-//!   The rules are half about networks, of nine prefix lengths, and half about keys; the clients are in none of them.
+//! - *screening*: a whole request through the layer, with the peer's address, which is counted by one window unless it is
+//!   exempt or blocked. The rules are half about networks, of nine prefix lengths, and half about keys; the clients are in
+//!   none of them. `cargo bench --bench layer` has the layer without screening.
 //!
 //! Criterion measures each alone; the tables at the end, which a filter or an option leaves out, have all sides of a
 //! group in turns, and only they should be used for comparisons. The bytes are those of all allocations together. The
@@ -30,6 +27,7 @@ mod rounds;
 
 use std::{
     alloc::System,
+    convert::Infallible,
     future::{Future, Ready, ready},
     hash::Hash,
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -42,11 +40,10 @@ use std::{
 use axum::body::Body;
 use criterion::Criterion;
 use futures_util::FutureExt;
-use governor::{Quota, RateLimiter, middleware::NoOpMiddleware};
+use governor::{Quota, RateLimiter};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
-use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
 use tower_quota::{
     Access, AccessList, AccessRules, Algorithm, Decision, Exemption, MemoryStore, Outcome, PartitionId, PartitionKey,
     Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
@@ -81,7 +78,6 @@ fn main() {
         digests("rejected", 1, false),
         text_key(),
         algorithms(),
-        layer(),
         screening(),
     ];
     for group in &mut groups {
@@ -339,42 +335,6 @@ fn slots(name: &'static str) -> Case {
     })
 }
 
-fn layer() -> Group {
-    let three = policies(true);
-    let quota = |policies: &[QuotaPolicy]| {
-        let builder = RateLimitLayer::builder(MemoryStore::new())
-            .scope("bench")
-            .key(key::header(USER.as_str()));
-        let builder = policies
-            .iter()
-            .cloned()
-            .fold(builder, |builder, policy| builder.policy(policy));
-        builder
-            .build()
-            .expect("the settings are sound")
-            .layer(service_fn(answer))
-    };
-    let mut config = GovernorConfigBuilder::default().key_extractor(User);
-    config.per_millisecond(100).burst_size(PLENTY);
-    let plain: GovernorLayer<User, NoOpMiddleware<_>, Body> =
-        GovernorLayer::new(config.finish().expect("the settings are sound"));
-    let with_fields: GovernorLayer<User, _, Body> =
-        GovernorLayer::new(config.use_headers().finish().expect("the settings are sound"));
-    Group {
-        name: "layer",
-        cases: vec![
-            requests("no layer", service_fn(answer)),
-            requests("tower_governor, one window, no fields", plain.layer(service_fn(answer))),
-            requests(
-                "tower_governor, one window, fields",
-                with_fields.layer(service_fn(answer)),
-            ),
-            requests("tower-quota, one window, fields", quota(&three[..1])),
-            requests("tower-quota, three windows, fields", quota(&three)),
-        ],
-    }
-}
-
 fn screening() -> Group {
     let list = |rules| {
         let list = AccessList::new(key::client_ip());
@@ -392,7 +352,7 @@ fn screening() -> Group {
     };
     let case = |name, layer: RateLimitLayerBuilder, status| {
         let layer = layer.build().expect("the settings are sound");
-        requests_with(name, layer.layer(service_fn(answer)), Some(PEER), status)
+        requests(name, layer.layer(service_fn(answer)), PEER, status)
     };
     let (ok, forbidden) = (StatusCode::OK, StatusCode::FORBIDDEN);
     Group {
@@ -428,14 +388,7 @@ fn access_rules(count: u32) -> AccessRules {
     rules
 }
 
-fn requests<S, B>(name: &'static str, service: S) -> Case
-where
-    S: Service<Request<Body>, Response = Response<B>> + 'static,
-{
-    requests_with(name, service, None, StatusCode::OK)
-}
-
-fn requests_with<S, B>(name: &'static str, mut service: S, peer: Option<PeerAddress>, status: StatusCode) -> Case
+fn requests<S, B>(name: &'static str, mut service: S, peer: PeerAddress, status: StatusCode) -> Case
 where
     S: Service<Request<Body>, Response = Response<B>> + 'static,
 {
@@ -444,27 +397,12 @@ where
     case(name, values, true, move |user: &HeaderValue| {
         let mut request = Request::new(Body::empty());
         request.headers_mut().insert(USER, user.clone());
-        if let Some(peer) = peer {
-            request.extensions_mut().insert(peer);
-        }
+        request.extensions_mut().insert(peer);
         let response = service.call(request).now_or_never().expect("nothing here waits");
         response.is_ok_and(|response| response.status() == status)
     })
 }
 
-fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, GovernorError>> {
+fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, Infallible>> {
     ready(Ok(Response::new(Body::empty())))
-}
-
-/// The same key as ours, in the way in which tower_governor's own example takes one from a header.
-#[derive(Clone, Debug)]
-struct User;
-
-impl KeyExtractor for User {
-    type Key = String;
-
-    fn extract<T>(&self, request: &Request<T>) -> Result<String, GovernorError> {
-        let value = request.headers().get(USER).and_then(|value| value.to_str().ok());
-        value.map(str::to_owned).ok_or(GovernorError::UnableToExtractKey)
-    }
 }
