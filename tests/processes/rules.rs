@@ -41,7 +41,7 @@ const LOAD: Duration = Duration::from_secs(8);
 const URL: &str = "TOWER_QUOTA_TEST_RULES";
 
 /// The numbers of the rules after which Redis is killed.
-const KILLS: [u64; 2] = [40, 80];
+const KILLS: [u64; 2] = [16, 36];
 
 /// No caller ever uses so much up. What is added to it is the number of the rules.
 const AMPLE: u64 = 1_000_000_000;
