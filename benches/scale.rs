@@ -18,7 +18,7 @@ mod rounds;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::{convert::Infallible, fs};
+use std::{convert::Infallible, fs, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use http::{Request, Response};
@@ -179,7 +179,8 @@ async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, block: u64, user
     let store = RedisStore::new(server.url()).expect("the URL is valid");
     let builder = RateLimitLayer::builder(store)
         .scope("scale")
-        .key(key::extension::<u64>());
+        .key(key::extension::<u64>())
+        .deadline(Duration::from_secs(30));
     let prefetched = policies.into_iter().map(|policy| match block {
         1 => policy,
         _ => policy.with_prefetch(block),

@@ -33,3 +33,9 @@ pub mod production {}
 
 #[doc = include_str!("../docs/proxies.md")]
 pub mod proxies {}
+
+#[doc = include_str!("../docs/regions.md")]
+pub mod regions {}
+
+#[doc = include_str!("../docs/SCALE.md")]
+pub mod scale {}

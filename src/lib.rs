@@ -81,6 +81,7 @@
 //! - [`docs::production`]: Redis, its settings, what to watch, what happens when something breaks, what is not promised.
 //! - `docs::fleet`: one set of rules for all instances, with a version, a roll-out and a kill switch (the module `fleet`).
 //! - [`docs::alerts`]: what to do about each alert.
+//! - [`docs::regions`]: limits that several regions share. [`docs::scale`]: the servers and the memory that a load takes.
 //! - [`docs::design`]: how a request travels through the crate, and why.
 //! - [`key`], [`fields`], [`telemetry`], `client`, `test_util`: modules with pages of their own.
 //!

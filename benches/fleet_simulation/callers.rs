@@ -6,7 +6,7 @@ pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 pub(crate) const QUOTA: u64 = 60_000;
 pub(crate) const REGIONS: usize = 3;
 /// The number of callers with few requests that are there at a time.
-pub(crate) const SLICE: u64 = 10_000;
+pub(crate) const SLICE: u64 = 100_000;
 /// The number of callers with many requests.
 pub(crate) const BUSY: usize = 1_015;
 

@@ -7,7 +7,7 @@
 //! The layers, the prefetch, the denial cache and the circuit breaker are those of the crate. In place of Redis there is a
 //! `MemoryStore`, which keeps the same counts, some virtual time away. Time is virtual, so the figures do not depend on the
 //! machine. Memory is bounded: callers that send a few requests are independent of each other, and come in slices of
-//! 10 000; the busy ones, which share instances and connections in time, come together. Progress goes to stderr.
+//! 100 000; the busy ones, which share instances and connections in time, come together. Progress goes to stderr.
 //!
 //! Each caller may send 60 000 requests in a window of a minute. The columns:
 //!

@@ -118,7 +118,7 @@ impl Inputs {
                     instances,
                 };
             }
-            shards = (shards + 1.0).max((shards * 1.01).floor());
+            shards += 1.0;
         }
     }
 

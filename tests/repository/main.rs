@@ -8,3 +8,4 @@ mod conformance;
 mod documents;
 mod fuzz_seeds;
 mod mistakes;
+mod scale;
