@@ -230,7 +230,8 @@ impl Server {
                 }
             }
         }
-        calls.join_all().await;
+        // `join_all` would panic where the runtime ends and takes the calls with it.
+        while calls.join_next().await.is_some() {}
     }
 
     async fn send(&self, call: &Call) -> Settled {
@@ -289,5 +290,5 @@ async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>) {
             }
         }
     }
-    calls.join_all().await;
+    while calls.join_next().await.is_some() {}
 }
