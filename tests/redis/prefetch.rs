@@ -740,6 +740,7 @@ async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
         Timing::Later,
     );
     let layer = RateLimitLayer::builder(Arc::clone(&scene.store))
+        .decision_in_response()
         .scope("prefetchs")
         .key(key::extension::<String>())
         .clock(scene.clock.clone())
@@ -1054,6 +1055,7 @@ async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
                 .build();
             let store = Probe::new(store.unwrap(), Timing::AtOnce);
             let layer = RateLimitLayer::builder(Arc::clone(&store))
+                .decision_in_response()
                 .scope("prefetchs")
                 .key(key::extension::<String>())
                 .policy(

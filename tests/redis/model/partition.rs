@@ -116,7 +116,9 @@ impl Partition {
         let mut all = policies.iter().zip(&each_fits);
         let fits = all.all(|(policy, fits)| *fits || policy.is_shadow());
         let (mut after, mut blocks_after) = (before.clone(), blocks.clone());
-        if fits && costs.iter().any(|cost| *cost > 0) {
+        // Nothing is charged to a policy with quota 0, so the partition's time is not written either.
+        let mut charges = policies.iter().zip(&costs);
+        if fits && charges.any(|(policy, cost)| *cost > 0 && policy.quota() > 0) {
             self.requests += 1;
             let taken = policies.iter().zip(after.iter_mut().zip(&costs)).zip(&each_fits);
             for ((policy, (state, cost)), _) in taken.filter(|((_, (_, cost)), fits)| **fits && **cost > 0) {
