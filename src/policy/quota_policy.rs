@@ -360,7 +360,7 @@ impl QuotaPolicy {
     ///   each caller, what is under way included. Keep that far below the quota; a tenth is a good choice. What an instance
     ///   holds when it is killed is used up, as is a block whose fetching was not answered in time.
     /// - **How many units.** What one instance spends on one caller in a second: fewer need more calls. With 500 and 200
-    ///   requests a second, there is one call for about 140 requests.
+    ///   requests a second, there is one call for about 60 requests.
     /// - **How far.** Three round trips within the [deadline](crate::RateLimitLayerBuilder::deadline): near the end of a quota
     ///   a request asks for a block, for itself, and once more when a rest was given back. Where two round trips take longer
     ///   than half of the lifetime, as with a window of a second and a store 80 ms away, requests wait.
