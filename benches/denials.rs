@@ -36,7 +36,7 @@ use self::rounds::Side;
 
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 const ROUNDS: usize = 21;
-/// How many requests are one turn of a side.
+/// The requests in one turn of a side.
 const TURN: u32 = 10_000;
 
 type Body = Empty<Bytes>;

@@ -1,4 +1,4 @@
-//! What a layer costs a request: time, heap allocations, and what two threads cost each other.
+//! The cost of a layer for a request: time, heap allocations, and the time that two threads take from each other.
 //!
 //!     cargo bench --bench layer
 //!
@@ -206,7 +206,7 @@ where
     let start = Barrier::new(threads);
     let requests = |thread: usize| {
         let (mut service, mut next, start) = (service.clone(), thread * users.len() / 2, &start);
-        // Of a name that threads share, they would share the reference count.
+        // Threads that share a name would share its reference count.
         let users: Vec<_> = users
             .iter()
             .map(|user| HeaderValue::from_bytes(user.as_bytes()).expect("it is one"))

@@ -62,7 +62,7 @@ const THREE_WINDOWS: &str = "tower-quota, three windows";
 const PLENTY: u32 = 500_000_000;
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 
-/// How long a side is measured in one turn of the tables, and how often.
+/// The time for which a side is measured in one turn of the tables, and the number of turns.
 const TURN: Duration = Duration::from_millis(15);
 const ROUNDS: usize = 21;
 

@@ -1,5 +1,5 @@
-//! What blocks of units spare a Redis server, and what they cost: calls for each request to a hot key, and how much of
-//! what an exact limiter admits is admitted.
+//! The gain and the price of prefetched units: calls to Redis for each request to a hot key, and the share of an exact
+//! limiter's admissions that is admitted.
 //!
 //!     cargo bench --bench prefetch
 //!

@@ -38,10 +38,10 @@ const REQUEST_CONTEXT: &[u8] = b"issuer.example";
 const PRESENTATION_CONTEXT: &[u8] = b"window 7";
 const LIMIT: u32 = 1_000;
 
-/// How often a request without a token is due.
+/// The time between two requests without a token.
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// How many tokens wait for a verifier thread.
+/// The most tokens that wait for a verifier thread.
 const QUEUED: usize = 64;
 
 fn steps(criterion: &mut Criterion) {

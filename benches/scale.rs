@@ -35,7 +35,7 @@ const POLICIES: [QuotaPolicy; 3] = [
     QuotaPolicy::per_day("day", 500_000),
 ];
 
-/// What one decision took.
+/// The resources that one decision took.
 #[derive(Clone, Copy, Default)]
 struct Took {
     server_micros: f64,
@@ -203,7 +203,7 @@ async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, block: u64, user
     .await
 }
 
-/// What so many decisions have taken, for each of them.
+/// Makes `DECISIONS` decisions and returns the resources of one.
 async fn took(server: &RedisServer, decide: impl AsyncFn(u64)) -> Took {
     let decisions = rounds::setting("DECISIONS", 100_000_u64);
     server.command(&["CONFIG", "RESETSTAT"]);

@@ -1,4 +1,4 @@
-//! What each algorithm lets pass of the same requests: printed, and as a chart.
+//! The same requests under each algorithm, and which of them pass: printed, and as a chart.
 //!
 //! ```sh
 //! cargo run --example algorithms            # the chart goes to docs/algorithms.svg
@@ -45,7 +45,7 @@ const PHASES: [Phase; 4] = [
     Phase::new("16 after a pause", 41_000, 16, 200),
 ];
 
-/// What is drawn.
+/// The period that is drawn, in milliseconds.
 const TIMES: std::ops::Range<u64> = 6_000..50_000;
 
 #[tokio::main(flavor = "current_thread")]
@@ -89,7 +89,7 @@ struct Request {
     departure: Option<u64>,
 }
 
-/// What has become of the requests.
+/// The outcomes of the requests under one algorithm.
 #[derive(Debug)]
 pub(crate) struct Row {
     name: &'static str,

@@ -11,7 +11,7 @@
 //! curl http://127.0.0.1:3000/metrics | grep tower_quota
 //! ```
 //!
-//! What the numbers mean, and which alerts to make of them: the documentation of `tower_quota::telemetry`.
+//! The documentation of `tower_quota::telemetry` says what the numbers mean, and which alerts to make of them.
 //!
 //! `PORT` sets the port; 0 takes a free one.
 
@@ -52,7 +52,7 @@ pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
 }
 
-/// The exporter keeps every measured time until somebody reads the page or calls this.
+/// The exporter keeps every measured time until a request reads the page or the program calls this.
 async fn upkeep(page: PrometheusHandle) {
     let mut interval = tokio::time::interval(Duration::from_secs(5));
     loop {

@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What clients may send through the proxy, each address for itself.
+/// The limits of the proxy for each address.
 fn proxy_limits() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(MemoryStore::new())
         .scope("proxy")
@@ -114,7 +114,7 @@ pub(crate) struct Proxy {
     upstream: Uri,
 }
 
-/// What the upstream sends, while it sends it, or a few words about why it does not.
+/// The upstream's content as it arrives, or a few words about why there is none.
 type ProxyBody = Either<Incoming, String>;
 
 impl Proxy {
@@ -154,7 +154,7 @@ impl Proxy {
         }
     }
 
-    /// The upstream with the path and query of the request: nobody else's host, whatever the client asks for.
+    /// The upstream with the path and query of the request: never another host, whatever the client asks for.
     fn target<B>(&self, request: &Request<B>) -> Option<Uri> {
         if request.method() == Method::CONNECT {
             return None;

@@ -10,7 +10,7 @@
 //! curl -i -H 'authorization: Bearer alice' http://127.0.0.1:3000/items    # "minute";q=5
 //! curl -i -H 'authorization: Bearer bob' http://127.0.0.1:3000/items      # "minute";q=50
 //! curl -i -H 'authorization: Bearer root' http://127.0.0.1:3000/items     # no limit, no fields
-//! curl -i -H 'authorization: Bearer eve' http://127.0.0.1:3000/items      # 401, and nobody's quota is used
+//! curl -i -H 'authorization: Bearer eve' http://127.0.0.1:3000/items      # 401, and no quota is used
 //! curl -i http://127.0.0.1:3000/items                                     # free, counted by address
 //! for i in 1 2 3 4 5 6; do curl -is -X POST http://127.0.0.1:3000/login; done
 //! ```
@@ -33,7 +33,7 @@ use tower_quota::{
     key::{self, KeyExtractor, PeerAddress},
 };
 
-/// Who calls, as far as authentication knows.
+/// The caller, as far as authentication knows it.
 #[derive(Clone)]
 struct Account {
     id: u64,
@@ -56,7 +56,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         )
         .route("/items", get(|| async { "Some items.\n" }).layer(item_limits(store)?))
         .route("/health", get(|| async { "Fine.\n" }))
-        // What is added last comes first: limits see what these two have found out.
+        // The layer that is added last runs first, so limits see the results of these two.
         .layer(middleware::map_request(authenticate))
         .layer(middleware::map_request(show_peer));
 

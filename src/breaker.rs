@@ -186,7 +186,7 @@ impl Breaker {
         match (admission, failure) {
             (Admission::Closed(known), None) => self.0.succeeded(known),
             (Admission::Closed(known), Some(error)) => {
-                // What was under way when the circuit opened says nothing about the time since.
+                // A call that was under way when the circuit opened says nothing about the time since.
                 let is_of_now = known.openings == self.0.openings.load(Ordering::Relaxed);
                 if is_of_now && self.0.is_news(known, error) {
                     self.0.failed(error);
@@ -421,7 +421,7 @@ mod tests {
             }
             assert!(matches!(breaker.admit(), Admission::Closed { .. }));
         }
-        // What was asked after the last answer is news.
+        // A call that began after the last answer is news.
         let late: Vec<_> = (0..Breaker::FAILURES).map(|_| breaker.admit()).collect();
         for admission in late {
             breaker.record(admission, Some(&failure()));

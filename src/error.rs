@@ -21,7 +21,7 @@ use std::{borrow::Cow, error::Error, fmt, ops::RangeInclusive, sync::Arc};
 /// assert_eq!(error.to_string(), "policy \"minute\": burst capacity 0 is outside 1..=999999999999999");
 /// ```
 ///
-/// Where another error is behind it, from reading a URL for example, that is its
+/// If another error is behind it, from reading a URL for example, that is its
 /// [`source`](std::error::Error::source). Two errors are equal if kind and message are.
 #[derive(Clone, Debug)]
 pub struct ConfigError {

@@ -11,8 +11,8 @@
 //! - [What must not be a key](#what-must-not-be-a-key)
 //! - [In an app of axum](#in-an-app-of-axum)
 //!
-//! Of `.layer(a).layer(b)` on a router of axum, `b` is the outer one and sees a request first; of
-//! `ServiceBuilder::new().layer(a).layer(b)` it is `a`.
+//! The outer layer sees a request first. In `.layer(a).layer(b)` on a router of axum, that is `b`; in
+//! `ServiceBuilder::new().layer(a).layer(b)`, it is `a`.
 //!
 //! # Before authentication, by address
 //!
@@ -328,8 +328,8 @@
 //!
 //! Keys are made of a request's head, so a small middleware reads the body first, **once**: limits and handler see the same
 //! account, whatever tricks the JSON plays, such as an account that is there twice. It reads within bounds of size and
-//! time, and behind a limit by address, because nobody is authenticated yet. One spelling of each account goes into the
-//! key, or every other one is a quota of its own.
+//! time, and behind a limit by address, because the client is not authenticated yet. One spelling of each account goes
+//! into the key, or every other one is a quota of its own.
 //!
 //! | limit | why |
 //! |---|---|

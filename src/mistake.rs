@@ -48,7 +48,7 @@ mistakes! {
     UnknownTier "unknown-tier";
 }
 
-/// What one request shows of mistakes in a key. An extractor notes it here.
+/// The mistakes in a key that one request shows. An extractor notes them here.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub(crate) found: Vec<Finding>,

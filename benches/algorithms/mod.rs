@@ -107,7 +107,7 @@ pub(super) fn print_sizes(bench: &Bench) {
     print_line("token bucket, three windows", bench, &POLICIES, &[1]);
 }
 
-/// What a caller takes of the server while there are many of them, tables and the rest of allocations included.
+/// Prints the server's memory for each of many callers, tables and the rest of allocations included.
 ///
 /// A level of at most 2^32 microseconds is narrow. One unit of 30 a day is; one of 20 a day is not, nor are two of 30: a
 /// caller who has used more than 71 minutes of a window takes as much as these.
@@ -118,7 +118,7 @@ pub(super) fn print_bytes_of_many(bench: &Bench) {
         let policies = [
             QuotaPolicy::per_second("second", 5),
             QuotaPolicy::per_minute("minute", 10),
-            // A unit comes back after more than half an hour, so nobody expires meanwhile.
+            // A unit comes back after more than half an hour, so no caller expires meanwhile.
             QuotaPolicy::per_day("day", a_day),
         ];
         bench.flush();

@@ -51,7 +51,7 @@ pub fn store_without_sharing(server: &RedisServer) -> RedisStore {
 pub struct Bench {
     pub server: RedisServer,
     pub runtime: Runtime,
-    /// Of one turn of one side.
+    /// The length of one turn of one side.
     pub length: Duration,
     /// Requests that were passed on because the decision had not come within the deadline.
     pub undecided: Cell<u64>,
@@ -114,7 +114,7 @@ impl Bench {
         decided as f64 / (seconds() - start)
     }
 
-    /// How long the server has been busy.
+    /// The processor time that the server has used.
     fn server_seconds(&self) -> f64 {
         let info = self.server.command(&["INFO", "cpu"]);
         let seconds = |name| {

@@ -1,4 +1,4 @@
-//! Who sends when, and from where.
+//! The senders of requests, their moments and their instances.
 
 use std::{ops::Range, time::Duration};
 

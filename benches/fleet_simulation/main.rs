@@ -78,7 +78,7 @@ fn main() {
     }
 }
 
-/// The callers that send a few requests: each of these asks the store at its moment, and waits for as long as it is away.
+/// The callers that send a few requests: each of these asks the store at its moment, and waits for the round trip.
 fn quiet(variant: &Variant, callers: u64, report: &mut Report) {
     for first in (0..callers).step_by(callers::SLICE as usize) {
         let clock = Clock::manual(START);

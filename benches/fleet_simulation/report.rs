@@ -1,4 +1,4 @@
-//! What was found of one variant.
+//! The results of one variant.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What the layer adds to requests when Redis is far away.
+//! The time that the layer adds to requests when Redis is far away.
 
 use std::{
     convert::Infallible,

@@ -11,7 +11,7 @@ use std::{env, fmt, str::FromStr};
 /// One of the alternatives: a name and what measures it once.
 pub struct Side<'a> {
     name: String,
-    /// What else the table is to say about it.
+    /// A remark for the table.
     pub note: String,
     measure: Box<dyn FnMut() -> f64 + 'a>,
 }
@@ -32,7 +32,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What was measured of one side, a value for each round.
+/// The measured values of one side, one for each round.
 #[derive(Clone, Debug, Default)]
 pub struct Values(Vec<f64>);
 
@@ -62,12 +62,12 @@ impl Values {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// What each round has left without what another side took in it.
+    /// The values minus those of another side, round by round.
     pub fn without(&self, other: &Self) -> Self {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own - other).collect())
     }
 
-    /// How many times `other` this is: the median over the rounds, each compared within itself.
+    /// The ratio of this side to `other`: the median over the rounds, each compared within itself.
     pub fn ratio(&self, other: &Self) -> f64 {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect()).median()
     }
@@ -102,8 +102,8 @@ pub fn print(title: &str, unit: &str, sides: &[Side<'_>], values: &[Values]) {
     }
 }
 
-/// Whether `cargo bench` runs this program, and without a filter or an option of Criterion. `cargo test --benches` runs
-/// it too, to see that it starts.
+/// Returns `true` if `cargo bench` runs this program without a filter or an option of Criterion. `cargo test --benches`
+/// runs it too, to see that it starts.
 pub fn is_asked_for() -> bool {
     env::args().skip(1).eq(["--bench"])
 }

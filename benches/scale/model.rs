@@ -44,7 +44,7 @@ const CONNECTIONS: f64 = 2.0;
 const RATES: [f64; 3] = [30e3, 1e6, 30e6];
 const CALLERS: [f64; 3] = [10e6, 100e6, 1e9];
 
-/// What a load takes.
+/// The resources that a load takes.
 struct Needs {
     /// Decisions that share a call.
     together: f64,

@@ -12,10 +12,10 @@ use tower_quota::{
 
 use super::{Failure, listen};
 
-/// How many tokens a credential has in an hour.
+/// The tokens of a credential in an hour.
 pub(crate) const LIMIT: u32 = 3;
 
-/// How many requests an address has in an hour without a token.
+/// The requests of an address in an hour without a token.
 pub(crate) const ADDRESS: u64 = 2;
 
 const HOUR: Duration = Duration::from_secs(3_600);

@@ -27,7 +27,7 @@ use super::{
     users::UserId,
 };
 
-/// How many requests of each instance wait at a time, so that decisions share calls.
+/// The requests of each instance that wait at a time, so that decisions share calls.
 const WAITING: usize = 512;
 
 pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {

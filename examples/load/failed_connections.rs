@@ -1,4 +1,4 @@
-//! How often a connection to Redis could not be opened, by the events of the crate.
+//! Counts connections to Redis that could not be opened, by the events of the crate.
 
 use std::{
     fmt,

@@ -11,7 +11,7 @@ use super::{
     report::milliseconds,
 };
 
-/// What a rate must keep to be carried.
+/// The share of requests that must be decided for a rate to count as carried.
 const DECIDED: f64 = 0.99;
 const P99: Duration = Duration::from_millis(5);
 const TRIES: usize = 3;

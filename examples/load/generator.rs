@@ -36,7 +36,7 @@ use super::{
 /// The instances take turns, so each has its requests every millisecond.
 const TICK: Duration = Duration::from_micros(250);
 
-/// How many batches an instance may be behind before the thread waits for it: a second of them.
+/// The batches that an instance may be behind before the thread waits for it: a second of them.
 const QUEUE: usize = 1_000;
 
 /// Requests that are due at the same moment at the same instance.
@@ -96,7 +96,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// What was answered since the last time, until so long after the start. Each second has a line.
+    /// The answers since the last call, up to a time after the start. Each second has a line.
     pub(crate) fn watch(&mut self, until: Duration, progress: &mut Progress, what: &str) -> Tally {
         let mut total = Tally::new();
         while self.watched < until {
@@ -146,7 +146,7 @@ struct Pacer {
 }
 
 impl Pacer {
-    /// How many were due, and those of them that were not sent.
+    /// The number of requests that were due, and the tally of those that were not sent.
     fn run(self, senders: &[Sender<Batch>]) -> (u64, Tally) {
         let (mut random, mut all, mut unsent) = (Random::new(u64::MAX), 0, Tally::new());
         let mean = self.rate as f64 * TICK.as_secs_f64();

@@ -28,7 +28,7 @@
 //!
 //! With the feature `metrics`, the report says why requests were not decided.
 //!
-//! What this does not show: a network, and more than one machine. Client, server and generator share the processors, and
+//! The test shows no network, and no more than one machine. Client, server and generator share the processors, and
 //! all of them get slower when one gets more to do. Take the latencies to compare, on a machine that does nothing else,
 //! and take the figures per decision to plan with.
 
@@ -86,7 +86,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// What a mode needs.
+/// The parts that every mode needs.
 struct Test<'a> {
     options: &'a Options,
     server: &'a Server,
@@ -137,6 +137,6 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         Mode::Outage => outage::run(&mut test),
         Mode::HotKey | Mode::Normal | Mode::Rejection => measure::run(&mut test),
     };
-    // Also after a mistake: in somebody's Redis nothing is left behind.
+    // Also after a mistake, so that no key stays in a Redis of yours.
     result.and(server.clean_up())
 }

@@ -26,7 +26,7 @@ pub(crate) struct Measured {
     pub(crate) after: Figures,
     /// Bytes, and of how many keys.
     pub(crate) bytes_per_key: (f64, usize),
-    /// How many of these bytes the test's own key prefix takes.
+    /// The part of these bytes that the test's own key prefix takes.
     pub(crate) extra_key_bytes: usize,
     pub(crate) undecided: Undecided,
 }
@@ -63,9 +63,9 @@ pub(crate) struct Run {
     pub(crate) tally: Tally,
     /// Requests.
     pub(crate) due: u64,
-    /// How many of them were answered before the time was over; those are also in the tally.
+    /// The ones that were answered before the time was over; these are also in the tally.
     pub(crate) in_time: u64,
-    /// How long this process kept the processors busy, if the system says so.
+    /// The processor time of this process, if the system tells it.
     pub(crate) processor_seconds: Option<f64>,
 }
 

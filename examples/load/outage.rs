@@ -15,7 +15,7 @@ struct Part {
     name: &'static str,
     event: &'static str,
     happen: fn(&RedisServer),
-    /// Whether the server answers from then on.
+    /// True if the server answers from then on.
     is_up: bool,
     /// The last one takes what is left.
     sevenths: u64,
@@ -71,7 +71,7 @@ const PARTS: [Part; 5] = [
     ),
 ];
 
-/// What came of it.
+/// The result of one part.
 struct Phase {
     part: &'static Part,
     /// After the start.
@@ -138,7 +138,7 @@ fn print(phases: &[Phase]) {
     println!("A request is counted in the phase in which it was answered, its wait from when it was due.");
 }
 
-/// How long after the server was there the last request passed without a decision.
+/// The time from the return of the server to the last request that passed without a decision.
 fn recovery(phase: &Phase) -> String {
     if phase.tally.decided() == 0 {
         return "not in this phase".to_owned();

@@ -38,7 +38,7 @@ impl Progress {
         }
     }
 
-    /// That nobody sees how it goes on is no reason to stop.
+    /// A closed output is no reason to stop the test.
     fn write(&self, line: &str) {
         let mut stderr = io::stderr().lock();
         let _ = match self.is_terminal {

@@ -1,4 +1,4 @@
-//! What was measured, and what it means for more users.
+//! The measured figures, and their meaning for more users.
 
 use std::{fmt, time::Duration};
 
@@ -16,7 +16,7 @@ pub(crate) fn milliseconds(duration: Duration) -> String {
     format!("{:8.3}", duration.as_secs_f64() * 1_000.0)
 }
 
-/// What is about to be done.
+/// The plan of the test, printed before it begins.
 pub(crate) struct Head<'a> {
     pub(crate) options: &'a Options,
     pub(crate) server: &'a Server,

@@ -23,7 +23,7 @@ impl Server {
         let started = own.as_ref().map(RedisServer::url);
         Self {
             url: started.as_deref().or(url).unwrap_or_default().to_owned(),
-            // In somebody's Redis, one under which nobody else has keys: they are removed at the end.
+            // In a Redis of yours, one under which no other program has keys: they are removed at the end.
             key_prefix: match own {
                 Some(_) => USUAL_PREFIX.to_owned(),
                 None => format!("tower-quota-load-{}:", process::id()),
@@ -45,7 +45,7 @@ impl Server {
         &self.key_prefix
     }
 
-    /// How many bytes each key is longer than it would be in production.
+    /// The bytes by which each key is longer than in production.
     pub(crate) fn extra_key_bytes(&self) -> usize {
         self.key_prefix.len() - USUAL_PREFIX.len()
     }
@@ -78,7 +78,7 @@ impl Server {
         Ok((sizes as f64 / found.max(1) as f64, found))
     }
 
-    /// Takes what the test has left out of somebody's Redis.
+    /// Removes the keys of the test from a Redis of yours.
     pub(crate) fn clean_up(&self) -> Result<(), Box<dyn Error>> {
         if self.own.is_some() {
             return Ok(());
@@ -101,7 +101,7 @@ impl Server {
     }
 }
 
-/// What a server has counted since it was started.
+/// The counts of a server since it was started.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) version: String,

@@ -1,4 +1,4 @@
-//! What has been answered, and how long it took.
+//! The answers, and the time that each took.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ impl Latencies {
     }
 }
 
-/// What became of the requests of a time.
+/// The outcomes of the requests of a period.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) allowed: Latencies,

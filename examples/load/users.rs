@@ -1,8 +1,8 @@
-//! Who sends the next request: few users send many, many users send few.
+//! Chooses who sends the next request: few users send many, many users send few.
 
 use tower_quota::{PartitionKey, ToPartitionKey};
 
-/// What an authentication layer would leave in the extensions of a request.
+/// The identity that an authentication layer would leave in the extensions of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UserId(pub(crate) u64);
 
@@ -92,8 +92,8 @@ impl Random {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// How many events there are in a time in which there are `mean` of them on average, if they know nothing of each
-    /// other. The mean may be some hundred.
+    /// Draws the number of independent events in a period that has `mean` of them on average. The mean may be some
+    /// hundred.
     pub(crate) fn poisson(&mut self, mean: f64) -> u32 {
         let (mut events, mut product, end) = (0, self.part(), (-mean).exp());
         while product > end {

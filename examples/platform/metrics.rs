@@ -15,7 +15,7 @@ pub(crate) fn prometheus() -> Result<PrometheusBuilder, BuildError> {
     PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS)
 }
 
-/// The exporter keeps every measured time until somebody reads the page or calls this.
+/// The exporter keeps every measured time until a request reads the page or the program calls this.
 pub(crate) async fn upkeep(page: PrometheusHandle) {
     let mut interval = tokio::time::interval(Duration::from_secs(5));
     loop {

@@ -120,7 +120,7 @@ pub(crate) fn of_scope(scope: &str, page: &str) -> Value {
             }
             "tower_quota_shadow_rejections_total" => shadows.push(json!([tier, policy, sample.value])),
             "tower_quota_store_seconds_bucket" => {
-                // Of the last one, `+Inf`, JSON has no number.
+                // JSON has no number for the last one, `+Inf`.
                 let border = sample
                     .label("le")
                     .parse()

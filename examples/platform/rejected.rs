@@ -52,7 +52,7 @@ struct Reason {
 #[derive(Clone, Copy)]
 struct Count {
     rejections: u64,
-    /// What the caller has taken over from the one whose place it has: so many of its rejections may be another's.
+    /// The rejections that the caller took over with its place: so many of its own may be another caller's.
     inherited: u64,
     last: Instant,
 }

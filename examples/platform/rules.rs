@@ -1,5 +1,5 @@
 //! Rules from a file that is looked at every second, or from an administrator. They hold for this process: give each
-//! instance the same file. To change it, write another one and rename it, so that nobody reads half of it.
+//! instance the same file. To change it, write another one and rename it, so that no instance reads half of it.
 
 use std::{
     error::Error,
@@ -213,7 +213,7 @@ impl RulesFile {
         }
     }
 
-    /// What is in the file, if it is another one than the last time.
+    /// The content of the file, if it has changed since the last call.
     pub(crate) async fn changed(&mut self) -> Option<io::Result<String>> {
         let modified = self.modified().await;
         if modified == self.modified {

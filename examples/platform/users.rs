@@ -1,4 +1,4 @@
-//! Who calls, and which plan they pay for.
+//! The callers, and the plans that they pay for.
 
 use std::{io, time::Duration};
 

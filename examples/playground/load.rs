@@ -19,7 +19,7 @@ pub(crate) const MAX_RATE: u64 = 1_000;
 /// The step in which requests are sent: up to five at once at the highest rate.
 const STEP: Duration = Duration::from_millis(5);
 
-/// What a machine that stood still for long does not make up for.
+/// The most requests that are made up for after the machine stood still.
 const MOST_DUE: f64 = 50.0;
 
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Load {
     broken: AtomicU64,
 }
 
-/// What is to be sent.
+/// The load that the page asked for.
 #[derive(Clone, Debug, Default)]
 struct Order {
     rate: u64,

@@ -58,7 +58,7 @@ use self::{
     tally::Tally,
 };
 
-/// How often the page hears what has happened.
+/// The time between two messages to the page.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The ticks that a slow page may be behind.

@@ -69,7 +69,7 @@ pub(crate) const DIALECTS: [Dialect; 7] = [
     },
 ];
 
-/// What the layer does when its store gives no decision.
+/// The answer of the layer when its store gives no decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outage {
     Closed,

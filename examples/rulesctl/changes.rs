@@ -25,7 +25,8 @@ pub(crate) async fn diff(options: &Options, publication: Publication) -> Result<
 
 pub(crate) async fn change(options: &Options, publication: Publication, asks: bool) -> Result<Report, Failure> {
     let publisher = options.publisher()?;
-    // What a person is to confirm must be what is published. The rest is made again if another publication comes first.
+    // A person confirms exactly the publication that follows. Without a question, a proposal is made again if another
+    // publication comes first.
     let proposal = publisher.propose(publication.clone()).await?;
     let published = if asks && !proposal.is_empty() {
         confirm(options, &proposal)?;

@@ -29,7 +29,7 @@ use tower_quota::{
 
 use self::options::{Command, Options};
 
-/// What a command prints: lines for people, or one object for programs.
+/// The output of a command: lines for people, or one object for programs.
 pub(crate) struct Report {
     text: String,
     json: Value,

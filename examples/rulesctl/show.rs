@@ -1,4 +1,4 @@
-//! What holds, and who runs it.
+//! The rules in force, and the instances that run them.
 
 use std::{
     collections::BTreeMap,
@@ -107,7 +107,7 @@ pub(crate) async fn history(options: &Options) -> Result<Report, Failure> {
     Ok(Report::new(text, json.collect()))
 }
 
-/// What a version has changed, in a few words.
+/// The changes of a version, in a few words.
 fn summary(document: &RulesDocument, before: Option<&RulesDocument>) -> String {
     let mut parts = Vec::new();
     if before.is_none_or(|before| before.rules() != document.rules()) {
@@ -194,8 +194,8 @@ fn policy_text(policy: &QuotaPolicy) -> String {
     )
 }
 
-/// How many instances run which version, and what is wrong with which of them. `current` is the version that they should
-/// run.
+/// The number of instances that run each version, and the problems of single instances. `current` is the version that
+/// they should run.
 pub(crate) fn instances_text(fleet: &Fleet, current: Option<RulesVersion>) -> String {
     if fleet.0.is_empty() {
         return "instances: none has reported within the last 30 s\n".to_owned();
@@ -206,7 +206,7 @@ pub(crate) fn instances_text(fleet: &Fleet, current: Option<RulesVersion>) -> St
             Some(version) => format!("version {}", version.number()),
             None => "the rules of their program".to_owned(),
         };
-        // Names of those that are as they should be help nobody.
+        // The names of instances without a problem help no reader.
         let _ = match version == current && current.is_some() {
             true => writeln!(text, "  {} run {what}", names.len()),
             false => writeln!(text, "  {} run {what}: {}", names.len(), names.join(", ")),

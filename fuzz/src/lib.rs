@@ -1,4 +1,4 @@
-//! What each fuzz target does with an input, and what must hold then.
+//! The functions of the fuzz targets: each reads an input and asserts what must hold.
 //!
 //! `tests/repository/fuzz_seeds.rs` does the same with the seeds, without a fuzzer.
 
@@ -23,7 +23,7 @@ use tower_quota::{
 
 /// The field `RateLimit` in all its dialects, and what an intermediary makes of it.
 ///
-/// What was read near the bound may be written a little longer than it was, with a space after each comma.
+/// A field near the bound may be written a little longer than it was read, with a space after each comma.
 pub fn rate_limit(input: &[u8]) {
     if let Ok(field) = draft11::RateLimit::parse(lines(input)) {
         let value = field.to_header_value();
@@ -242,7 +242,7 @@ pub fn rules_document(input: &[u8]) {
         Ok(document) => document,
         Err(error) => return assert!(error.to_string().starts_with("rules document: ")),
     };
-    // What is valid is limited in number and size, and what is not names the policy.
+    // A valid document is limited in number and size, and the error of an invalid one names the policy.
     let checked = document.check();
     // Line breaks and escapes may take more room, and the name of a unit may be too long.
     match document.to_json() {
@@ -362,7 +362,7 @@ fn fields(name: &HeaderName, input: &[u8]) -> HeaderMap {
         .collect()
 }
 
-/// What an intermediary adds: a name that inputs are likely to have, and another one.
+/// The fields that an intermediary adds: with a name that inputs are likely to have, and another one.
 fn own() -> OwnFields {
     let limit = |name| draft11::LimitItem::new(name, 4).map(|item| item.with_reset(Duration::from_secs(20)));
     let limits = [limit("default"), limit("edge")].into_iter().flatten();

@@ -92,10 +92,10 @@ impl Bucket {
     /// to `filled_to`.
     ///
     /// Units that have come back by themselves since then are not given back a second time. How much of the charge is left depends on
-    /// all that has happened in between; this is the least that it can be, as if nobody had come since.
+    /// all that has happened in between; this is the least that it can be, as if no request had come since.
     ///
-    /// Of a leaky bucket only the last place can be given up: requests behind another one know when they leave. It was the
-    /// last if nothing has come in since.
+    /// A leaky bucket gives back the last place only, because requests behind another one know when they leave. A place
+    /// is the last if nothing has come in since.
     pub(crate) fn refunded(&self, used: u64, refund: u64, filled_to: u64, age: u64) -> u64 {
         let left = self.drained(filled_to, age);
         match self.is_leaky {
@@ -262,7 +262,7 @@ fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
     let (drain, weight, most) = (u128::from(drain), u128::from(weight), u128::from(most.max(1)));
     let (mut low, mut high) = ((drain / weight, 1), (drain / weight + 1, 1));
     loop {
-        // How many steps towards `high` keep the lower end at or below the rate.
+        // The steps towards `high` that keep the lower end at or below the rate.
         let surplus = high.0 * weight - drain * high.1;
         let deficit = drain * low.1 - low.0 * weight;
         if deficit == 0 {
@@ -274,7 +274,7 @@ fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
         if deficit == 0 || low.1 + high.1 > most {
             break;
         }
-        // How many steps towards `low` keep the upper end above the rate.
+        // The steps towards `low` that keep the upper end above the rate.
         let down = ((surplus - 1) / deficit).min((most - high.1) / low.1);
         high = (high.0 + down * low.0, high.1 + down * low.1);
         if up == 0 && down == 0 {
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(bucket.refunded(unit, u64::MAX, unit, u64::MAX), unit);
     }
 
-    /// Of ten units, five have come back by themselves; the five that were not used are all still taken.
+    /// Five of ten units have come back by themselves; the five unused ones are all still taken.
     #[test]
     fn what_has_come_back_by_itself_is_the_used_part_of_a_charge_first() {
         let bucket = Bucket::token(1, 1, 10).unwrap();

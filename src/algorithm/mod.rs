@@ -70,7 +70,7 @@ pub(crate) struct Moment {
     pub(crate) birth: u32,
 }
 
-/// Of the partitions of a plan, in its order.
+/// The moments of a plan's partitions, in its order.
 pub(crate) type Moments = SmallVec<[Moment; 2]>;
 
 impl Moment {
@@ -253,7 +253,7 @@ pub(crate) enum Form {
 pub(crate) struct Receipt {
     /// The partition's time, in microseconds.
     pub(crate) at: u64,
-    /// Of what was charged; `None` if that is unknown.
+    /// The birth that was charged; `None` if it is unknown.
     pub(crate) birth: Option<u32>,
     /// See [`Arithmetic::mark`].
     pub(crate) mark: u64,

@@ -324,7 +324,7 @@ mod tests {
             [1, 3, 4, 6, 7, 10].map(wait),
             [0, 0, 5, 5, 9, 9].map(|at| at + MINUTE - 10)
         );
-        // What never passes is told when the next unit is there.
+        // A charge that never passes is told when the next unit is there.
         assert_eq!(wait(11), wait(1));
     }
 

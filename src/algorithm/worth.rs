@@ -18,7 +18,7 @@ pub(crate) struct Worth {
 
 impl Worth {
     const EXHAUSTED: u8 = 8;
-    /// Of slots that are held: their holders will release them, and no other request must get them meanwhile.
+    /// The level of slots that are held: their holders will release them, and no other request must get them meanwhile.
     const HELD: u8 = u8::MAX;
 
     /// The worth of a client that has sent a single request, half as much. So a flood of such keys is worth less than

@@ -68,7 +68,7 @@ pin_project! {
             future: S::Future,
             method: Method,
             ticket: Option<Ticket>,
-            // What a retry needs: a service that need not be ready, and the request.
+            // A retry needs a service, which need not be ready, and the request.
             again: Option<(S, Request<B>)>,
         },
         Throttled { error: Option<Throttled> },

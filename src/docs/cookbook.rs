@@ -253,10 +253,10 @@
 //!
 //! # Background jobs on a store alone
 //!
-//! What is limited need not be a request: mails of a tenant, calls to a partner, rows of an export. A
-//! [`Plan`](crate::Plan) says which policies, whose units and how many; [`Store::decide`](crate::Store::decide) charges all
-//! of it or nothing. A job that is rejected sleeps until [`retry_after`](crate::Decision::retry_after) and asks again:
-//! other workers may have been faster. A charge that turned out to be too high is [settled](crate::Settlement).
+//! Limits need not be about requests: a store limits mails of a tenant, calls to a partner, rows of an export. A
+//! [`Plan`](crate::Plan) says which policies, whose units and how many; [`Store::decide`](crate::Store::decide) charges
+//! all of it or nothing. A job that is rejected sleeps until [`retry_after`](crate::Decision::retry_after) and asks
+//! again: other workers may have been faster. A charge that turned out to be too high is [settled](crate::Settlement).
 //!
 //! Without the layer there is no deadline, no circuit breaker and no failure mode, so say what an error means. A job can
 //! wait, and mails that are sent uncounted may break a contract: this one tries again.

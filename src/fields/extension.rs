@@ -190,7 +190,7 @@ impl Extensions {
         if prefix == Prefix::Required && !is_prefixed(name) {
             return error(Problem::ExtensionName("has no vendor prefix, as acme-burst has"));
         }
-        // Of RFC 9651 only.
+        // Dates and display strings exist in RFC 9651 only.
         let has_date = matches!(value.0, BareItem::Date(_) | BareItem::DisplayString(_));
         if has_date && matches!(M::VERSION, Version::Rfc8941) {
             return error(Problem::ExtensionValue);

@@ -63,7 +63,7 @@ fn name_policy<P: Policy>(policy: &draft06::PolicyItem, item: Item, limit: u64) 
     // A window of zero says nothing.
     let numbers = [(QUOTA, quota), (WINDOW, window)];
     let mut named = named::<P>(name, if window > 0 { &numbers } else { &numbers[..1] })?;
-    // What was a comment must not get a meaning.
+    // A parameter that was a comment must not get a meaning.
     let comments = item.params.into_iter();
     let comments = comments.filter(|(key, _)| !P::KNOWN.contains(&key.as_str()));
     named.params.extend(comments);

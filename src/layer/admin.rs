@@ -267,7 +267,7 @@ impl AdminHandle {
         cost: u64,
     ) -> Result<Option<Plan>, AdminError> {
         let (policies, active) = (&self.0.policies, self.0.policies.active());
-        // Who is known by another key only is not among those who try rules.
+        // The main key decides who tries rules, so a caller that is known by another key only does not.
         let caller = key.is_none().then_some(holder.partition);
         let set = Policies::of_tier(&active, tier, caller).map_err(|known| AdminError::UnknownTier {
             name: tier.unwrap_or_default().to_owned(),

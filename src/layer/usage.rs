@@ -31,7 +31,7 @@ pub(super) enum Report {
 }
 
 impl Usage {
-    /// What was said to be used does not become unused.
+    /// Units that were reported as used never become unused.
     pub(super) fn take(&mut self, place: usize, report: Report) {
         let said = &mut self.0[place];
         let before = said.units.unwrap_or(0);

@@ -80,8 +80,8 @@ impl Ledger {
         }
     }
 
-    /// For how long a request holds a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) that nobody
-    /// gives back, because its process has ended. Default: a minute.
+    /// The time after which a slot of a limit of [concurrent requests](crate::QuotaPolicy::concurrent) is free again
+    /// that the process of its request no longer gives back. Default: a minute.
     ///
     /// A ledger does not renew slots: a request that lasts longer loses its slot to another one.
     #[must_use]

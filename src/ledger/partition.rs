@@ -21,7 +21,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct PartitionState {
     at: Timestamp,
-    /// Of what is counted with a few numbers; see [`Moment::birth`].
+    /// The birth of the states that are a few numbers; see [`Moment::birth`].
     birth: u32,
     /// The policies of the last charge, and the state of each of them, then those of their blocks.
     policies: Arc<[Policy]>,

@@ -8,7 +8,7 @@ use crate::{
 /// Settles charges, under the circumstances of one moment.
 pub(super) struct Settle {
     pub(super) times: Times,
-    /// Of what is there now.
+    /// The birth of the state that is there now.
     pub(super) birth: u32,
     /// The numbers of a log that begins follow it.
     pub(super) first: u64,

@@ -92,7 +92,7 @@ fn check_calendar(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     }
 }
 
-/// What asks for units makes no sense where there are none.
+/// Rejects settings about units in a policy that has none.
 fn check_closed(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     let settings = [
         (ConfigErrorKind::BurstCapacity, "burst capacity", policy.burst_capacity),

@@ -67,7 +67,7 @@ pub(super) fn write_problem(notice: &Notice<'_>, text: &mut String) {
         _ if notice.is_final() => Some("The request costs more than the quota ever lets pass."),
         _ => None,
     };
-    // What is written here needs no escapes, and writing to a string does not fail.
+    // The texts written here need no escapes, and writing to a string does not fail.
     text.push('{');
     if let Some(detail) = detail {
         let _ = write!(text, r#""detail":"{detail}","#);

@@ -160,7 +160,7 @@ fn draft06_policies<'a>(policies: impl Iterator<Item = &'a QuotaPolicy>) -> Resu
         let Some(window) = policy.window() else {
             continue;
         };
-        // Of two without quota, one says all.
+        // A second policy without quota adds nothing.
         if policy.is_closed() && items.iter().any(|item| item.quota() == 0) {
             continue;
         }

@@ -161,7 +161,7 @@ impl Policies {
         let (grant, mut result) = (Arc::new(grant), Ok(()));
         self.change(|active| {
             let given = grants::give(&active.grants, partition, &grant, now);
-            // What the last attempt says is what holds.
+            // The result of the last attempt holds.
             result = given.map(|grants| active.grants = Arc::new(grants));
         });
         result

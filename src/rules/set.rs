@@ -186,7 +186,7 @@ impl QuotaSet {
         let policies = self.policies().map(|policy| {
             let raised = policy.clone().raised_by(units);
             let is_meant = policy.key().is_none() && policy.unit() == QuotaUnit::Requests;
-            // What cannot be raised so far stays as it is.
+            // A policy that cannot be raised so far stays as it is.
             let is_sound = is_meant && PolicySet::new([raised.clone()]).is_ok();
             if is_sound { raised } else { policy.clone() }
         });

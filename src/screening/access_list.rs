@@ -235,7 +235,7 @@ impl fmt::Debug for AccessList {
 
 /// The rules of an [`AccessList`], about networks and partition keys.
 ///
-/// Of the networks that hold an address, the one with the longest prefix has its way. Where a network and a key say
+/// The most specific network that holds an address wins: the one with the longest prefix. Where a network and a key say
 /// different things, [`Block`](Access::Block) goes before [`Allow`](Access::Allow), and that before
 /// [`Limit`](Access::Limit). A request that no rule is about is limited.
 ///

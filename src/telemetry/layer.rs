@@ -133,7 +133,7 @@ impl LayerTelemetry {
         }
     }
 
-    /// What a request shows of mistakes in its key.
+    /// Reports the mistakes in a key that a request shows.
     pub(crate) fn found(&self, scope: &str, findings: Findings) {
         self.watch.parts(findings.parts);
         for finding in findings.found {

@@ -56,7 +56,7 @@ pub async fn check_store<S: Store>(make: impl Fn(Clock) -> S) {
 
 const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-/// Of each set of policies.
+/// The steps that are tried with each set of policies.
 const STEPS: usize = 400;
 
 /// No slot is held for longer.
@@ -322,7 +322,7 @@ impl<S: Store> Check<S> {
     }
 }
 
-/// Of many tasks, as many pass as there are units.
+/// Many tasks ask at once, and as many pass as there are units.
 async fn check_many_at_once<S: Store>(store: &Arc<S>) {
     let policies = [
         QuotaPolicy::per_hour("hour", 20),

@@ -1,4 +1,4 @@
-//! What the command line says.
+//! The options of the command line.
 
 use std::{fmt::Display, str::FromStr, time::Duration};
 
@@ -55,7 +55,7 @@ impl Options {
         self.parts.is_empty() || self.parts.iter().any(|wanted| wanted == part)
     }
 
-    /// Whether this limiter is to be measured; the others are measured against the first two.
+    /// Returns `true` if this limiter is to be measured. The others are measured against the first two.
     pub fn includes(&self, index: usize, name: &str) -> bool {
         index < 2 || self.only.as_ref().is_none_or(|only| name.contains(only))
     }

@@ -192,7 +192,7 @@ fn a_time_zone_is_named_as_the_data_name_it() {
     assert!(std::ptr::eq(find(), find()), "computed once");
 }
 
-/// What this instance reads of a count that another one has written.
+/// The used amount and the window that this instance reads of another one's count.
 fn read(count: (&str, u64), last: &str, now: &str) -> (u64, String) {
     let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
     let count = Count {

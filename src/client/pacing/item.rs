@@ -157,7 +157,7 @@ impl Item {
 
     /// A request was not sent after all.
     pub(super) fn give_back(&mut self, number: u64) {
-        // What the server has said since then did not have it taken off.
+        // A number that the server has sent since then does not count this request.
         if number > self.heard_at && self.counts_requests() {
             match self.without.checked_sub(1) {
                 Some(without) => self.without = without,

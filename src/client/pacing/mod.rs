@@ -390,7 +390,7 @@ impl Pacing {
         }
         self.hear(&dispatch, advice, now);
         if wait.is_some() {
-            // What is left counts, but how long it has to last is what `Retry-After` says.
+            // The fields say how much is left, and `Retry-After` says how long it has to last.
             self.items.iter_mut().for_each(|item| item.end_at(self.blocked_until));
         }
         self.settle();

@@ -15,7 +15,7 @@ pub(super) struct Keeper {
 /// A file that turns the switch of this process.
 struct SwitchFile {
     path: Arc<PathBuf>,
-    /// What it has said the last time.
+    /// The word that the last reading found; `None` while the file is not there.
     said: Option<Word>,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Poller {
     unreported: u32,
 }
 
-/// What became of a document.
+/// The result of reading a document.
 enum Read {
     Seen,
     /// It is not that of the version.

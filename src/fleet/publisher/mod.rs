@@ -37,8 +37,8 @@ const PROPOSALS: usize = 100;
 /// Each publication is a new version of the whole document, and is written by one script if the version that it was made
 /// for still holds, by number *and* digest. Otherwise it is a [`Conflict`](PublishError::Conflict), and nothing is written.
 /// Before that, everything is checked as far as it can be without a layer: a document that fails is not published.
-/// Of the last 16 versions the document is kept. Of several changes in a row to the switch and the access list only
-/// the last one is, so that they do not push older rules out.
+/// The documents of the last 16 versions are kept. Successive changes to the switch and the access list count as one of
+/// them: only the last is kept, so that they do not evict older rules.
 ///
 /// A publication that does not change anything is not written.
 ///
@@ -157,7 +157,7 @@ impl RulesPublisher {
             head: current.head,
             effects: effects(held, &document),
             amends: keeps_rules && is_repeated,
-            // What cannot be compared starts anew for all that is known, and says so by overwriting.
+            // A document without a predecessor cannot be compared: every count may start anew.
             restarts_counts: restarts_counts || is_roll_back || (overwrites && before.is_none()),
             before,
             document,

@@ -40,8 +40,8 @@ impl Proposal {
         &self.document
     }
 
-    /// What changes in the rules of which callers, such as `callers who join the roll-out (10 % of all)`. Callers for whom
-    /// nothing changes are left out. The first publication is compared with no rules at all.
+    /// The changes, for each group of callers, such as `callers who join the roll-out (10 % of all)`. Groups whose
+    /// rules stay the same are left out. The first publication is compared with no rules at all.
     pub fn effects(&self) -> impl Iterator<Item = (&str, &RulesDiff)> {
         self.effects.iter().map(|(callers, diff)| (&**callers, diff))
     }
@@ -163,7 +163,7 @@ fn sides(document: Option<&RulesDocument>) -> (Option<&Rules>, Option<&RollOut>)
     )
 }
 
-/// What changes for whom, where anything does.
+/// The groups of callers whose rules change, and their changes.
 pub(super) fn effects(before: Option<&RulesDocument>, after: &RulesDocument) -> Vec<(String, RulesDiff)> {
     let none = Rules::new();
     let ((old, old_roll_out), (new, new_roll_out)) = (sides(before), sides(Some(after)));

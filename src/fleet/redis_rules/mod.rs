@@ -57,8 +57,8 @@ struct Inner {
 impl RedisRules {
     /// The rule set of this name on the servers of a store: one server, a primary behind sentinels, or a cluster.
     ///
-    /// Of the settings of the store, URLs, connections by a function of yours, time limit and prefix of keys count. The
-    /// user of the URL may be another one than that of the store.
+    /// It takes these settings of the store: URLs, [`connect_with`](RedisStoreBuilder::connect_with), time limit and
+    /// prefix of keys. The URL may name another user than that of the store.
     ///
     /// # Errors
     ///

@@ -33,7 +33,7 @@ impl HotPartitions {
         &self.0[hash as usize % Self::PLACES]
     }
 
-    /// What is known of a plan about one partition, if it is rejected without a call.
+    /// The cached rejection of a plan for one partition, or `None` if the plan needs a call.
     #[inline]
     pub(super) fn rejection(&self, hash: u64, part: PartPlan<'_>, now: Timestamp) -> Option<Found> {
         let copied = self.place(hash).load();

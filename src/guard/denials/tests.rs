@@ -166,7 +166,7 @@ fn checked(policies: impl IntoIterator<Item = QuotaPolicy>) -> PolicySet {
 /// The results of an attack on one key.
 struct Attack {
     admitted: u64,
-    /// Of each instance in each second, the calls that were not allowed.
+    /// The calls that were not allowed, by each instance in each second.
     vain_calls: Vec<usize>,
     /// The same of all calls.
     calls: Vec<usize>,
@@ -511,7 +511,7 @@ fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
         shard.partitions.get_mut(alice()).map_or(0, |records| records.len())
     };
     assert_eq!(cached(&memory), MAX_POLICIES);
-    // What is over makes room.
+    // Expired records make room.
     memory.clock.advance(record::LIFE);
     memory.reject(&Plan::new(checked([QuotaPolicy::per_day("other", 1)]), alice(), 1));
     assert_eq!(cached(&memory), 1);

@@ -210,7 +210,7 @@ fn mapped_addresses_are_trusted_and_counted_as_ipv4() {
         let extractor = client_ip().trusted_proxies(XForwardedFor, [network]);
         assert_eq!(extractor.resolve(&mapped), Some(ip(CLIENT)), "{network}");
     }
-    // Of two families, none contains the other.
+    // A network of one family contains none of the other.
     for (network, peer) in [("::/0", PROXY), ("0.0.0.0/0", "fd00::1"), ("::/90", PROXY)] {
         let request = request(Some(peer), XForwardedFor, &["192.0.2.66"]);
         assert_eq!(
@@ -362,7 +362,7 @@ fn at_most_32_hops_are_walked_and_the_last_of_them_is_no_client_that_is_believed
         assert_eq!(behind_proxy(XForwardedFor, &lines), client, "in lines of their own");
         let lines = [vec!["for=203.0.113.9".to_owned()], elements(count)].concat();
         assert_eq!(behind_proxy(Forwarded, &lines), client, "in lines of their own");
-        // What is skipped at the left of one line does not bring the walk to the line before it.
+        // Elements that are skipped at the left of one line do not bring the walk to the line before it.
         let lines = ["for=203.0.113.9".to_owned(), elements(count + 1).join(",")];
         assert_eq!(behind_proxy(Forwarded, &lines), last, "{count}");
     }
@@ -413,7 +413,7 @@ fn of_a_long_line_the_last_8_kib_are_looked_at() {
         Some(ip(CLIENT))
     );
 
-    // Of a hop that is cut in two, the end would be another's address.
+    // The end of a hop that is cut in two would be another client's address.
     for (length, client) in [(MAX_LINE, Some(ip(CLIENT))), (MAX_LINE + 1, None), (MAX_LINE + 2, None)] {
         let line = format!("{CLIENT}{:>1$}", ",10.0.0.2", length - CLIENT.len());
         assert_eq!(behind_proxy(XForwardedFor, &[line]), client, "{length} bytes");

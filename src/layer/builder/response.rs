@@ -82,9 +82,9 @@ impl RateLimitLayerBuilder {
     /// know what is left for this caller. Default: a response has it if its request was rejected, or was passed on
     /// [uncounted](crate::Outcome::FailedOpen) because no store has decided.
     ///
-    /// Of layers around each other, a rejection of the inner one stays; otherwise the decision is that of the outermost
-    /// layer that is to put it there. It shows the charge as it is when the response begins: the
-    /// [actual cost](Self::actual_cost) is in it.
+    /// Where layers are nested, a rejection of the inner one stays; otherwise the decision is that of the outermost
+    /// layer with this setting. It shows the charge as it is when the response begins: the [actual
+    /// cost](Self::actual_cost) is in it.
     ///
     /// A layer on a store [for tests](crate::Store::is_for_tests) does it without this setting.
     ///

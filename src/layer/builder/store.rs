@@ -106,8 +106,8 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Of how many partitions rejections are remembered, from 0, which turns it off, to 1 048 576. Default: 16 384, which
-    /// take up to 5 MB.
+    /// The maximum number of partitions in the denial cache, from 0, which turns it off, to 1 048 576. Default: 16 384,
+    /// which take up to 5 MB.
     ///
     /// The used amount determines exactly until when a charge is rejected; other charges only make it later.
     /// So what the store is known to reject is rejected without asking it: a caller who goes on after a quota is used up

@@ -66,7 +66,7 @@ impl TokenClientLayerBuilder {
         self
     }
 
-    /// Of how many origins the last challenge is remembered, from 1 to 1 000 000. Default: 1 024.
+    /// The maximum number of origins whose last challenge is cached, from 1 to 1 000 000. Default: 1 024.
     pub fn max_origins(mut self, origins: usize) -> Self {
         self.max_origins = origins;
         self

@@ -104,7 +104,7 @@ where
     B: Clone,
 {
     let origin = origin_of(request.uri(), request.headers());
-    // What the program itself has to say to the origin is not replaced by a token.
+    // A token does not replace credentials of the program itself.
     let Some(origin) = origin.filter(|_| !request.headers().contains_key(header::AUTHORIZATION)) else {
         return service.call(request).await.map_err(TokenClientError::Inner);
     };

@@ -204,7 +204,7 @@ struct Kept {
 }
 
 impl MemoryCredentials {
-    /// Of one credential: four bytes each, and some more for the set that they are in.
+    /// The most nonces of one credential: four bytes each, and some more for the set that they are in.
     const MAX_NONCES: u32 = 1 << 20;
 
     /// At most so many credentials, and so many contexts of each, at least one of both. A client that is not told where to

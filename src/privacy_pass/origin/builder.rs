@@ -91,7 +91,7 @@ impl OriginLayerBuilder {
             policy: None,
             is_optional: false,
             store: None,
-            // What this process knows is looked at before the store is asked: there is nothing else to remember.
+            // The origin looks at its own memory before it asks the store, so a denial cache would hold nothing more.
             terms: Terms {
                 denial_cache: 0,
                 ..Terms::default()

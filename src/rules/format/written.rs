@@ -95,7 +95,7 @@ enum WrittenExtension<'a> {
 impl<'a> WrittenPolicy<'a> {
     fn new(policy: &'a QuotaPolicy) -> Result<Self, String> {
         let calendar = policy.calendar_window();
-        // What is usual for such a window need not be written.
+        // The default algorithm of such a window is left out.
         let usual = match calendar {
             Some(_) => Algorithm::FixedWindow,
             None => Algorithm::default(),

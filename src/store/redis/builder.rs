@@ -174,7 +174,7 @@ impl RedisStoreBuilder {
     /// # use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
     ///
     /// async fn fetch_token() -> Result<String, RedisError> {
-    ///     Err((ErrorKind::Client, "the token service is away").into())
+    ///     Err((ErrorKind::Client, "the token service is unavailable").into())
     /// }
     ///
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
@@ -191,7 +191,7 @@ impl RedisStoreBuilder {
     ///
     /// let error = store.decide(plan).await.unwrap_err();
     /// assert_eq!(error.kind(), StoreErrorKind::Unreachable);
-    /// assert!(error.to_string().contains("the token service is away"));
+    /// assert!(error.to_string().contains("the token service is unavailable"));
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # })?;
     /// # Ok::<_, Box<dyn std::error::Error>>(())

@@ -161,7 +161,7 @@ struct Server {
     keyspace: Keyspace,
     clock: Option<Clock>,
     time: ServerTime,
-    /// Of the scripts.
+    /// The texts of the scripts.
     texts: Texts,
     lease_time: Duration,
     leases: Leases,

@@ -175,7 +175,7 @@ impl Server {
         let mut sending = Box::pin(sending);
         let is_over = poll_fn(|cx| match sending.as_mut().poll(cx) {
             Poll::Pending if is_written.load(Ordering::Relaxed) => Poll::Ready(false),
-            // Where there is no connection, the decision is about to find that out, too.
+            // If there is no connection, the decision is about to find that out, too.
             sent => sent.map(|_| true),
         });
         if !is_over.await {

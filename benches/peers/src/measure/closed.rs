@@ -27,7 +27,7 @@ const HEAD: [&str; 8] = [
     "no decision",
 ];
 
-/// How many answers of each kind there were.
+/// The number of answers of each kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     allowed: u64,

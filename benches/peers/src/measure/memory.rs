@@ -1,4 +1,4 @@
-//! What a decision costs where it is made in this process.
+//! The cost of a decision that is made in this process.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! What is measured, the same way for every limiter.
+//! The measurements, the same for every limiter.
 
 mod closed;
 mod http;

@@ -46,7 +46,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What became of a request.
+/// A request and its outcome.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     sent: Instant,
@@ -175,7 +175,7 @@ impl Report {
         ]
     }
 
-    /// Those sent while Redis was away.
+    /// Those sent while Redis was unavailable.
     fn meanwhile(&self) -> impl Iterator<Item = &Request> {
         let away = self.gone..self.back;
         self.requests.iter().filter(move |request| away.contains(&request.sent))
@@ -185,7 +185,7 @@ impl Report {
         &self.requests[self.requests.partition_point(|request| request.sent < self.back)..]
     }
 
-    /// To those who asked while Redis was away: each kind and its share.
+    /// The answers to those sent while Redis was unavailable: each kind and its share.
     fn answers(&self) -> String {
         let mut kinds: Vec<(String, usize)> = Vec::new();
         for request in self.meanwhile() {

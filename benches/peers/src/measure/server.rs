@@ -2,14 +2,14 @@
 
 use crate::support::RedisServer;
 
-/// What the server counts, at one moment or between two.
+/// The counters of the server, at one moment or between two.
 #[derive(Clone, Copy, Debug)]
 pub struct Counters {
     /// Processor time, the kernel's part for the network included.
     pub cpu_seconds: f64,
     /// Commands, those in scripts and transactions included.
     pub commands: f64,
-    /// How often it read something from a connection: where one request is under way at a time, its round trips.
+    /// The reads from connections: if one request is under way at a time, its round trips.
     pub reads: f64,
     /// Bytes, without what connections need.
     pub memory: f64,
@@ -47,7 +47,7 @@ impl Server {
         self.0.command(&["DBSIZE"]).parse().expect("a number")
     }
 
-    /// How long the key that stays longest will stay, in seconds.
+    /// The longest remaining life of a key, in seconds.
     pub fn longest_life(&self) -> f64 {
         let keys = self.0.command(&["KEYS", "*"]);
         let lives = keys.lines().map(|key| self.0.command(&["PTTL", key]));

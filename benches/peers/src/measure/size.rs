@@ -1,4 +1,4 @@
-//! What a user costs the server, and how often a decision goes to it.
+//! The memory of a user in the server, and the round trips of a decision.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ impl Bench<'_> {
         (self.server.counters().since(before).reads - 1.0) / f64::from(SINGLE_REQUESTS)
     }
 
-    /// How long the server keeps something of one request by windows of a second, a minute and a day.
+    /// The time for which the server keeps a key of one request with windows of a second, a minute and a day.
     fn life(&self, limiter: &Limiter) -> f64 {
         self.server.flush();
         self.block_on(limiter.ask(0));

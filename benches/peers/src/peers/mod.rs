@@ -24,7 +24,7 @@ use axum::{
 use http::{Request, Response};
 use tower::{Layer, Service, ServiceExt, service_fn, util::ServiceFn};
 
-/// What every request carries, and every limiter counts by.
+/// The field that every request has, and that every limiter counts by.
 const USER: &str = "x-user-id";
 
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -64,11 +64,11 @@ pub struct Peer {
     /// Its name in `Cargo.lock`.
     pub package: Option<&'static str>,
     pub algorithm: &'static str,
-    /// Whether all windows are charged or none is.
+    /// Says if all windows are charged or none is.
     pub atomic: &'static str,
-    /// What it tells clients.
+    /// The fields that it sends to clients.
     pub fields: &'static str,
-    /// What it is meant to do without Redis, with the settings it has here.
+    /// The behaviour without Redis that its settings here promise.
     pub failure: &'static str,
     pub tables: Tables,
     pub connect: fn(url: String, windows: Windows) -> BoxFuture<Connected>,
@@ -170,7 +170,7 @@ impl Answer {
         matches!(self, Self::Allowed | Self::Rejected)
     }
 
-    /// What a status says, where a response of the service behind was counted or not.
+    /// The meaning of a status; a response of the service behind may be counted or not.
     fn of<B>(response: &Response<B>, is_counted: impl FnOnce() -> bool) -> Self {
         match response.status().as_u16() {
             200 if is_counted() => Self::Allowed,

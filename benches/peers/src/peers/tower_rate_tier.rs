@@ -65,7 +65,7 @@ fn connect(
 }
 
 fn answer<B>(response: &Response<B>) -> Answer {
-    // What failed open has no fields.
+    // A request that failed open has no fields.
     Answer::of(response, || response.headers().contains_key("x-ratelimit-remaining"))
 }
 

@@ -80,7 +80,7 @@ where
         match timeout(IDLE, queue.recv_many(&mut waiting, bounds.decisions)).await {
             Ok(0) => break,
             Ok(_) => {}
-            // What has come in the last moment is still taken.
+            // Decisions that arrived in the last moment are still taken.
             Err(_) => queue.close(),
         }
         let is_full = waiting.len() + queue.len() >= bounds.decisions;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 #[derive(Default)]
 pub(super) struct RoundTrips {
     shortest: Option<Duration>,
-    /// Of the window before.
+    /// The shortest one of the window before.
     shortest_before: Option<Duration>,
     window_ends: Option<Instant>,
 }
