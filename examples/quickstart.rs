@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("quickstart")
         // Any client can send any header: this one is right only behind a gateway that sets or removes it.
-        // Where you authenticate users yourself, take `key::extension`, as the example `tiers` does.
+        // If you authenticate users yourself, take `key::extension`, as the example `tiers` does.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(QuotaPolicy::per_second("second", 3))
         .policy(QuotaPolicy::per_minute("minute", 5))

@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Nobody is logged in yet, so attempts are counted by address.
+/// Clients are not logged in yet, so attempts are counted by address.
 fn login_limits(store: MemoryStore) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(store)
         .scope("login")

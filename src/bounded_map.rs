@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    /// Whoever is new has just been served, and gets a place: rejected for good, it could never be counted.
+    /// A new caller has just been served, and gets a place: rejected for good, it could never be counted.
     #[test]
     fn a_new_entry_finds_room_even_among_those_that_are_worth_more() {
         let mut map = Numbers::new(100);

@@ -283,7 +283,7 @@ pub struct Scope([u8; 32]);
 impl Scope {
     const CONTEXT: &'static str = "tower-quota 2026-11-21 partition digest of a scope";
 
-    /// The scope of this name. Anybody who knows the name can compute the digests of callers whose keys they guess.
+    /// The scope of this name. A person who knows the name can compute the digests of callers whose keys they guess.
     pub fn new(name: &str) -> Self {
         Self(blake3::derive_key(Self::CONTEXT, name.as_bytes()))
     }

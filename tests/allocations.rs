@@ -1,4 +1,4 @@
-//! What the fields of a response, and the numbers for operators, cost in heap allocations.
+//! The heap allocations for the fields of a response, and for the numbers for operators.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

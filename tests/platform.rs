@@ -66,7 +66,7 @@ fn rules(premium: u64) -> String {
 struct Platform {
     app: Router,
     file: PathBuf,
-    /// Whether the file was made for the test.
+    /// True if the file was made for the test.
     is_own_file: bool,
     /// Apart from the other tests, which have the same Redis.
     address: SocketAddr,
@@ -80,7 +80,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// What is left, by policy.
+    /// The units that are left, by policy.
     fn left(&self) -> Vec<(String, u64)> {
         let hints = Hints::read(&self.headers);
         let left = hints.limits().iter().map(|limit| (limit.name(), limit.remaining()));
@@ -123,7 +123,7 @@ impl Platform {
         }
     }
 
-    /// At one moment, as somebody would who cares, and never at the same one as the last time.
+    /// Renames a new file into place, and never with the same time as the last one.
     fn write(&self, rules: &str) {
         let new = self.file.with_extension("new");
         let modified = |file: &Path| fs::metadata(file).and_then(|file| file.modified()).ok();
@@ -144,7 +144,7 @@ impl Platform {
         send(&self.app, request.body(Body::empty()).unwrap()).await
     }
 
-    /// As somebody who has the token.
+    /// Sends a request as an administrator, with the token.
     async fn admin(&self, method: Method, path: &str, body: &str) -> Answer {
         let request = self.request(method, path).header("content-type", "application/json");
         let request = request.header("authorization", format!("Bearer {TOKEN}"));
@@ -160,7 +160,7 @@ impl Platform {
         self.get("/metrics", "prometheus").await.body
     }
 
-    /// What an administrator sees of a user.
+    /// The status and the limits that an administrator sees of a user.
     async fn shown(&self, user: &str) -> (String, Vec<(String, u64)>) {
         let answer = self.admin(Method::GET, &format!("/admin/caller?user={user}"), "").await;
         let shown: Value = serde_json::from_str(&answer.body).unwrap();
@@ -193,8 +193,8 @@ async fn send(app: &Router, request: Request<Body>) -> Answer {
     }
 }
 
-/// What all tests have logged. One subscriber for all threads: whether an event is of interest to anybody is remembered for
-/// the whole process.
+/// The log of all tests. One subscriber serves all threads, because `tracing` remembers for the whole process if an
+/// event is enabled.
 fn log() -> String {
     static LOG: LazyLock<Arc<Mutex<Vec<u8>>>> = LazyLock::new(|| {
         let log = Arc::new(Mutex::new(Vec::new()));
@@ -846,7 +846,7 @@ async fn the_operators_page_is_of_this_service_alone() {
             "{path}"
         );
     }
-    // What another site's script may ask first is not answered.
+    // The preflight request of another site's script is not answered.
     let preflight = platform.request(Method::OPTIONS, "/admin/switch/off");
     let preflight = preflight.header("origin", "https://evil.example");
     let preflight = preflight.header("access-control-request-headers", "authorization");

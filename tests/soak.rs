@@ -49,16 +49,16 @@ use self::{
 
 const PERIOD: Duration = Duration::from_secs(20);
 
-/// What the first faults may take before growth is looked for: every way through the code has been taken by then.
+/// The faults before growth is measured: they have taken every way through the code.
 const WARM_UP_FAULTS: u32 = 2;
 
-/// What may be allocated and not freed when all is over: what is noted of each probe and connection.
+/// The bytes that may be allocated and not freed at the end: the notes about each probe and connection.
 const GROWTH_OF_HEAP: u64 = 1 << 20;
 
-/// What this process may grow by after warming up: what the allocator keeps for itself.
+/// The growth of this process after warming up: the bytes that the allocator keeps for itself.
 const GROWTH_OF_PROCESS: u64 = 32 << 20;
 
-/// What Redis may grow by: buffers of connections, and some hundred callers of probes, at 120 bytes each.
+/// The growth of Redis: buffers of connections, and some hundred callers of probes, at 120 bytes each.
 const GROWTH_OF_REDIS: u64 = 4 << 20;
 
 #[global_allocator]

@@ -1,4 +1,4 @@
-//! What operators read: a line when something changes, however many requests there are, and never who the caller is.
+//! The log for operators: a line when something changes, however many requests there are, and never who the caller is.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -235,8 +235,8 @@ fn what_a_shadow_would_have_rejected_is_told_once_in_ten_seconds() {
     );
 }
 
-/// D11: the other tests have windows of an hour, because an event that one of them met first while nobody was listening
-/// might be taken for one that is of interest to nobody.
+/// D11: the other tests have windows of an hour, because `tracing` might disable for good an event that one of them met
+/// first, without a subscriber.
 #[test]
 fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
     let build = |policies: &[QuotaPolicy]| {

@@ -76,7 +76,7 @@ impl Decide for AndRelease {
             self.store.store.settle(settlement).await.expect("the server answers");
         }
         match decision.outcome() {
-            // Of a meter that meets the same user twice: a decision like any other.
+            // A meter that meets the same user twice rejects: a decision like any other.
             Outcome::Rejected => Outcome::Allowed,
             outcome => outcome,
         }

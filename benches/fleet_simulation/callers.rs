@@ -10,7 +10,7 @@ pub(crate) const SLICE: u64 = 100_000;
 /// The number of callers with many requests.
 pub(crate) const BUSY: usize = 1_015;
 
-/// Of the requests of a caller that is in all regions.
+/// The shares of the regions in the requests of a caller that is in all of them, in percent.
 const SHARES: [u64; REGIONS] = [50, 30, 20];
 
 /// A request that is due.

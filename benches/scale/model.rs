@@ -30,9 +30,9 @@ pub(crate) const NAMES: [&str; 8] = [
     "calls for each prefetched request",
 ];
 
-/// Of a server's processor, the part that is planned for.
+/// The planned part of a server's processor.
 const USED: f64 = 0.5;
-/// Of a server's memory, in bytes, the part that is planned for callers: half of 64 GiB.
+/// The planned part of a server's memory for callers, in bytes: half of 64 GiB.
 const MEMORY: f64 = 32.0 * 1_073_741_824.0;
 /// Requests a second of an instance: an assumption.
 const INSTANCE: f64 = 5_000.0;

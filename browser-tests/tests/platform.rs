@@ -1,4 +1,4 @@
-//! The operators' page of the platform in a real browser, used as somebody on call uses it.
+//! The operators' page of the platform in a real browser, used as an operator on call uses it.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

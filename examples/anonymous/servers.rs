@@ -24,7 +24,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 pub(crate) struct Site {
     pub(crate) issuer: String,
     pub(crate) origins: [String; 2],
-    /// Where spent tokens are kept.
+    /// The address of the store for spent tokens.
     pub(crate) store: String,
     /// The keys of the issuer.
     pub(crate) keys: KeySet,

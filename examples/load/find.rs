@@ -47,7 +47,7 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
 
 struct Step {
     rate: u64,
-    /// Of all requests that were due.
+    /// The share of all due requests that was decided.
     decided: f64,
     p99: Duration,
     bare_p99: Duration,

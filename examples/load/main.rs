@@ -90,7 +90,7 @@ pub(crate) fn main() -> ExitCode {
 struct Test<'a> {
     options: &'a Options,
     server: &'a Server,
-    /// Where the instances find it.
+    /// The URL of the server for the instances.
     url: String,
     runtime: &'a Runtime,
     progress: Progress,

@@ -48,7 +48,7 @@ impl Measured {
             .min(self.limited.tally.rejected.count())
     }
 
-    /// Of the processors of Redis, for a decision.
+    /// The processor time of Redis for a decision.
     pub(crate) fn redis_micros(&self) -> f64 {
         self.per_decision((self.after.processor_seconds - self.before.processor_seconds) * 1e6)
     }
@@ -70,7 +70,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Of processor time, the generator included.
+    /// The processor time for a request, the generator included.
     pub(crate) fn micros_per_request(&self) -> Option<f64> {
         let requests = self.tally.answered().max(1);
         self.processor_seconds.map(|busy| busy * 1e6 / requests as f64)

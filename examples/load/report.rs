@@ -11,7 +11,7 @@ use super::{
     tally::Latencies,
 };
 
-/// Of a width, so that numbers stand below each other.
+/// Formats a duration with a fixed width, so that numbers stand below each other.
 pub(crate) fn milliseconds(duration: Duration) -> String {
     format!("{:8.3}", duration.as_secs_f64() * 1_000.0)
 }

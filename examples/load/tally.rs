@@ -87,7 +87,7 @@ impl Tally {
         self.last_failed_open = self.last_failed_open.max(other.last_failed_open);
     }
 
-    /// Of all requests, whatever became of them.
+    /// The latencies of all requests, whatever their outcome.
     pub(crate) fn latencies(&self) -> Latencies {
         let mut all = self.allowed.clone();
         all.add(&self.rejected);

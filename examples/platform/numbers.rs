@@ -10,7 +10,8 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::{Value, json};
 use tokio::time::{Instant, interval};
 
-/// The operators' page begins with the last five minutes: whoever opens it wants to know what has happened before.
+/// The operators' page begins with the last five minutes: an operator who opens it wants to know what has happened
+/// before.
 const KEPT: usize = 60;
 const PAUSE: Duration = Duration::from_secs(5);
 

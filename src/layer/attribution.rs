@@ -50,8 +50,8 @@ pub enum NoKey {
     Allow,
     /// Reject it with status 403.
     Reject,
-    /// Count it in one partition that all such requests share, and no other. The default. Whoever can send requests
-    /// without a key can use up the quota of that partition, and of no caller who has a key.
+    /// Count it in one partition that all such requests share, and no other. The default. A client that can send
+    /// requests without a key can use up the quota of that partition, and of no caller who has a key.
     #[default]
     Share,
 }

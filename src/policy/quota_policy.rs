@@ -409,8 +409,8 @@ impl QuotaPolicy {
     /// - **It outlives other settings.** A new quota, window, algorithm or `time` changes no block that has begun. An
     ///   instance whose rules have none does not enforce it, and keeps it for those that do. Reduced
     ///   [capacity](crate::Capacity) leaves the policy as it is.
-    /// - **Whoever can use up the quota of another caller can lock them out.** The account that a login names is only a
-    ///   claim: never block by it alone, but by address *and* account, as the
+    /// - **A client that can use up the quota of another caller can lock that caller out.** The account that a login names
+    ///   is only a claim: never block by it alone, but by address *and* account, as the
     ///   [guide](crate::guide#guesses-that-lock-no-user-out) does.
     ///
     /// Whole seconds, from 1 to 1 000 000 000. `build()` rejects it for limits of concurrent requests, for a
@@ -560,11 +560,11 @@ impl QuotaPolicy {
     /// The value is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects that have no place for
     /// it leave it out.
     ///
-    /// **A digest hides only what cannot be guessed.** Whoever sees it, and knows the scope and how keys are made, can try
-    /// names until one gives the same digest: a million numbers of users take seconds, all IPv4 addresses minutes. With a
-    /// [`digest_key`](crate::RateLimitLayerBuilder::digest_key), a secret of the servers, no client can try them; but
-    /// then a client can no longer compute its key in advance. Set one, unless keys are long and random, or what they are
-    /// made from is no secret among those who see responses. For keys that are [made from
+    /// **A digest hides only what cannot be guessed.** A client that sees it, and knows the scope and how keys are
+    /// made, can try names until one gives the same digest: a million numbers of users take seconds, all IPv4 addresses
+    /// minutes. With a [`digest_key`](crate::RateLimitLayerBuilder::digest_key), a secret of the servers, no client can
+    /// try them; but then a client can no longer compute its key in advance. Set one, unless keys are long and random,
+    /// or what they are made from is no secret among those who see responses. For keys that are [made from
     /// addresses](crate::key::KeyExtractor::may_be_address), `build()` warns by an event if there is none.
     ///
     /// ```

@@ -15,7 +15,7 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// use tower_quota::Capacity;
 ///
 /// # run(async {
-/// // Whoever watches the load writes to it.
+/// // The task that watches the load writes to it.
 /// let load = Arc::new(AtomicU8::new(50));
 /// let seen = Arc::clone(&load);
 /// let quarter = Capacity::reduced_to(25)?;

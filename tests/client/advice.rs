@@ -1,4 +1,4 @@
-//! What a response says, and how much of it is believed.
+//! The advice of a response, and how much of it is believed.
 
 use tower_quota::fields::{Dialect, Unit};
 

@@ -1,4 +1,4 @@
-//! What a client makes of a limit is the same in each dialect that a server may speak.
+//! A client reads the same limit from each dialect that a server may speak.
 
 use super::{
     pacing::{Scene, waiting},

@@ -35,7 +35,7 @@ fn limits(policies: &[QuotaPolicy]) -> RateLimitLayer {
     builder.build().unwrap()
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Default)]
 struct Report {
     /// When each request was sent that was rejected.
@@ -161,7 +161,7 @@ async fn a_job_that_paces_itself_is_not_rejected_either() {
     job("paced", &[policy], Strategy::pace(), 150).await;
 }
 
-/// What the test above would see if nobody held anything back.
+/// The result of the test above if the client held no request back.
 #[tokio::test(start_paused = true)]
 async fn without_waiting_the_same_job_is_rejected_over_and_over() {
     let policy = QuotaPolicy::new("ten seconds", 60, seconds(10));

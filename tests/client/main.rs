@@ -49,7 +49,7 @@ fn headers(lines: &[&str]) -> HeaderMap {
     headers
 }
 
-/// What a client makes of a response that was sent at once.
+/// The advice that a client reads from a response that was sent at once.
 fn advice_of(status: u16, lines: &[&str]) -> Advice {
     let exchange = Exchange {
         sent: START,

@@ -53,7 +53,7 @@ impl Scene {
         self.0.answered(dispatch, &advice, at(now));
     }
 
-    /// How many requests go at this moment, none of them answered.
+    /// The requests that go at this moment, none of them answered.
     pub(super) fn burst(&mut self, now: u64) -> Vec<Dispatch> {
         let mut sent = Vec::new();
         while let Turn::Go(dispatch) = self.0.ask(at(now)) {
@@ -63,7 +63,7 @@ impl Scene {
         sent
     }
 
-    /// Whether so many requests go at this moment.
+    /// Returns `true` if so many requests go at this moment.
     pub(super) fn burst_of(&mut self, now: u64, requests: usize) -> bool {
         (0..requests).all(|_| matches!(self.0.ask(at(now)), Turn::Go(_)))
     }
@@ -117,7 +117,7 @@ fn requests_on_their_way_are_taken_off_what_is_left() {
     assert!(!scene.wait(0).is_certain(), "a late answer may leave more");
 }
 
-/// What looked used up because of requests on their way is there when all have been answered.
+/// Units that looked used up because of requests on their way are there when all have been answered.
 #[test]
 fn nothing_that_is_left_is_lost_when_all_are_answered() {
     let mut scene = waiting();
@@ -351,7 +351,7 @@ fn every_limit_holds_by_itself() {
     assert_eq!(scene.wait(0).until(), at(1));
 }
 
-/// F17: units that nobody knows are kept, and hold nothing back.
+/// F17: unknown units are kept, and hold nothing back.
 #[test]
 fn only_known_units_hold_requests_back() {
     let mut scene = waiting();
@@ -404,7 +404,7 @@ fn no_more_requests_are_on_their_way_than_slots_were_left() {
     sent.extend(scene.burst(0));
     assert_eq!(sent.len(), 3);
 
-    // Somebody else has taken the rest.
+    // Another client has taken the rest.
     scene.answer(1, sent.pop().unwrap(), &[r#"ratelimit: "c";r=0"#]);
     scene.wait(1);
     scene.0.not_sent(sent.pop().unwrap());
@@ -460,7 +460,7 @@ fn only_the_partition_of_these_requests_holds_them_back() {
     let mut scene = of("b");
     scene.exchange(0, &both);
     assert_eq!(scene.burst(0).len(), 9);
-    // E11: whose key the server does not show may be anybody's, also this one.
+    // E11: a limit whose key the server does not show may be that of any caller, also of this one.
     for mut scene in [of("c"), waiting()] {
         scene.exchange(0, &both);
         assert_eq!(scene.wait(0).until(), at(9));
@@ -474,7 +474,7 @@ fn the_partition_key_is_not_shown() {
     assert!(!format!("{pacing:?}").contains(&secret));
 }
 
-/// The server counts each at more than one unit, or somebody else takes from the same quota.
+/// The server counts each at more than one unit, or another client takes from the same quota.
 #[test]
 fn units_that_others_take_are_taken_off() {
     let mut scene = waiting();
@@ -546,7 +546,7 @@ fn however_many_that_try_are_not_sent_only_one_tries_at_a_time() {
     assert_eq!(scene.burst(10).len(), 1);
 }
 
-/// What was known before the server said how much there is has nothing to do with it.
+/// Knowledge from before the server said how much is left does not count.
 #[test]
 fn a_unit_comes_back_although_others_tried_in_vain_before_there_was_one() {
     let mut scene = Scene::new(Strategy::Wait);

@@ -1,4 +1,4 @@
-//! What holds for any server and any order of things.
+//! Properties that hold for any server and any order of events.
 
 use proptest::{collection::vec, prelude::*, test_runner::FileFailurePersistence};
 use tower_quota::client::{Dispatch, Pacing, Strategy as Pace, Turn};
@@ -38,7 +38,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What an answer has allowed: so many requests until a moment, or until something newer is heard.
+/// The allowance of an answer: so many requests until a moment, or until a newer answer.
 #[derive(Debug)]
 struct Promise {
     name: u8,
@@ -167,7 +167,7 @@ struct FixedWindow {
 }
 
 impl FixedWindow {
-    /// Whether a request passes, what is left and for how many seconds.
+    /// Returns `true` if a request passes, then the units that are left, and for how many seconds.
     fn decide(&mut self, now: Timestamp) -> (bool, u64, u64) {
         if now >= self.ends {
             (self.used, self.ends) = (0, now.saturating_add(seconds(self.seconds)));

@@ -1,4 +1,4 @@
-//! The contract between services: who is ready, who is called, and what comes back when somebody gives up.
+//! The contract between services: which one is ready, which one is called, and what a cancelled request gives back.
 
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::{ServiceExt, limit::ConcurrencyLimit};
@@ -68,7 +68,7 @@ async fn a_request_that_waits_holds_no_service_that_is_ready() {
     let mut waiting = task::spawn(client.call(get(URI)));
     assert_pending!(waiting.poll());
 
-    // Somebody else takes the place, and still has it when the turn comes.
+    // Another request takes the place, and still has it when the turn comes.
     let mut other = task::spawn(limited.oneshot(get(URI)));
     assert_pending!(other.poll());
     let respond = next(&mut handle).await;

@@ -70,7 +70,7 @@ async fn a_rejection_by_a_closed_policy_is_final() {
     assert_eq!(script.times(), [0]);
 }
 
-/// A limiter has not processed what it rejects with 429; of 503 nobody knows.
+/// A limiter has not processed what it rejects with 429; a 503 does not say.
 #[tokio::test(start_paused = true)]
 async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {
     let times = async |method: &str, status, lines: &[&'static str]| {

@@ -187,7 +187,7 @@ fn parameters_that_the_draft_does_not_define_are_comments() {
     assert_eq!(item.extension("q").unwrap().as_integer(), Some(7));
 }
 
-/// J9: and whoever waits that long has waited long enough.
+/// J9: a client that waits that long has waited long enough.
 #[test]
 fn a_reset_is_rounded_up_to_whole_seconds() {
     assert_eq!(RateLimitReset::after(Duration::from_millis(200)).get(), 1);

@@ -180,7 +180,7 @@ fn limits_in_two_dialects_both_hold() {
     }
 }
 
-/// X37: where anything is different, nobody knows that it is the same limit.
+/// X37: where anything is different, it may be another limit.
 #[test]
 fn the_numbers_of_draft_06_are_another_limit_unless_they_say_the_same() {
     let count = |numbers: [&str; 3]| {

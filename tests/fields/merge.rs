@@ -89,7 +89,7 @@ fn of_one_name_on_both_sides_the_lower_number_and_the_later_reset_are_shown() {
             r#""default";r=50;t=20"#,
             r#""default";r=4;t=30"#,
         ),
-        // What never resets does not come to reset.
+        // A limit that never resets does not get a reset.
         (r#""default";r=4"#, r#""default";r=3;t=20"#, r#""default";r=3"#),
         (r#""default";r=4;t=30"#, r#""default";r=3"#, r#""default";r=3;t=30"#),
         // All that have the name and the key.
@@ -361,6 +361,6 @@ fn retry_after_is_only_lengthened() {
     assert_eq!(shown("10", RetryAfter::parse([date]).unwrap()), date);
     assert_eq!(shown("21", RetryAfter::parse([date]).unwrap()), "21");
     assert_eq!(shown("Sun, 06 Nov 1994 08:00:00 GMT", after(1)), "1");
-    // Nobody knows what was meant.
+    // The meaning is unknown.
     assert_eq!(shown("soon", after(1)), "soon");
 }

@@ -1,4 +1,4 @@
-//! What holds for every value, and for every text.
+//! Properties that hold for every value, and for every text.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -208,8 +208,8 @@ const NAMES: &[&str] = &[
     "retry-after",
 ];
 
-/// What an inner service says, in well-formed lists of draft-11, with units that limits and policies share by name, and in
-/// the numbers of draft-06.
+/// The fields of an inner service, in well-formed lists of draft-11, with units that limits and policies share by name,
+/// and in the numbers of draft-06.
 fn inner() -> impl Strategy<Value = HeaderMap> {
     let limits = option::of(vec(draft11_limit(), 1..4));
     let policies = option::of(vec(draft11_policy(), 1..4));

@@ -33,8 +33,8 @@ pub fn measure(runtime: &Runtime, table: &mut Table) {
     });
 }
 
-/// What follows a loss: requests that pass uncounted come one after the other until the instances have healed. A single one
-/// later is of a busy machine, so that those of as long a time without a loss stand beside them.
+/// The uncounted requests after a loss: they come one after the other until the instances have healed. A single one
+/// later comes from a busy machine, so the figures of as long a time without a loss stand beside them.
 async fn healing(lose: impl AsyncFn(&Scene)) -> (String, bool) {
     let scene = Scene::start().await;
     let load = Load::start(&scene.clients);

@@ -1,4 +1,4 @@
-//! What was measured, beside what is wanted.
+//! The measured figures, beside the wanted ones.
 
 use std::{
     fmt,

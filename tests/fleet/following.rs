@@ -482,7 +482,7 @@ async fn a_source_that_panics_leaves_the_rules_as_they_are() {
         (quota(&layer), follower.status().version().map(RulesVersion::number)),
         (5, Some(5))
     );
-    // What needs no source goes on.
+    // Changes that need no source go on.
     layer.rules_handle().switch_off();
     poll().await;
     assert!(follower.status().is_overridden());
@@ -524,7 +524,7 @@ async fn an_instance_reports_what_it_runs_every_ten_seconds_and_when_that_change
     );
 }
 
-/// What a page of metrics says about rules, without the label that all lines share.
+/// The lines of a page of metrics about rules, without the label that all lines share.
 fn about_rules(page: &PrometheusHandle) -> Vec<String> {
     let page = page.render();
     let lines = page.lines().filter_map(|line| line.strip_prefix("tower_quota_rules_"));

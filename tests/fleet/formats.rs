@@ -1,4 +1,4 @@
-//! What earlier versions of the crate have written is read by this one: documents, and all that Redis holds. The files under
+//! This version of the crate reads documents and Redis values that earlier versions have written. The files under
 //! `formats` have one directory for each format; none of them is ever changed.
 //!
 //! `WRITE_FORMAT=2 cargo test --all-features --test fleet formats` writes what this version of the crate writes. A new
@@ -74,7 +74,7 @@ fn plan(policy: &QuotaPolicy) -> Plan {
         .with_units("tokens", 4)
 }
 
-/// What is left by each policy, a line for each.
+/// The units that each policy has left, a line for each.
 async fn left(server: &RedisServer) -> String {
     let (store, mut text) = (store(server), String::new());
     for policy in policies() {

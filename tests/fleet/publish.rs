@@ -17,7 +17,7 @@ fn publisher_at(servers: RedisStoreBuilder, set: &str) -> RulesPublisher {
     RulesPublisher::new(RedisRules::new(servers, set).unwrap(), "alice")
 }
 
-/// Of a rule set of its own.
+/// A publisher of a rule set of its own.
 fn publisher(set: &str) -> RulesPublisher {
     publisher_at(RedisStore::builder(shared_server().url()), set)
 }
@@ -77,7 +77,7 @@ async fn of_two_proposals_for_one_version_the_second_is_a_conflict_and_changes_n
     assert_eq!(numbers(&alice).await, [2, 1]);
 }
 
-/// A fail-over has lost version 2, and somebody else has made another one of it.
+/// A fail-over has lost version 2, and another publisher has made another one of it.
 #[tokio::test]
 async fn another_document_of_the_same_number_is_a_conflict() {
     let (alice, set) = (publisher("digests"), "digests");
@@ -136,7 +136,7 @@ async fn a_policy_that_starts_anew_is_rejected_unless_that_is_meant() {
         Err(PublishError::StartsAnew(changes)) if changes.len() == 1
     ));
     alice.publish(change().restarting_counts()).await.unwrap();
-    // Who is in a hurry is not asked.
+    // An operator in a hurry is not asked.
     alice.publish(Publication::roll_back()).await.unwrap();
     alice.publish(Publication::roll_back()).await.unwrap();
     assert_eq!(alice.current().await.unwrap().unwrap().document().rules(), &minute(60));

@@ -175,7 +175,7 @@ async fn an_instance_that_starts_without_redis_has_its_own_rules_and_follows_lat
     assert_eq!(quota(&layer), 5);
 }
 
-/// How often the server was asked for this command.
+/// The number of times that the server ran this command.
 fn calls(server: &RedisServer, command: &str) -> u64 {
     let stats = server.command(&["INFO", "commandstats"]);
     let prefix = format!("cmdstat_{command}:calls=");

@@ -75,7 +75,7 @@ fn policy(quota: u64) -> Value {
     json!({"policies": [{"name": "minute", "quota": quota, "window_seconds": 60}]})
 }
 
-/// What is typed, the exit code, and a part of what is printed.
+/// The typed arguments, the exit code, and a part of the output.
 const NIGHT: &[(&str, u8, &str)] = &[
     (
         "show",

@@ -19,7 +19,7 @@ use tower_quota::{
     key,
 };
 
-/// What a source does when it is asked.
+/// The behaviour of a source when it is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
     #[default]
@@ -34,7 +34,7 @@ pub(crate) struct State {
     pub(crate) manner: Manner,
     pub(crate) head: Option<RulesVersion>,
     pub(crate) document: Vec<u8>,
-    /// How often the version and the document were asked for.
+    /// The number of requests for the version and for the document.
     pub(crate) asked: [u32; 2],
     pub(crate) reports: Vec<InstanceReport>,
 }
@@ -59,7 +59,7 @@ impl Source {
         version
     }
 
-    /// How often the version and the document were asked for since the last time.
+    /// The number of requests for the version and for the document since the last call.
     pub(crate) fn asked(&self) -> [u32; 2] {
         take(&mut self.state().asked)
     }

@@ -254,7 +254,7 @@ async fn a_response_that_is_given_up_counts_for_what_was_read_or_was_charged_ahe
     }
 }
 
-/// What is charged late meets the bound of the debt, and giving back what is over would pay off what was used.
+/// A late charge meets the bound of the debt. To give back what is beyond it would pay off what was used.
 #[tokio::test]
 async fn nobody_reads_more_than_the_debt_allows_by_going_away_before_the_end() {
     for (at_once, size, frames) in [(1, 100_000, 15), (3, 100_000, 9), (30, 9_000, 8), (1, u64::MAX, 1)] {
@@ -306,7 +306,7 @@ async fn an_upload_is_charged_in_instalments_while_it_is_read() {
     assert_eq!(scene.left().await, [5_000_000]);
 }
 
-/// A layer in between has read the body before anybody could count it: what was announced stays charged.
+/// A layer in between has read the body before the limits could count it: the announced bytes stay charged.
 #[tokio::test]
 async fn a_body_that_was_over_before_the_layer_saw_its_request_counts_as_announced() {
     let scene = scene(Direction::Request, 1_000);

@@ -32,7 +32,7 @@ type Service = mock::Spawn<tower_quota::RateLimit<mock::Mock<Request<Body>, Resp
 
 type Call = task::Spawn<tower_quota::ResponseFuture<mock::Mock<Request<Body>, Response<Body>>, Body>>;
 
-/// How a store comes to its answer.
+/// The time that a store takes for its answer.
 #[derive(Debug)]
 enum Timing {
     /// At once.
@@ -461,7 +461,7 @@ fn layers(policies: &[QuotaPolicy]) -> [(MemoryStore, RateLimitLayer); 2] {
     })
 }
 
-/// What each policy of such a layer has left.
+/// The units that each policy of such a layer has left.
 async fn left(store: &MemoryStore, policies: &[QuotaPolicy]) -> Vec<u64> {
     let everyone = Scope::new("contract").partition(&PartitionKey::new("everyone", ""));
     let policies = PolicySet::new(policies.iter().cloned()).unwrap();
@@ -483,7 +483,7 @@ fn serve_one(service: &mut Service, handle: &mut Handle) {
     assert_ready_ok!(first.poll());
 }
 
-/// Whoever waits for a turn must not keep others from what a ready service stands for, wherever the store is.
+/// A request that waits for a turn must not keep others from what a ready service stands for, wherever the store is.
 #[tokio::test(start_paused = true)]
 async fn a_request_in_a_queue_holds_no_service_that_is_ready() {
     for (_, layer) in layers(&[queue()]) {
@@ -607,7 +607,7 @@ async fn a_request_that_is_cancelled_while_its_store_decides_stays_charged_and_h
     assert_pending!(handle.poll_request());
 }
 
-/// X34: `call` has asked a store that decides at once, and nobody has asked one that has to be waited for.
+/// X34: `call` has asked a store that decides at once, and has not asked one that has to be waited for.
 #[tokio::test(start_paused = true)]
 async fn a_future_that_was_never_polled_is_charged_if_the_decision_was_made_by_call() {
     let policies = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 2)];
@@ -643,7 +643,7 @@ async fn the_request_of_an_outer_layer_stays_charged_when_it_is_cancelled_while_
     }
 }
 
-/// The service was called: what it may have done is charged, also if nobody waits for its answer.
+/// The service was called: what it may have done is charged, also if the client no longer waits for its answer.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_was_passed_on_stays_charged_wherever_the_store_is() {
     let policies = [

@@ -1,4 +1,4 @@
-//! What a request costs, before and after it was served.
+//! The cost of a request, before and after it was served.
 
 use std::future::ready;
 
@@ -69,7 +69,7 @@ async fn the_response_decides_what_the_request_has_cost() {
         });
         let response = layer.layer(service).oneshot(request()).await.unwrap();
         assert_eq!(scene.left().await, [left], "{status}");
-        // What the client is told is what is charged.
+        // The client is told the amount that is charged.
         let shown = response.extensions().get::<Decision>().unwrap();
         assert_eq!(shown.allowances().next().unwrap().remaining(), left, "{status}");
     }

@@ -71,7 +71,7 @@ impl Store for Remote {
     }
 }
 
-/// Where windows of up to a day begin.
+/// A clock at the begin of every window of up to a day.
 fn clock() -> Clock {
     Clock::manual(Timestamp::from_micros(1_767_225_600_000_000))
 }
@@ -472,7 +472,7 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
     assert_eq!(send(&layer, request()).await.status(), StatusCode::OK);
 }
 
-/// What another instance gives back is seen after a second at most.
+/// Units that another instance gives back are seen after a second at most.
 #[tokio::test]
 async fn what_others_give_back_is_seen_after_a_second() {
     let clock = clock();
@@ -491,7 +491,7 @@ async fn what_others_give_back_is_seen_after_a_second() {
     assert_eq!(send(&own, request()).await.status(), StatusCode::OK);
 }
 
-/// L9: a rejection does not become wrong because the store is away.
+/// L9: a rejection does not become wrong because the store is unavailable.
 #[tokio::test]
 async fn while_the_circuit_is_open_rejections_are_remembered_for_their_second_and_then_the_failure_mode_decides() {
     let clock = clock();

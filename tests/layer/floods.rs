@@ -93,7 +93,7 @@ impl Scene {
         }
     }
 
-    /// How many of the callers are told something else than if there had been no flood.
+    /// The number of callers that get another answer than they would without the flood.
     fn forgotten(self, when: When) -> u32 {
         let keys_per_caller = FLOOD / CALLERS;
         if when != When::Amid {

@@ -1,4 +1,4 @@
-//! What the layer promises to the service around it, with a store in memory.
+//! The promises of the layer to the service around it, with a store in memory.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -64,7 +64,7 @@ impl Scene {
         self.builder().build().unwrap()
     }
 
-    /// What each policy has left.
+    /// The units that each policy has left.
     async fn left(&self) -> Vec<u64> {
         left(&self.store, &self.policies).await
     }
@@ -113,7 +113,7 @@ fn ratelimit<B>(response: &Response<B>) -> &str {
     response.headers()["ratelimit"].to_str().unwrap()
 }
 
-/// A body of so many frames of a thousand bytes, of which nobody knows the length; or that never ends.
+/// A body of so many frames of a thousand bytes, of unknown length; or one that never ends.
 #[derive(Debug)]
 struct Stream {
     frames: Option<usize>,

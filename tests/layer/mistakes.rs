@@ -1,7 +1,7 @@
 //! Rules with mistakes, and what is said about them.
 
-/// What is wrong in single fields of a policy: the field, its value, which is left out if it is empty, and what the error
-/// says of field, value and bound.
+/// Mistakes in single fields of a policy: the field, its value, which is left out if it is empty, and the error's words
+/// about field, value and bound.
 pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ("quota", "", "missing field `quota`"),
     (
@@ -162,7 +162,7 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What is wrong with a set.
+/// Mistakes in a set.
 pub(crate) const IN_SETS: &[(&str, &str)] = &[
     ("", "EOF while parsing a value"),
     ("{}", "tiers: there is none; at least one is needed"),

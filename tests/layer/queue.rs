@@ -90,7 +90,7 @@ async fn a_request_that_waits_holds_no_service_that_is_ready() {
     let mut queued = task::spawn(service.call(request()));
     assert_pending!(queued.poll());
 
-    // Somebody else takes the place, and still has it when the turn comes.
+    // Another request takes the place, and still has it when the turn comes.
     let mut other = task::spawn(limited.oneshot(request()));
     assert_pending!(other.poll());
     let (_, respond) = soon(handle.next_request()).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a client is told, by the letter, and whom the layer counts.
+//! The exact responses that a client gets, and the caller that the layer counts.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -232,7 +232,7 @@ async fn fields_of_the_application_stand_beside_ours() {
     assert_eq!(headers["ratelimit"], r#""minute";r=8;t=54"#);
 }
 
-/// A store that is away.
+/// A store that is unavailable.
 #[derive(Debug)]
 struct NoStore;
 
@@ -420,7 +420,7 @@ async fn tiers_have_limits_of_their_own_and_an_unlimited_one_has_none() {
     let unlimited = send(&layer, request("admin", "admin")).await;
     assert_eq!(unlimited.decision.outcome(), Outcome::Unlimited);
     assert_eq!(unlimited.field("ratelimit"), "");
-    // Who climbs to another tier keeps what was used.
+    // A caller that moves to another tier keeps its used units.
     assert_eq!(passes("free user", "premium").await, 2);
 }
 

@@ -60,7 +60,7 @@ fn rules(policies: impl IntoIterator<Item = QuotaPolicy>) -> Rules {
     policies.into_iter().fold(Rules::new(), Rules::policy)
 }
 
-/// What a user is told: the field, or the outcome where there is none.
+/// The field that a user gets, or the outcome if there is none.
 async fn send(layer: &RateLimitLayer, user: &str) -> String {
     let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let request = Request::builder().header("x-user-id", user).body(()).unwrap();
@@ -392,7 +392,7 @@ async fn nobody_is_told_to_wait_for_a_shadow_that_is_shown() {
     assert_eq!(rejected.headers()["retry-after"], "60");
 }
 
-/// A queue that is tried out makes nobody wait.
+/// A queue that is tried out makes no request wait.
 #[tokio::test(start_paused = true)]
 async fn a_shadow_of_a_queue_delays_nothing() {
     let scene = Scene::new();
@@ -420,7 +420,7 @@ fn three_keys(scene: &Scene) -> RateLimitLayerBuilder {
         .policy(QuotaPolicy::per_day("user's day", 30))
 }
 
-/// What is left of each policy, and the status.
+/// The status, and the units that each policy has left.
 async fn send_from(layer: &RateLimitLayer, user: &str, address: Option<&str>) -> (u16, Vec<(String, u64)>) {
     let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let mut request = Request::builder().header("x-user-id", user);
@@ -453,7 +453,7 @@ async fn users_addresses_and_everybody_are_limited_in_one_decision() {
         numbers(&send_from(&layer, "carol", Some("1.1.1.1")).await.1),
         [2, 29, 0, 46]
     );
-    // The address has nothing left: nobody else pays for that.
+    // The address has nothing left: no other caller pays for that.
     let (status, left) = send_from(&layer, "dave", Some("1.1.1.1")).await;
     assert_eq!((status, numbers(&left)), (429, vec![3, 30, 0, 46]));
     assert_eq!(
@@ -558,7 +558,7 @@ async fn a_grant_gives_one_caller_more_until_its_time_is_over() {
     let left = admin.peek(&alice, None).await.unwrap().unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 2);
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
-    // Rules that change meanwhile are raised, too, and nobody else has more.
+    // Rules that change meanwhile are raised, too, and no other caller has more.
     layer.rules_handle().replace(rules([hour(4)])).unwrap();
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=1;"#));
     assert!(send(&layer, "bob").await.starts_with(r#""hour";r=3;"#));
@@ -639,7 +639,7 @@ async fn a_tier_that_only_the_rules_on_trial_have_is_known_to_the_administrator(
     layer.rules_handle().roll_out(0, tried).unwrap();
     let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
     let decision = admin.peek(&alice, Some("gold")).await.unwrap().unwrap();
-    // Who does not try the new rules is of the first tier, as a request of theirs would be.
+    // A caller that does not try the new rules is in the first tier, as its request would be.
     assert_eq!(decision.allowances().next().unwrap().remaining(), 10);
     let without_tiers = scene.layer([hour(1)]).admin();
     let decision = without_tiers.peek(&alice, Some("free")).await.unwrap().unwrap();

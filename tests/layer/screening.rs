@@ -1,4 +1,4 @@
-//! Who is not counted, and who is not let in.
+//! Requests that are not counted, and requests that are rejected without a count.
 
 use std::{
     collections::HashSet,
@@ -68,7 +68,7 @@ impl Store for Counting {
     }
 }
 
-/// What the client gets.
+/// The answer that the client gets.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
@@ -114,7 +114,7 @@ fn user(name: &str) -> PartitionKey {
     PartitionKey::new("x-user-id", name)
 }
 
-/// Whether each of the requests is counted. Uses one layer for each, so that none is rejected.
+/// Returns `true` for each request that is counted. Uses one layer for each, so that none is rejected.
 async fn counted<const N: usize>(exemption: impl Fn() -> Exemption, requests: [Request<()>; N]) -> [bool; N] {
     let mut counted = [false; N];
     for (counted, request) in counted.iter_mut().zip(requests) {
@@ -201,7 +201,7 @@ async fn networks_exempt_their_clients() {
         from("::ffff:192.0.2.1", "/"),
         from("2001:db8:1::1", "/"),
         from("192.0.3.1", "/"),
-        // Nobody knows where it is from.
+        // Its origin is unknown.
         get("/"),
     ];
     assert_eq!(counted(exempt, requests).await, [false, false, false, true, true]);
@@ -421,7 +421,7 @@ async fn a_header_with_the_name_of_a_kind_of_the_crate_is_the_key_of_nobody_else
             from("97.98.99.100", "/"),
             by_header("abcdefghijklmnop"),
             from("6162:6364:6566:6768:696a:6b6c:6d6e:6f70", "/"),
-            // Somebody without a key.
+            // A caller without a key.
             by_header(""),
         ];
         for request in callers {
@@ -510,7 +510,7 @@ async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
             passed += u32::from(send(&layer, forwarding(&field, &lines)).await.status == 200);
         }
         assert_eq!(passed, 1, "{lines:?}");
-        // Who says nothing of others is the machine itself, which is allowed.
+        // A request that names no other client comes from the machine itself, which is allowed.
         for request in [forwarding(&field, &[]), from("10.3.4.5", "/")] {
             assert_eq!(send(&layer, request).await.outcome, Outcome::Unlimited);
         }
@@ -551,7 +551,7 @@ async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide()
                 let answer = send(&layer, forwarding(&field, &lines)).await;
                 assert_eq!(answer.outcome, outcome, "{no_key:?} {lines:?}");
             }
-            // They use up the quota of nobody who is known.
+            // They use up the quota of no known caller.
             let clients = [forwarding(&field, &[]), from("203.0.113.9", "/")];
             for request in clients {
                 assert_eq!(send(&layer, request).await.outcome, Outcome::Allowed);
@@ -825,7 +825,7 @@ fn apply(rules: &mut AccessRules, change: &Change) -> Result<(), ConfigError> {
     }
 }
 
-/// What a layer may be told to exempt, and what requests are like.
+/// The exemptions of a layer, and the requests that they are about.
 #[derive(Clone, Debug)]
 enum Exempt {
     And(Box<(Exempt, Exempt)>),
@@ -891,7 +891,7 @@ impl Exempt {
         }
     }
 
-    /// Whether it applies, in other words than those of the crate.
+    /// Returns `true` if it applies, in other words than those of the crate.
     fn applies(&self, asked: &Asked) -> bool {
         let segments = |path: &'static str| path.trim_matches('/').split('/').filter(|segment| !segment.is_empty());
         match self {
@@ -925,7 +925,7 @@ impl Asked {
 }
 
 proptest! {
-    /// Whoever is exempt costs nothing, whatever was used; all others are counted and, with nothing left, rejected.
+    /// An exempt caller costs nothing, whatever was used; all others are counted and, with nothing left, rejected.
     #[test]
     fn exempt_is_to_whom_all_of_any_exemption_applies_and_nobody_else(
         exempts in prop::collection::vec(exempts(), 0..5),

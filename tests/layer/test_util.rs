@@ -1,4 +1,4 @@
-//! What tests of limits are made with does what it says.
+//! The tools for tests of limits do what they promise.
 
 use std::{
     convert::Infallible,
@@ -299,7 +299,7 @@ async fn assertions_serve_with_every_store() {
     assert_rejected_by(&send(&layer).await, "day");
 }
 
-/// An assertion that takes one for the other hides an outage, or a layer that counts nobody.
+/// An assertion that takes one for the other hides an outage, or a layer that counts no request.
 #[tokio::test]
 async fn only_what_was_counted_is_allowed_and_only_a_quota_that_is_used_up_rejects() {
     let store = ScriptedStore::new();

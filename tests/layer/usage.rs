@@ -197,7 +197,7 @@ async fn a_broken_body_counts_as_one_that_was_dropped() {
     assert_eq!(scene.left().await, [99, 9_000]);
 }
 
-/// The stream says it when it is dropped: whoever stops an answer pays for what was made of it.
+/// The stream says it when it is dropped: a client that stops an answer pays for what was made of it.
 #[tokio::test]
 async fn a_final_amount_holds_also_for_a_body_that_is_dropped() {
     struct Answer(Option<UsageHandle>);

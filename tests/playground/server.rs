@@ -1,4 +1,4 @@
-//! What the example's server answers, and to whom.
+//! The answers of the example's server, and the clients that get them.
 
 use std::{net::SocketAddr, time::Duration};
 

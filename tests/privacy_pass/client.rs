@@ -23,7 +23,7 @@ use tower_quota::{
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// What a request to the issuer was, and what it is answered.
+/// A function from a request to the issuer to its answer.
 type Answer = dyn Fn(&Request<Bytes>) -> Option<Response<Full<Bytes>>> + Send + Sync;
 
 /// An issuer that gives a credential to everybody, unless it is told to answer otherwise.
@@ -368,7 +368,7 @@ async fn after_a_crash_a_client_goes_on_with_its_credential_and_repeats_no_nonce
             .unwrap()
             .layer(sender.clone());
         assert_eq!(send(&client).await.unwrap(), 200);
-        // The program ends while a request is on its way: nobody knows whether the token has arrived.
+        // The program ends while a request is on its way, so it cannot know if the token has arrived.
         let mut lost = client.clone();
         drop(lost.ready().await.unwrap().call(request()));
         let sent_and_lost = tokio::time::timeout(Duration::ZERO, client.oneshot(request()));
@@ -405,7 +405,7 @@ async fn a_limit_that_is_raised_does_not_give_used_nonces_back() {
     assert_eq!(BTreeSet::from_iter(seen.nonces()), BTreeSet::from([0, 1, 2, 3, 4]));
 }
 
-/// M6, M39, M40, M41: what is not answered is passed on, and nobody is asked for anything.
+/// M6, M39, M40, M41: a response without an answerable challenge is passed on, and no issuer is asked for anything.
 #[tokio::test]
 async fn challenges_that_do_not_pass_the_checks_are_not_answered() {
     let own = challenge_of("issuer.example", &["api.example"]);

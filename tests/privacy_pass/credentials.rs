@@ -322,7 +322,7 @@ fn a_changed_limit_gives_no_nonce_back() {
     assert!(first.is_disjoint(&second));
     assert_eq!(used.draw(3), Err(PresentationError::LimitReached));
     assert_eq!(used.draw(0), Err(PresentationError::LimitReached));
-    // A limit that nobody would believe takes no memory.
+    // A limit that is beyond belief takes no memory.
     assert!(used.draw(u32::MAX).unwrap() >= 10);
     assert_eq!(used.iter().len(), 11);
 }

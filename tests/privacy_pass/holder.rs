@@ -3,7 +3,7 @@
 use http::{HeaderMap, Request, Response, header};
 use tower_quota::privacy_pass::{Challenge, Credential, CredentialRequest, IssuerKey, Token, TokenChallenge};
 
-/// The issuer's key, and credentials of it for whoever asks.
+/// The issuer's key, and credentials of it for every client that asks.
 pub(crate) struct Issuer(pub(crate) IssuerKey);
 
 /// A client with one credential.

@@ -566,7 +566,7 @@ struct Rotation {
     keys: Arc<Mutex<Vec<IssuerKey>>>,
 }
 
-/// What a client knows, and since when.
+/// The directory that a client knows, and since when.
 type Known = Option<(Directory, Timestamp)>;
 
 impl Rotation {

@@ -201,7 +201,7 @@ fn challenges_are_read_in_any_form_of_the_field() {
     assert_eq!(on_several_lines, [expected.clone(), expected.clone()]);
 }
 
-/// M5: `"abc"`, `-1`, `1.5` and `0` are refused.
+/// M5: `"abc"`, `-1`, `1.5` and `0` are rejected.
 #[test]
 fn challenges_that_are_malformed_are_left_out_and_the_others_stay() {
     let good = r#"PrivateToken challenge="AAEC""#;

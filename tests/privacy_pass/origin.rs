@@ -1,4 +1,4 @@
-//! What an origin says to requests with and without tokens. Each profile, with the memory of one process.
+//! The answers of an origin to requests with and without tokens, in each profile, with the memory of one process.
 
 use std::{
     collections::BTreeMap,
@@ -510,7 +510,7 @@ async fn an_address_with_too_many_failed_proofs_waits_and_valid_ones_are_given_b
     let rejected = site.send(with_token(request(), &holder.token(&challenge, 4))).await;
     assert_eq!(rejected.status(), 429);
     assert_eq!(rejected.headers()["retry-after"], "30");
-    // What needs no proof is not counted, and another address has a limit of its own.
+    // A request that needs no proof is not counted, and another address has a limit of its own.
     assert_eq!(site.status(request()).await, 401);
     let elsewhere = with_token(from([198, 51, 100, 7]), &holder.token(&challenge, 4));
     assert_eq!(site.status(elsewhere).await, 200);
@@ -540,7 +540,7 @@ async fn tokens_beyond_the_queue_are_rejected_at_once_and_the_others_pass() {
         assert_eq!(response.headers()["retry-after"], "1");
         assert!(!response.headers().contains_key("www-authenticate"));
     }
-    // Who was not verified has spent nothing, and is not charged for a proof that failed.
+    // A token that was not verified is not spent, and its sender is not charged for a proof that failed.
     for token in &tokens {
         assert!([200, 429].contains(&site.with_token(token).await));
     }
@@ -574,7 +574,7 @@ async fn a_thousand_forged_tokens_of_one_address_leave_room_for_those_of_another
     assert_eq!(statuses, BTreeMap::from([(401, 20), (429, 980)]));
 }
 
-/// Of equal tokens at the same time one passes.
+/// One of equal tokens at the same time passes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_fifty_equal_tokens_at_once_one_passes() {
     let site = Arc::new(Site::with(Profile::P256, |builder| {
@@ -634,7 +634,7 @@ async fn a_full_memory_rejects_tokens_and_forgets_none_that_is_accepted() {
     for token in &tokens[..3] {
         assert_eq!(site.with_token(token).await, 429);
     }
-    // Two windows later they are of no use to anybody.
+    // Two windows later they are of no use.
     site.clock.advance(MINUTE * 2);
     let challenge = site.challenge().await;
     for nonce in 0..3 {

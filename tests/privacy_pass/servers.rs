@@ -27,7 +27,7 @@ async fn of_fifty_equal_tokens_at_two_instances_on_one_redis_one_passes() {
     }
 }
 
-/// What a token costs a server that has 100 MB for tokens.
+/// The memory of a token in a server that has 100 MB for tokens.
 #[tokio::test]
 async fn a_spent_token_takes_at_most_120_bytes_of_redis_and_expires_after_two_windows() {
     let (server, key) = (RedisServer::start(), new_key());
@@ -79,12 +79,12 @@ async fn on_a_cluster_a_token_is_accepted_once_whichever_node_keeps_it() {
     }
 }
 
-/// What was spent at the primary is spent at the replica that takes over, as far as that has heard of it.
+/// A token that was spent at the primary is spent at the replica that takes over, as far as that has heard of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_sentinels_a_token_stays_spent_when_the_primary_changes() {
     let (servers, key) = (Sentinels::start(), new_key());
     let store = || RedisStore::sentinel(servers.urls(), Sentinels::SERVICE).unwrap();
-    // Closed: what nobody has decided is not to look accepted.
+    // Closed: a request without a decision must not look accepted.
     let closed = |store| instance(&key, store).failure_mode(FailureMode::Closed).build().unwrap();
     let layers = [closed(store()), closed(store())];
     let tokens = tokens(&layers[0], &key, 2).await;

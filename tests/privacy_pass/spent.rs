@@ -165,7 +165,7 @@ async fn a_tag_spent_before_a_border_stays_spent_behind_it_on_all_instances() {
     site.clock.advance(Duration::from_micros(1));
     assert_eq!(site.status(1, &tokens[0]).await, 429);
     assert_eq!(site.status(1, &ahead).await, 429);
-    // As long as anybody accepts it: to the end of grace, and of the window in whose grace it is.
+    // As long as an origin accepts it: to the end of grace, and of the window in whose grace it is.
     site.clock.advance(Duration::from_millis(14_900));
     assert_eq!(site.status(1, &tokens[0]).await, 429);
     assert_eq!(site.status(1, &tokens[1]).await, 200);
@@ -233,7 +233,7 @@ async fn a_full_memory_does_not_hinder_an_origin_whose_store_answers() {
     for (token, status) in tokens[4..].iter().zip([200, 200, 503, 503]) {
         assert_eq!(site.status(0, token).await, status);
     }
-    // What was accepted without the store is not forgotten for what the store knows.
+    // A token that was accepted without the store stays known when the store answers again.
     site.store.is_down(false);
     site.clock.advance(Duration::from_secs(1));
     assert_eq!(site.status(0, &tokens[6]).await, 200);

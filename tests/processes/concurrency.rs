@@ -45,7 +45,7 @@ const LEASE_TIME: Duration = Duration::from_secs(2);
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(30);
 
-/// What the parent tells a child, and by which it knows that it is one.
+/// The variable that makes a process a child, with the URL from its parent.
 const URL: &str = "TOWER_QUOTA_TEST_HOLDER";
 
 /// Runs as a process that a test has started, if it is one.
@@ -76,7 +76,7 @@ fn plan() -> Plan {
     Plan::new(PolicySet::new([SLOTS]).unwrap(), alice, 1)
 }
 
-/// Observed as anybody can observe it.
+/// Observed from outside.
 async fn held(store: &dyn Store) -> u64 {
     let decision = store.peek(plan()).await.unwrap();
     LIMIT - decision.allowances().next().unwrap().remaining()
@@ -102,7 +102,7 @@ async fn store_of(server: &RedisServer) -> RedisStore {
     store
 }
 
-/// How many requests are inside of the service, and the most that ever were.
+/// The number of requests inside of the service, and the highest number so far.
 #[derive(Default)]
 struct Gauge {
     inside: AtomicU64,
@@ -255,7 +255,7 @@ async fn for_several_lease_times(server: &RedisServer, condition: impl AsyncFn()
     .await;
 }
 
-/// L24: nobody releases what a process has held that was killed.
+/// L24: a process that was killed does not release its slots.
 async fn slots_of_a_killed_process_become_free_and_those_of_a_live_one_stay_taken(server: &RedisServer) {
     let store = store_of(server).await;
     let own = hold(&store, 2).await;
@@ -286,7 +286,7 @@ async fn leases_that_the_server_has_lost_are_there_again(server: &RedisServer) {
     }
     give_back(&store, decisions).await;
     assert_eq!(held(&store).await, 0);
-    // What was given back does not come back with the next renewals.
+    // Slots that were given back do not come back with the next renewals.
     let other = hold(&store, 1).await;
     for_several_lease_times(server, async || assert_eq!(held(&store).await, 1)).await;
     give_back(&store, other).await;

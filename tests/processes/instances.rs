@@ -16,7 +16,7 @@ const PROCESSES: usize = 4;
 const REQUESTS: usize = 250;
 const LIMIT: u64 = 100;
 
-/// What the parent tells a child, and by which it knows that it is one.
+/// The variable that makes a process a child, with the URL from its parent.
 const URL: &str = "TOWER_QUOTA_TEST_INSTANCE";
 
 /// Runs as a process that a test has started, if it is one.

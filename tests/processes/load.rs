@@ -16,7 +16,7 @@ use std::{
 pub(crate) use self::example::support;
 use self::example::users::{Random, UserId, Users};
 
-/// What the parent tells a child, and by which it knows that it is the example.
+/// The variable that makes a child run the example.
 const CHILD: &str = "TOWER_QUOTA_TEST_LOAD";
 
 /// Runs as a process that a test has started, if it is one.
@@ -64,7 +64,7 @@ fn requests_come_by_chance_at_the_rate() {
         let mut random = Random::new(7);
         let counts: Vec<_> = (0..100_000).map(|_| f64::from(random.poisson(mean))).collect();
         let average = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / counts.len() as f64;
-        // Both are the mean, as it is when nobody knows of anybody else.
+        // Both are the mean, as for independent events.
         let found = average(&mut counts.iter().copied());
         let variance = average(&mut counts.iter().map(|count| (count - found).powi(2)));
         for value in [found, variance] {
@@ -122,7 +122,7 @@ fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
     let (code, output, errors) = finish(start(&["--help"], None));
     assert_eq!((code, &*errors), (Some(0), ""));
     assert!(output.starts_with("Usage: "));
-    // Port 1 is nobody's.
+    // No server listens on port 1.
     let (code, _, errors) = finish(start(&["--seconds", "1"], Some("redis://127.0.0.1:1/")));
     assert_eq!(code, Some(1), "{errors}");
     assert!(errors.contains("Connection refused"), "{errors}");
@@ -236,7 +236,7 @@ fn the_server_that_it_started_ends_with_it() {
     println!("test the_server_that_it_started_ends_with_it ... ok");
 }
 
-/// What is printed by a run that goes well.
+/// The output of a run that goes well.
 fn report(child: Child) -> String {
     let (code, output, errors) = finish(child);
     assert_eq!(code, Some(0), "{output}{errors}");

@@ -1,4 +1,4 @@
-//! What needs processes of its own. Not a libtest program, because it starts itself as each of them.
+//! Tests that need processes of their own. It is no libtest program, because it starts itself as each of them.
 //!
 //! `cargo test --all-features --test processes tls` runs one part.
 
@@ -43,7 +43,8 @@ fn passed(test: &str) {
     PASSED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What processes of this program print that know by this variable what to do, and begin when all of them are ready.
+/// Starts processes of this program, which know by the variable what to do, lets them begin when all of them are ready,
+/// and returns what they print.
 fn together<N: FromStr<Err: Debug>>(processes: usize, variable: &str, told: &str) -> Vec<N> {
     let start = || {
         let mut command = Command::new(env::current_exe().unwrap());

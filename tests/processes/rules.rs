@@ -37,7 +37,7 @@ const TASKS: usize = 8;
 /// The time for which each process sends requests.
 const LOAD: Duration = Duration::from_secs(8);
 
-/// What the parent tells a child, and by which it knows that it is one.
+/// The variable that makes a process a child, with the URL from its parent.
 const URL: &str = "TOWER_QUOTA_TEST_RULES";
 
 /// The numbers of the rules after which Redis is killed.
@@ -133,7 +133,7 @@ fn write_garbage(server: &RedisServer, number: u64) {
     ]);
 }
 
-/// What a process has seen.
+/// The answers that a process has seen.
 struct Seen {
     requests: u64,
     /// Numbers of the rules by which requests were counted.

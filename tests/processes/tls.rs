@@ -17,7 +17,7 @@ use tower_quota::{Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStor
 
 use crate::support::{RedisCluster, eventually};
 
-/// What the parent tells the child, and by which it knows that it is one: where the server is, or a node of the cluster.
+/// The variables that make a process a child, with the URL of the server or of a node of the cluster.
 const URL: &str = "TOWER_QUOTA_TEST_TLS";
 const CLUSTER_URL: &str = "TOWER_QUOTA_TEST_TLS_CLUSTER";
 

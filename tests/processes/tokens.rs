@@ -12,7 +12,7 @@ use crate::{
     together,
 };
 
-/// What the parent tells a child, and by which it knows that it is one: the server, the issuer's key and a token.
+/// The variable that makes a process a child, with the server, the issuer's key and a token.
 const TOLD: &str = "TOWER_QUOTA_TEST_TOKEN";
 
 /// Runs as a process that a test has started, if it is one.

@@ -98,7 +98,7 @@ impl OtherClock {
         self.now.store(moment(now).as_micros(), Ordering::SeqCst);
     }
 
-    /// How many calls there were since the last look.
+    /// The number of calls since the last look.
     fn calls(&self) -> usize {
         self.calls.swap(0, Ordering::SeqCst)
     }
@@ -162,7 +162,7 @@ async fn what_a_request_did_not_use_comes_back_within_its_window_only() {
         assert_eq!(remaining(&decide(&*store, &policy, 3).await), 7, "{store:?}");
         store.settle(Settlement::unused(&second)).await.unwrap();
         assert_eq!(remaining(&decide(&*store, &policy, 0).await), 7, "{store:?}");
-        // What a request has cost more is charged to the window in which that is known.
+        // Extra cost is charged to the window in which it becomes known.
         store.settle(Settlement::new(&first, 6)).await.unwrap();
         assert_eq!(
             remaining(&decide(&*store, &policy, 0).await),

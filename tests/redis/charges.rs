@@ -1,5 +1,5 @@
-//! What was asked for is charged, however soon its request is cancelled (X34), and what is given back is there for the next
-//! request.
+//! Every plan that was sent is charged, however soon its request is cancelled (X34), and units that are given back are
+//! there for the next request.
 
 #![allow(clippy::disallowed_methods, reason = "a real server is waited for in real time")]
 
@@ -69,7 +69,7 @@ fn request() -> Request<()> {
     Request::builder().header("x-user-id", "alice").body(()).unwrap()
 }
 
-/// What alice has left of each policy.
+/// The units that alice has left of each policy.
 async fn left(layer: &RateLimitLayer) -> Vec<u64> {
     let alice = PartitionKey::new("x-user-id", "alice");
     let left = layer.admin().peek(&alice, None).await.unwrap().unwrap();
@@ -156,7 +156,7 @@ async fn assert_that_thousands_are_counted_exactly(thousands: u64, layer: &RateL
             .count();
         assert!((850..950).contains(&asked), "{asked}");
         expected[0] -= asked as u64;
-        // What is left of a block is given back after a second.
+        // The rest of a block is given back after a second.
         clock.advance(Duration::from_secs(2));
         until_left(layer, &expected).await;
     }
@@ -240,7 +240,7 @@ impl Store for Gated {
     }
 }
 
-/// What a server sees of its requests.
+/// The calls that a server sees.
 #[derive(Default)]
 struct Seen {
     came: AtomicUsize,

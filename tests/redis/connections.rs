@@ -1,4 +1,4 @@
-//! How a Redis store comes by its connections: settings, functions of the program, and proxies that shard.
+//! The ways in which a Redis store connects: settings, functions of the program, and proxies that shard.
 
 #![allow(clippy::disallowed_methods, reason = "a real server does not follow virtual time")]
 
@@ -88,7 +88,7 @@ async fn a_cluster_says_to_which_node_each_connection_has_to_lead() {
     }
 }
 
-/// What a function of the program may do wrong.
+/// The mistakes that a function of the program may make.
 #[tokio::test]
 async fn a_function_that_fails_panics_or_hangs_loses_no_request_and_is_called_again() {
     let server = RedisServer::start();
@@ -159,7 +159,7 @@ fn plan(partitions: &[&'static str]) -> Plan {
     })
 }
 
-/// How often the server has run each command, those inside of scripts among them.
+/// The number of times that the server has run each command, those inside of scripts among them.
 fn commands(server: &RedisServer) -> HashMap<String, usize> {
     let stats = server.command(&["INFO", "commandstats"]);
     let counts = stats.lines().filter_map(|line| {

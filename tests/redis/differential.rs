@@ -127,7 +127,7 @@ fn blocking(policy: QuotaPolicy, seconds: Option<u64>) -> QuotaPolicy {
     blocking.filter(is_sound).unwrap_or(policy)
 }
 
-/// What becomes of a policy in a newer configuration.
+/// The change of a policy in a newer configuration.
 #[derive(Clone, Debug)]
 enum Change {
     Gone,
@@ -233,7 +233,7 @@ fn odd_configurations() -> impl Strategy<Value = [Vec<QuotaPolicy>; 2]> {
     [configuration(), configuration()]
 }
 
-/// How the clock is moved before a step.
+/// The movement of the clock before a step.
 #[derive(Clone, Debug)]
 enum Pass {
     Nothing,
@@ -251,14 +251,14 @@ enum Action {
     /// As many units as there are, up to those of the request.
     AcquirePartially(Request),
     Forecast(Request),
-    /// What was charged so many microseconds ago, or at any time, is given back from elsewhere.
+    /// Gives back from elsewhere what was charged so many microseconds ago, or at any time.
     GiveBack {
         request: Request,
         ago: Option<u64>,
     },
     Peek,
     Reset,
-    /// Of the decisions that may still be settled, so many since the newest.
+    /// Settles the decision that is so many before the newest, among those that may still be settled.
     Settle {
         which: usize,
         actual: Actual,
@@ -334,7 +334,7 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..=count)
 }
 
-/// How long ago units were charged that are given back; `None` if nobody knows.
+/// The age of a charge that is given back; `None` if it is unknown.
 fn agos() -> impl Strategy<Value = Option<u64>> {
     let agos = prop_oneof![
         Just(0),
@@ -350,7 +350,7 @@ fn partition(scope: &str, number: u64) -> PartitionId {
     Scope::new(scope).partition(&PartitionKey::new("number", number.to_be_bytes()))
 }
 
-/// A scope that nobody else uses on the server that all tests of this program share.
+/// A scope that no other test uses on the server that all tests of this program share.
 fn fresh_scope() -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -445,7 +445,7 @@ impl Pair {
         Ok(Some(told))
     }
 
-    /// What the store has decided, and what the model expects.
+    /// The verdict of the store, and the one that the model expects.
     async fn decide(
         &mut self,
         set: (usize, &[QuotaPolicy]),
@@ -618,7 +618,7 @@ proptest! {
         block_on(run(sets, steps, true))?;
     }
 
-    /// Where the model cannot follow because doubles have to round, both stores round in the same way.
+    /// The model cannot follow where doubles have to round, and both stores round in the same way.
     #[test]
     fn script_and_rust_steps_agree_on_rates_and_changes_that_are_rounded(
         sets in odd_configurations(),

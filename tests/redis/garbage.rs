@@ -19,7 +19,7 @@ use crate::support::RedisServer;
 const NOW: u64 = 1_700_000_000_123_456;
 const RUNS: u32 = 1_500;
 
-/// What is written over a value.
+/// The bytes that are written over a value.
 #[derive(Clone, Debug)]
 enum Garbage {
     /// Bytes in the place of others.

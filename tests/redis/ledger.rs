@@ -1,4 +1,4 @@
-//! What stores remember of a partition: what a charge, its settlement, a reset and a step of the clock make of it.
+//! The state of a partition in each store, after charges, settlements, resets and steps of the clock.
 
 use std::{
     sync::{
@@ -81,7 +81,7 @@ impl Caller {
     }
 }
 
-/// A partition that nobody else uses.
+/// A partition that no other test uses.
 pub(super) fn somebody() -> PartitionId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -146,7 +146,7 @@ fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
                     caller.step((pause * SECOND) as i64);
                 }
                 let decision = decision.unwrap();
-                // What is rejected of the larger charge, or after it, is no case of a refund.
+                // A refund is compared only where the larger charge, and the one after it, are allowed.
                 if decision.outcome() != Outcome::Allowed
                     || asked.decide(&policy, later).await.outcome() != Outcome::Allowed
                 {
@@ -167,7 +167,7 @@ fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
     );
 }
 
-/// L22: a log that no policy of the plan names is a key of its own in Redis, which nobody can find without the policy.
+/// L22: a log that no policy of the plan names is a key of its own in Redis, which cannot be found without the policy.
 #[tokio::test]
 async fn a_reset_forgets_all_but_slots_and_logs_that_the_plan_does_not_name_in_both_stores() {
     let log = |name| QuotaPolicy::per_hour(name, 9).with_algorithm(Algorithm::SlidingWindowLog);
@@ -261,7 +261,7 @@ async fn what_was_charged_before_a_reset_is_not_given_back_after_it() {
             caller.settle(Settlement::unused(&before)).await;
             let context = format!("{:?}, {:?} after {micros}", caller.store, policy.algorithm());
             assert_eq!(caller.left(&policy).await, left, "{context}");
-            // What was charged since is given back.
+            // The charge that was made since is given back.
             caller.settle(Settlement::unused(&after)).await;
             assert_eq!(caller.left(&policy).await, left + 1, "{context}");
         }
@@ -383,7 +383,7 @@ async fn a_clock_that_goes_back_and_forth_over_a_border_gives_one_quota_for_each
     }
 }
 
-/// As the documentation for production has it: such a step is believed, so that nobody waits for hours.
+/// As the documentation for production says: such a step is believed, so that no caller waits for hours.
 #[tokio::test]
 async fn what_was_written_by_a_clock_that_stood_later_than_a_few_seconds_belongs_to_now() {
     for (policy, back) in all_algorithms()
@@ -521,7 +521,7 @@ async fn a_value_of_the_previous_layout_is_read_and_keeps_it_until_it_is_gone() 
             remaining(&acquire(0).await),
             left[..policies().len()].iter().map(|left| left + 1).collect::<Vec<_>>()
         );
-        // What begins anew has the new layout, and nothing of what was charged before comes back to it.
+        // After a reset, the value has the new layout, and no earlier charge comes back to it.
         let before = acquire(1).await;
         caller.store.reset(caller.plan(policies(), 1)).await.unwrap();
         let after = remaining(&acquire(2).await);

@@ -1,5 +1,5 @@
 //! The most that passes in any stretch of time as long as the window, for each algorithm: never more, and as much where
-//! somebody tries.
+//! a client tries.
 //!
 //! A stretch has its beginning and not its end: what passes exactly a window after something else is in another one.
 
@@ -25,7 +25,7 @@ const START: u64 = 1_700_000_040 * SECOND;
 const RUNS_IN_MEMORY: u32 = 300;
 const RUNS_IN_REDIS: u32 = 25;
 
-/// When somebody comes, and with what.
+/// The moment of a request, and its cost.
 #[derive(Clone, Copy, Debug)]
 enum Arrival {
     /// So many millionths of a window after the last one.
@@ -99,7 +99,7 @@ impl Bench {
     }
 }
 
-/// A partition that nobody else uses.
+/// A partition that no other test uses.
 fn somebody() -> PartitionId {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +162,7 @@ fn prove(make: impl Fn(u64, Duration, u64) -> QuotaPolicy, most: impl Fn(&QuotaP
     }
 }
 
-/// Somebody who comes at these moments has so much pass in the best window, in both stores.
+/// The units that pass in the best window for a client that comes at these moments, in both stores.
 fn reach(policy: QuotaPolicy, arrivals: &[Arrival], most: u64) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

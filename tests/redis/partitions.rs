@@ -185,7 +185,7 @@ fn each_partition_is_charged_if_all_of_them_fit_and_none_is_if_one_does_not() {
     for_any(&Bench::new(), 300, steps(40));
 }
 
-/// What a clock has written that stood later belongs to now. Where kinds share a partition, memory applies that to all that
+/// Entries of a clock that stood later belong to now. Where kinds share a partition, memory applies that to all that
 /// is kept there, and Redis to what is asked about: its logs are keys of their own.
 #[test]
 fn with_a_clock_that_steps_back_it_is_the_same() {
@@ -219,7 +219,7 @@ async fn partitions_in_any_order_are_never_charged_more_than_they_have() {
     }
 }
 
-/// Somebody who sends a mail to themselves, say. It is charged as if the plan named each policy once, whatever the number
+/// A user who sends a mail to themselves, say. It is charged as if the plan named each policy once, whatever the number
 /// that is left.
 #[tokio::test]
 async fn policies_that_a_plan_names_twice_for_one_partition_are_charged_once() {
@@ -263,8 +263,8 @@ async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from
     }
 }
 
-/// What a partition keeps is brought to the policies of each part in turn, and a log whose entries are all out of the
-/// window may be dropped by that.
+/// The states of a partition are brought to the policies of each part in turn, and a log whose entries are all out of
+/// the window may be dropped by that.
 #[tokio::test]
 async fn a_charge_is_given_back_to_a_log_that_was_empty_when_two_parts_of_a_plan_shared_its_partition() {
     let bench = Bench::new();
@@ -365,7 +365,7 @@ async fn operators_can_have_keys_that_they_can_read() {
     assert_eq!(keys(&server), Vec::<String>::new());
 }
 
-/// Nobody can name themselves like somebody else, or leave the hash tag.
+/// No caller can take another caller's name, or leave the hash tag.
 #[tokio::test]
 async fn what_callers_call_themselves_cannot_change_the_meaning_of_a_key() {
     let server = RedisServer::start();

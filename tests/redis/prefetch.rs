@@ -1,4 +1,4 @@
-//! Units that instances take in advance: never more than the quota, little left lying about, and nobody waits for long.
+//! Prefetched units: never more than the quota, few left unused, and no request waits for long.
 
 mod ahead;
 
@@ -31,7 +31,7 @@ use tower_quota::{
     key,
 };
 
-/// How a store comes to its answer.
+/// The time that a store takes for its answer.
 #[derive(Clone, Debug)]
 enum Timing {
     AtOnce,
@@ -147,7 +147,7 @@ impl<S: Store> Store for Probe<S> {
     }
 }
 
-/// What a request costs, and what it turns out to have cost.
+/// The estimated and the actual cost of a request.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     announced: u64,
@@ -234,7 +234,7 @@ async fn allowed(layer: &RateLimitLayer, requests: usize) -> usize {
     allowed
 }
 
-/// What the store has left, without what instances hold.
+/// The units that the store has left, without those that instances hold.
 async fn left(layer: &RateLimitLayer) -> u64 {
     let decision = layer.admin().peek("alice", None).await.unwrap().unwrap();
     decision
@@ -529,7 +529,7 @@ async fn a_block_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() 
     permits.add_permits(1);
     reset.await.unwrap().unwrap();
 
-    // What is spent from now on is charged, and what is given back was charged.
+    // Units that are spent from now on are charged, and units that are given back were charged.
     let spent = allowed(&layer, 20).await + allowed(&other, 50).await;
     let calls = scene.store.calls();
     assert_eq!(allowed(&layer, 200).await, 200);
@@ -756,7 +756,7 @@ async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
     assert_eq!(shown, 1_000 - 21);
 }
 
-/// Whoever names a cost that cannot be does not have everybody ask the store again.
+/// A request with an impossible cost does not make the others ask the store again.
 #[tokio::test(start_paused = true)]
 async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alone() {
     for cost in [2_000, 990] {
@@ -770,7 +770,7 @@ async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_block_alon
         }
         assert_eq!((left(&layer).await, scene.store.settlements()), (before, 0), "{cost}");
         assert_eq!(scene.store.calls(), calls + 1, "{cost}");
-        // What is remembered says nothing about what is left: the next call takes a block again.
+        // The cached rejection does not say how much is left: the next call takes a block again.
         while scene.store.calls() == calls + 1 {
             assert_eq!(outcome(&layer).await, Outcome::Allowed);
         }
@@ -820,7 +820,7 @@ async fn a_rest_counts_towards_the_block_that_may_be_held() {
     assert_eq!(scene.store.asked(), 16 - 3);
 }
 
-/// What a bucket has filled up with by itself is not given back again, and nothing else is held back.
+/// Units that have come back by themselves are not given back again, and no other unit is held back.
 #[tokio::test(start_paused = true)]
 async fn what_a_bucket_is_given_back_late_is_what_was_not_spent() {
     let scene = Scene::new(Timing::AtOnce);
@@ -1080,7 +1080,7 @@ async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
     assert_eq!(total, 2_800, "while there is enough, all pass");
     assert!(calls() < 1_400, "{} calls", calls());
 
-    // What one instance holds, another has once it was given back.
+    // Units that one instance held are there for another once they are given back.
     let end = Instant::now() + Duration::from_secs(20);
     while total < QUOTA && Instant::now() < end {
         let sent = layers().map(|layer| allowed(layer, 100));

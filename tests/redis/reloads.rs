@@ -1,5 +1,5 @@
-//! Rules that are replaced every 50 ms under load: nobody is rejected whom both the old and the new rules let pass, and
-//! what was used stays counted, also while other instances keep the old rules.
+//! Rules that are replaced every 50 ms under load: no request is rejected that both the old and the new rules let pass,
+//! and what was used stays counted, also while other instances keep the old rules.
 
 #![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
 
@@ -40,7 +40,7 @@ fn rules(policies: impl IntoIterator<Item = QuotaPolicy>) -> Rules {
     policies.into_iter().fold(Rules::new(), Rules::policy)
 }
 
-/// What rules number n say.
+/// The policies of rules number n.
 type PoliciesOf = fn(u64) -> Vec<QuotaPolicy>;
 
 /// Quotas that rise over time, in steps up and down, and always below what is asked for.
@@ -66,7 +66,7 @@ mod greedy {
     }
 }
 
-/// Quotas that nobody ever uses up.
+/// Quotas that no caller ever uses up.
 fn ample(number: u64) -> Vec<QuotaPolicy> {
     vec![
         counted("window", 1_000_000 + number % 5, Algorithm::FixedWindow),
@@ -94,7 +94,7 @@ impl Instance {
             .scope(scope)
             .key(key::header("x-user-id"))
             .rules(rules(policies(number)))
-            // A busy machine must not look like a store that is away.
+            // A busy machine must not look like a store that is unavailable.
             .deadline(Duration::from_secs(30));
         Self {
             layer: layer.build().unwrap(),
@@ -117,7 +117,7 @@ struct Service {
     instances: Vec<Instance>,
     begun: AtomicU64,
     rejected: AtomicU64,
-    /// How many requests each policy has let through.
+    /// The number of requests that each policy has let through.
     charged: Mutex<BTreeMap<String, u64>>,
     /// The lowest quota by which a request may have been rejected under any of these rules.
     lowest: fn(RangeInclusive<u64>) -> u64,
@@ -141,7 +141,7 @@ impl Service {
         })
     }
 
-    /// One request. Whoever is rejected has met a quota that others may have used up.
+    /// One request. A rejected one has met a quota that others may have used up.
     async fn request(&self, instance: &Instance) -> bool {
         let first = instance.applied.load(SeqCst);
         self.begun.fetch_add(1, SeqCst);
@@ -207,7 +207,7 @@ impl Service {
         self.begun.load(SeqCst) - self.rejected.load(SeqCst)
     }
 
-    /// What Redis has counted, as a store sees it that has nothing to do with the layers.
+    /// The counts in Redis, read by a store that has nothing to do with the layers.
     async fn used(&self) -> BTreeMap<String, u64> {
         let store = RedisStore::new(shared_server().url()).unwrap();
         let policies = PolicySet::new((self.policies)(RELOADS + 1)).unwrap();
@@ -256,7 +256,7 @@ async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_n
     assert!(passed > RELOADS && from_blocks > RELOADS, "{passed} {from_blocks}");
     let expected = [("slots".to_owned(), 0), ("window".to_owned(), passed)].into();
     until("all slots are given back", async || ample.used().await == expected).await;
-    // What a block has left is given back within a second.
+    // The rest of a block is given back within a second.
     let expected = [("window".to_owned(), from_blocks)].into();
     until("all blocks are given back", async || blocks.used().await == expected).await;
 }
@@ -282,12 +282,12 @@ struct Rehearsal {
     layers: [RateLimitLayer; 2],
     /// Since when both rules let a request pass, whenever they were asked.
     both_since: Option<Timestamp>,
-    /// How many requests have passed, were rejected by both rules, and were rejected by one of them.
+    /// The requests that have passed, that both rules rejected, and that one of them rejected.
     seen: [u64; 3],
 }
 
 impl Rehearsal {
-    /// What comes back by itself is seen so late after a rejection.
+    /// The delay after a rejection until units that have come back by themselves are seen.
     const HOLD: Duration = Duration::from_millis(40);
     const STEP: Duration = Duration::from_millis(5);
 

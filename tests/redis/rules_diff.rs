@@ -169,7 +169,7 @@ async fn side_by_side(store: &impl Store, clock: &Clock, old: &QuotaPolicy, new:
 }
 
 /// Until all instances have followed, a caller gets the larger quota where the counts go on, and both quotas where they start
-/// anew. Nobody gets less than the larger quota, and nobody more than that.
+/// anew. No caller gets less than the larger quota, and none more than that.
 async fn quotas_neither_double_nor_vanish(store: impl Store, clock: Clock, stride: usize) {
     let of = |name, quota| policies(name, quota).into_iter().filter(|policy| !policy.is_shadow());
     let (old, new): (Vec<_>, Vec<_>) = (

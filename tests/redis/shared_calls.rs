@@ -45,10 +45,10 @@ fn policies() -> Vec<QuotaPolicy> {
     ]
 }
 
-/// What is left of a policy, until when, and how long to wait.
+/// The units left of a policy, its reset, and the time to wait.
 type Left = (u64, Option<Duration>, Option<Duration>);
 
-/// What is told about a request.
+/// The numbers that a decision shows.
 fn told(decision: &Decision) -> (Outcome, Vec<Left>) {
     let allowances = decision.allowances();
     let numbers = allowances.map(|allowance| {
@@ -185,7 +185,7 @@ async fn plans_of_several_partitions_share_calls_and_charge_all_or_nothing() {
         .iter()
         .map(|answer| answer.as_ref().unwrap().outcome() == Outcome::Allowed);
     assert_eq!(is_allowed.clone().filter(|is_allowed| *is_allowed).count(), 299);
-    // Of those who were rejected nothing is charged.
+    // A rejected request is not charged.
     for (user, is_allowed) in (1..).zip(is_allowed) {
         let left = store.peek(plan(user)).await.unwrap();
         assert_eq!(left.allowances().next().unwrap().remaining(), u64::from(!is_allowed));

@@ -1,4 +1,4 @@
-//! What every store has to do, shown on each of them by the same tests.
+//! The contract of stores, shown on each of them by the same tests.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -67,7 +67,7 @@ impl Bench {
         self.store.decide(self.plan(policies, "alice", cost)).await.unwrap()
     }
 
-    /// What is left, without taking anything.
+    /// The units that are left, without a charge.
     async fn remaining(&self, policies: &[QuotaPolicy]) -> Vec<u64> {
         self.decide(policies, 0)
             .await
@@ -247,7 +247,7 @@ on_every_store! {
         assert_eq!(bench.remaining(&old).await, [5, 86]);
     }
 
-    /// What was used stays used; only the capacity and the rate change.
+    /// Used units stay used; only the capacity and the rate change.
     async fn a_changed_quota_keeps_the_used_units(bench) {
         let per_day = |quota| [QuotaPolicy::per_day("day", quota)];
         bench.decide(&per_day(100), 40).await;
@@ -485,8 +485,8 @@ async fn every_key_expires_however_it_counts() {
     }
 }
 
-/// Of 200 callers, half an hour before a window ends: the seconds between the first key that expires and the last one, and
-/// the longest life of a key.
+/// Sends requests of 200 callers half an hour before a window ends. Returns the seconds between the first key that
+/// expires and the last one, and the longest life of a key.
 async fn lives(policy: QuotaPolicy, jitter: Duration) -> (i64, i64) {
     let server = crate::support::RedisServer::start();
     let half_past = Clock::manual(Timestamp::from_micros(1_700_008_200_000_000));
@@ -557,7 +557,7 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
         clock.advance(Duration::from_millis(100));
     }
     assert_eq!(entries("log"), 10);
-    // Who was killed long ago.
+    // A slot of a process that was killed long ago.
     let slots = server.command(&["KEYS", "*:slots:*"]);
     server.command(&["ZADD", slots.trim(), "1", "of another process"]);
     let before = entries("slots");
@@ -565,8 +565,8 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     assert_eq!(entries("slots"), before);
 }
 
-/// Of all partitions of a plan, also where one of them rejects, and none is ever asked by itself. Not in a cluster, where
-/// each node has a clock of its own, and those behind the one that rejects are not asked.
+/// This holds for all partitions of a plan, also where one of them rejects, and none is ever asked by itself. It does
+/// not hold in a cluster, where each node has a clock of its own, and those behind the one that rejects are not asked.
 #[tokio::test]
 async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions() {
     for bench in [Bench::memory("steps back"), Bench::redis("steps back")] {
@@ -585,7 +585,7 @@ async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions()
                 .clock
                 .set(Timestamp::from_micros(start.as_micros() - 1_000_000_000_000));
             assert_eq!(acquire(1).await, Outcome::Rejected, "{policy:?}");
-            // Two windows after the step, nobody knows of what was before it.
+            // Two windows after the step, no earlier charge counts.
             bench.clock.advance(2 * window);
             assert_eq!(acquire(1).await, Outcome::Allowed, "{policy:?}");
             bench.clock.set(start);

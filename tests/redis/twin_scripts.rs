@@ -96,7 +96,7 @@ fn hash(source: &str) -> Vec<u8> {
     redis::Script::new(source).get_hash().as_bytes().to_vec()
 }
 
-/// What a server keeps under a key, and for how many milliseconds.
+/// The value of a key in a server, and its remaining milliseconds.
 fn kept(server: &RedisServer, key: &[u8]) -> (Vec<u8>, i64) {
     let life = server.command_bytes(&[b"PTTL", key]);
     let life = std::str::from_utf8(&life[1..]).unwrap().trim().parse().unwrap();
@@ -178,7 +178,7 @@ fn in_the_older_layout(value: &[u8]) -> Option<Vec<u8>> {
     Some(older)
 }
 
-/// What instances with other rules, older instances or nobody of ours may have left.
+/// Changes values as instances with other rules, older instances or foreign programs may have left them.
 fn meddle(twins: &Twins, chance: &mut Chance) {
     let keys = twins.own.command(&["KEYS", "*}"]);
     let keys: Vec<_> = keys.lines().filter(|key| key.ends_with('}')).collect();

@@ -1,4 +1,4 @@
-//! What the compiler says where the crate is used in a wrong way: the first help that a newcomer gets.
+//! The messages of the compiler where the crate is used in a wrong way: the first help that a newcomer gets.
 
 use std::{
     env, fs,

@@ -69,7 +69,7 @@ fn rows(document: &str) -> Vec<Row<'_>> {
         .collect()
 }
 
-/// What is wrong with a row, if anything is.
+/// The mistake in a row, if there is one.
 fn mistake(row: &Row<'_>) -> Option<String> {
     if !LEVELS.contains(&row.level) {
         return Some(format!("there is no level {:?}", row.level));

@@ -1,4 +1,4 @@
-//! What the documents say is what the crate is.
+//! The documents agree with the crate.
 
 #[path = "../../examples/algorithms.rs"]
 #[allow(dead_code, reason = "what an example prints is not looked at here")]
@@ -109,7 +109,7 @@ fn the_permissions_that_the_guide_for_production_gives_are_the_commands_of_the_s
     let mut commands: BTreeSet<String> = called
         .map(|call| call.split('\'').next().unwrap().to_lowercase())
         .collect();
-    // How the scripts are called, and what a reset sends.
+    // These call the scripts, and are sent by a reset.
     commands.extend(["eval", "evalsha", "unlink"].map(str::to_owned));
     let guide = read("docs/PRODUCTION.md");
     let (_, rule) = guide.split_once("ACL SETUSER ").unwrap();

@@ -95,7 +95,7 @@ fn the_seeds_of_presentations_hold() {
     run_over_the_seeds_of("presentation", targets::presentation);
 }
 
-/// A target that nobody declares would never run.
+/// A target that is not declared would never run.
 #[test]
 fn every_folder_of_seeds_belongs_to_a_target() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz");

@@ -1,4 +1,4 @@
-//! What stands beside the code: documents, the ladder of modules, the seeds for fuzzing.
+//! Tests of the texts beside the code: documents, the ladder of modules, the seeds for fuzzing.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -6,7 +6,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)).unwrap()
 }
 
-/// A mistake without a section, and a section without a mistake, help nobody.
+/// A mistake without a section, and a section without a mistake, help no reader.
 #[test]
 fn the_page_has_a_section_for_each_mistake_and_a_test_makes_each() {
     let (code, page) = (read("src/mistake.rs"), read("docs/mistakes.md"));

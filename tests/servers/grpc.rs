@@ -244,7 +244,7 @@ async fn a_call_that_never_passes_is_told_apart_from_one_that_may_wait() {
     assert_eq!(metadata(&later, "retry-after"), Some("20"));
 }
 
-/// A store that is away.
+/// A store that is unavailable.
 #[derive(Debug)]
 struct NoStore;
 

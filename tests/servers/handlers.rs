@@ -1,5 +1,5 @@
-//! What handlers get to know of the layer: the decision, in axum, hyper and tonic; the layer in an app's state; rejections
-//! and keys that axum knows how to make.
+//! The view that handlers have of the layer: the decision, in axum, hyper and tonic; the layer in an app's state;
+//! rejections and keys that axum knows how to make.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -249,7 +249,7 @@ async fn a_rejection_that_would_be_a_stream_is_the_usual_one() {
     usual(&rejected(move |_| broken()).await);
 }
 
-/// What an app keeps.
+/// The state of an app.
 #[derive(Clone)]
 struct App {
     access: AccessList,
@@ -263,7 +263,7 @@ impl FromRef<App> for AccessList {
     }
 }
 
-/// Whoever may use this route has to be found out by an outer layer.
+/// An outer layer has to find out who may use this route.
 async fn block(State(access): State<AccessList>, Path(user): Path<String>) -> StatusCode {
     let key = PartitionKey::new("x-user-id", user);
     match access.update(|rules: &mut AccessRules| rules.set_key(key, Access::Block)) {

@@ -37,7 +37,7 @@ async fn server_behind_proxies(field: ForwardingField, quota: u64) -> Server {
     Server::axum(app.layer(limits.build().unwrap())).await
 }
 
-/// How much an honest client behind the proxies has left after one request.
+/// The units that an honest client behind the proxies has left after one request.
 async fn left_to(server: &Server, field: &str, value: &str) -> u64 {
     let request = Request::get("/").header(field, value);
     remaining(&server.send(request.body(String::new()).unwrap()).await)

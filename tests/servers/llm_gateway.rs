@@ -23,7 +23,7 @@ use super::support::RedisServer;
 /// Longer than a test takes: an answer that is being written.
 const ENDLESS: Duration = Duration::from_secs(3_600);
 
-/// Of 2 000 tokens a minute, on a clock that stands still.
+/// A gateway with 2 000 tokens a minute, on a clock that stands still.
 struct Gateway(SocketAddr);
 
 impl Gateway {

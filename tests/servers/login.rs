@@ -99,7 +99,7 @@ async fn after_five_wrong_passwords_an_account_is_locked_for_its_guesser_for_a_q
         ("900", json!(["guesses"]))
     );
 
-    // The guesser has locked out nobody else, and may still log in to an account of their own.
+    // The guesser has locked out no other user, and may still log in to an account of their own.
     assert_eq!(site.log_in(HOME, "alice", RIGHT).await.status, 200);
     assert_eq!(site.log_in(ELSEWHERE, "bob", "battery staple").await.status, 200);
 

@@ -1,4 +1,4 @@
-//! What is counted for operators, as Prometheus would read it.
+//! The counts for operators, as Prometheus would read them.
 
 #![allow(clippy::disallowed_methods, reason = "a cluster does not follow virtual time")]
 
@@ -44,7 +44,7 @@ fn value(page: &str, series: &str) -> f64 {
     line.parse().unwrap()
 }
 
-/// How often each decision was made, without the words that all of the lines share.
+/// The number of times that each decision was made, without the words that all of the lines share.
 fn decisions(page: &str) -> Vec<&str> {
     let lines = samples(page).into_iter();
     let mut lines: Vec<_> = lines
@@ -658,7 +658,7 @@ async fn connections_to_redis_that_fail_are_counted() {
     );
 }
 
-/// What a cluster that knows no node does with a request is counted until a node is found, or nobody wants to know.
+/// A cluster without a known node counts as a lost one until a node is found, or until the store is dropped.
 #[tokio::test]
 async fn a_cluster_of_which_no_node_is_known_is_one_lost_node_until_it_is_dropped() {
     let (recorder, page) = recorder();
@@ -725,7 +725,7 @@ async fn nodes_of_a_cluster_that_do_not_answer_are_counted_until_they_do() {
     }
 }
 
-/// L9: its circuit never closes, because nobody asks it any more.
+/// L9: its circuit never closes, because no request reaches it any more.
 #[tokio::test]
 async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
     let (recorder, page) = recorder();
@@ -742,7 +742,7 @@ async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
     );
 }
 
-/// Outside of a runtime there is nobody who could tell the server.
+/// Outside of a runtime, no task can tell the server.
 #[test]
 fn charges_that_are_not_settled_are_counted() {
     let (recorder, page) = recorder();
@@ -852,8 +852,9 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     assert_eq!(names(&rows(true)), counted);
     let alerts = names(&rows(false));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
-    // Whoever hears an alert has to have a line for it. What a shadow would reject alarms nobody, nor where a rejection
-    // comes from, nor that a job gives units back, nor that new users wait for a look-up, nor what a process has been told.
+    // An operator who hears an alert needs a line for it. No alert is about what a shadow would reject, nor where a
+    // rejection comes from, nor that a job gives units back, nor that new users wait for a look-up, nor what a process
+    // has been told.
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",

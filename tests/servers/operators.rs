@@ -1,5 +1,5 @@
-//! What operators load, under a real Prometheus that reads the pages of the real examples, and of a program in which
-//! everything goes wrong at the same time. `make ops-test` runs this; without it, no Prometheus is needed.
+//! The files that operators load, under a real Prometheus that reads the pages of the real examples, and of a program
+//! in which everything goes wrong at the same time. `make ops-test` runs this; without it, no Prometheus is needed.
 
 #![allow(clippy::disallowed_methods, reason = "Prometheus does not follow virtual time")]
 
@@ -207,7 +207,7 @@ struct Faults {
     sent: Vec<(RateLimitLayer, Request<()>)>,
     tiers: RateLimitLayer,
     units: RateLimitLayer,
-    /// Delays requests, which nobody here waits for.
+    /// Delays requests; no part of this test waits for them.
     queue: RateLimitLayer,
     _slot: Box<dyn Any>,
     _followers: Vec<RulesFollower>,
@@ -325,7 +325,7 @@ async fn followers(folder: &Path) -> Vec<RulesFollower> {
     followers
 }
 
-/// Where there is no runtime, a settlement cannot be sent.
+/// Without a runtime, a settlement cannot be sent.
 fn lose_a_settlement(recorder: &PrometheusRecorder) {
     let lose = || {
         let policies = PolicySet::new([day(9)]).unwrap();
@@ -359,7 +359,7 @@ async fn serve_two_instances(page: PrometheusHandle) -> [String; 2] {
     [serve(move || page.render()).await, serve(ahead).await]
 }
 
-/// What is still to be seen of the alerts and of the dashboard.
+/// The alerts and panels that were not seen yet.
 async fn missing(prometheus: &Prometheus, alerts: &BTreeSet<String>, queries: &mut Vec<Query>) -> Vec<String> {
     let firing = prometheus.firing().await;
     let is_firing = |name: &str, scope: &str| firing.contains(&(name.to_owned(), scope.to_owned()));

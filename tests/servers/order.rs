@@ -1,5 +1,5 @@
 //! The recipes of the guide, on real servers: a limit before authentication, after it, around logins; and who is charged
-//! for what somebody only claims.
+//! for what a client only claims.
 //!
 //! Each request comes from the address that `x-forwarded-for` says: the peer is a trusted proxy.
 
@@ -70,7 +70,7 @@ fn by_address() -> ClientIp {
     key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["127.0.0.1"])
 }
 
-/// What somebody sends from an address.
+/// A client that sends from an address.
 struct Caller<'a> {
     server: &'a Server,
     address: &'a str,
@@ -203,7 +203,7 @@ async fn only_failed_logins_are_counted() {
     assert_eq!(bob.statuses("bob", "right").await, [204]);
 }
 
-/// What is only counted afterwards would let them all through.
+/// A count that is only made afterwards would let them all through.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_guesses_at_the_same_moment_no_more_than_the_limit_are_looked_at() {
     for limits in [
@@ -231,7 +231,7 @@ async fn guesses_at_a_name_lock_out_nobody_but_the_guesser() {
     assert_eq!(remaining(&bob.send("bob", "wrong").await), 1);
 }
 
-/// Whoever has the right password is known by name, all others by their address.
+/// A client with the right password is known by name, all others by their address.
 async fn identify(State(passwords): State<Passwords>, mut request: Request) -> Request {
     if let Some(user) = passwords.verified(request.headers()) {
         request.extensions_mut().insert(user);

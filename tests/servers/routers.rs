@@ -152,7 +152,7 @@ async fn responses_of_every_status_carry_the_fields() {
     }
 }
 
-/// What axum promises of `route_layer`.
+/// The promise of axum about `route_layer`.
 #[tokio::test]
 async fn a_route_layer_counts_no_requests_for_unknown_paths() {
     let app = Router::new()
@@ -205,7 +205,7 @@ async fn a_server_that_does_not_show_the_peer_needs_a_user_id() {
     assert_eq!(server.get_as("alice", "/").await.status(), StatusCode::OK);
 }
 
-/// What authentication knows of a caller.
+/// The identity that authentication knows.
 #[derive(Clone)]
 struct Account(String);
 
@@ -254,7 +254,7 @@ async fn what_authentication_leaves_in_a_request_names_the_caller_and_the_tier()
     }
 }
 
-/// I3: whoever does not prove to be bob uses nothing of what bob may.
+/// I3: a client that does not prove to be bob uses nothing of bob's quota.
 #[tokio::test]
 async fn a_wrong_password_uses_nothing_of_an_accounts_quota() {
     async fn check_password(request: Request) -> Result<Request, StatusCode> {

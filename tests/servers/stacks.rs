@@ -56,7 +56,7 @@ fn behind(
     }
 }
 
-/// What `axum::Router::layer` asks of a layer.
+/// Requires of a layer what `axum::Router::layer` requires.
 fn suits_axum<L>(_: &L)
 where
     L: Layer<Route> + Clone + Send + Sync + 'static,
@@ -67,7 +67,7 @@ where
 {
 }
 
-/// What `tonic::transport::Server` asks of a layer.
+/// Requires of a layer what `tonic::transport::Server` requires.
 fn suits_tonic<L, B>(_: &L)
 where
     L: Layer<Routes>,
@@ -79,7 +79,7 @@ where
 {
 }
 
-/// A service of somebody else's, without boxes: service and future are named.
+/// A service of another crate, without boxes: service and future are named.
 #[derive(Clone)]
 struct Gateway<S>(RateLimit<S>);
 

@@ -96,7 +96,7 @@ async fn a_grpc_client_reads_challenges_and_rejections_of_an_origin_as_a_status(
     assert_eq!(retry, Some(Duration::from_secs(30)));
     assert!(rejected.metadata().get("www-authenticate").is_none());
 
-    // One proof may fail; of the next one nobody knows whether it would.
+    // One proof may fail; the layer cannot know if the next one would.
     let rejected = call(&mut client, Some(&forged(&holder.token(&challenge, 1))))
         .await
         .unwrap_err();

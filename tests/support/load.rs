@@ -97,7 +97,7 @@ pub async fn assert_limit_holds(layer: &RateLimitLayer, user: &str, limit: usize
     );
 }
 
-/// What has become of one user's requests.
+/// The outcomes of one user's requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub allowed: usize,
@@ -155,7 +155,7 @@ impl Load {
         .await;
     }
 
-    /// What has become of the requests of each user.
+    /// Ends the load, and returns the outcomes of each user's requests.
     pub async fn stop(self) -> Vec<Tally> {
         self.is_over.store(true, Ordering::Relaxed);
         let tallies = join_all(self.tasks).await.into_iter().map(Result::unwrap);

@@ -19,7 +19,7 @@ use tokio::{
     time::sleep_until,
 };
 
-/// What becomes of the bytes and connections that reach a [`Proxy`].
+/// The treatment of bytes and connections that reach a [`Proxy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Everything is passed on.
@@ -59,7 +59,7 @@ impl Mode {
         }
     }
 
-    /// How many of the next bytes are passed on when so many were.
+    /// The number of the next bytes that are passed on when so many were.
     fn allows(self, way: Way, passed: usize, next: usize) -> usize {
         match self {
             Self::CutAfter(bytes) if way == Way::Replies => bytes.saturating_sub(passed).min(next),
@@ -75,7 +75,7 @@ pub struct Proxy {
     mode: watch::Sender<Mode>,
     accepted: Arc<Mutex<Vec<Instant>>>,
     ends_with_reset: Arc<AtomicBool>,
-    /// How many bytes of replies are still to be lost.
+    /// The bytes of replies that are still to be lost.
     losing: Arc<AtomicUsize>,
     cut: mpsc::UnboundedSender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
@@ -143,7 +143,7 @@ impl Proxy {
         self.ends_with_reset.store(false, Ordering::SeqCst);
     }
 
-    /// How many connections were accepted so far, rejected ones included.
+    /// The number of connections that were accepted so far, rejected ones included.
     pub fn connections(&self) -> usize {
         self.accepted().len()
     }
@@ -241,7 +241,7 @@ async fn copy(from: ReadHalf<'_>, to: WriteHalf<'_>, way: Way, mode: &watch::Rec
     let (queue, queued) = mpsc::channel(1_024);
     let read = async {
         read(from, queue, way, mode, losing).await;
-        // What is on its way arrives.
+        // Bytes that are on their way arrive.
         std::future::pending().await
     };
     tokio::select! {
@@ -284,7 +284,7 @@ async fn read(
     }
 }
 
-/// How many of so many bytes are to be lost, which are then no longer to be.
+/// Takes the bytes to lose, out of so many, off the count, and returns their number.
 fn lose(losing: &AtomicUsize, length: usize) -> usize {
     let less = |bytes: usize| Some(bytes.saturating_sub(length));
     let before = losing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
@@ -296,7 +296,7 @@ fn between(least: Duration, most: Duration) -> Duration {
     least + most.saturating_sub(least).mul_f64(chance)
 }
 
-/// Ends when all is written or nobody takes it.
+/// Ends when all is written or the other end does not take it.
 async fn write(mut queued: mpsc::Receiver<(Option<Instant>, Vec<u8>)>, mut to: WriteHalf<'_>) {
     while let Some((due, bytes)) = queued.recv().await {
         if let Some(due) = due {

@@ -55,7 +55,7 @@ pub struct RedisServer {
     process: Mutex<Option<Process>>,
 }
 
-/// What a server is started with besides its port.
+/// The settings of a server besides its port.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     pub arguments: Vec<String>,
@@ -264,7 +264,7 @@ impl Process {
         self.log.as_ref().is_none_or(thread::JoinHandle::is_finished)
     }
 
-    /// Whether it is this server that answers, and not one that was quicker to take the port.
+    /// Returns `true` if this server answers, and not one that was quicker to take the port.
     fn answers(&self, port: u16) -> bool {
         let this = format!("process_id:{}\r\n", self.pid);
         resp::call(port, &[b"INFO", b"server"], Duration::from_millis(500))

@@ -12,7 +12,7 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// What the sentinels call the primary.
+    /// The name of the primary for the sentinels.
     pub const SERVICE: &'static str = "limits";
 
     /// Starts them all, and waits until the sentinels know of each other and of the replica.

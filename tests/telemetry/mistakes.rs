@@ -131,7 +131,7 @@ fn no_field_and_a_believed_field_are_no_mistake() {
             .header("x-real-ip", "192.0.2.66")
     };
     assert_eq!(lines_of(&layer, both), NOTHING);
-    // Who is known by name needs no address.
+    // A caller that is known by name needs no address.
     let by_user = builder(MemoryStore::new()).key(key::header("x-user-id").or_else(key::client_ip()));
     let by_user = by_user.build().unwrap();
     assert_eq!(
@@ -267,7 +267,7 @@ fn a_part_of_the_key_that_none_of_a_thousand_requests_has_is_told_once() {
     );
 }
 
-/// What is looked for is looked for in the first thousand requests.
+/// The layer looks for mistakes in the first thousand requests only.
 #[test]
 fn later_requests_are_not_looked_at() {
     let layer = by_address(key::client_ip());

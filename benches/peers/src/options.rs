@@ -16,7 +16,7 @@ const PARTS: [&str; 7] = ["allowed", "rejected", "open", "size", "outage", "memo
 #[derive(Clone, Debug)]
 pub struct Options {
     pub rounds: usize,
-    /// Of one turn.
+    /// The length of one turn.
     pub length: Duration,
     pub users: u32,
     pub rate: u32,

@@ -77,10 +77,10 @@ impl RateLimitLayerBuilder {
 
     /// Names callers in the keys of Redis, as `quota:{scope:api/user:alice}`, instead of by digests. Default: digests.
     ///
-    /// You want it while you look for a mistake, or where operators search Redis by name. Whoever can read Redis then reads
-    /// who has called, and keys are longer; a key that would be longer than 200 bytes stays a digest. All instances need the
-    /// same setting: with another one, every caller starts with a full quota. In-memory stores have no such keys. It cannot be
-    /// set together with a [`digest_key`](Self::digest_key), which is there to hide names.
+    /// You want it while you look for a mistake, or where operators search Redis by name. A person who can read Redis
+    /// then reads who has called, and keys are longer; a key that would be longer than 200 bytes stays a digest. All
+    /// instances need the same setting: with another one, every caller starts with a full quota. In-memory stores have
+    /// no such keys. It cannot be set together with a [`digest_key`](Self::digest_key), which is there to hide names.
     ///
     /// ```
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};

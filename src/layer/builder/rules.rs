@@ -99,9 +99,10 @@ impl RateLimitLayerBuilder {
     /// known: tokens of a prompt and of the longest answer, say. Each such unit needs one.
     ///
     /// All units of a request are charged in one decision, together with [`cost`](Self::cost). An amount of 0 passes while the
-    /// policy is not overdrawn, and is charged when the real amount is known. Whoever wants to give the difference back says
-    /// the real amount in the [`UsageHandle`](crate::UsageHandle) of the request. An amount above what a policy can ever hold
-    /// is rejected without `Retry-After`; and a request whose `cost` is 0 is not counted in any unit.
+    /// policy is not overdrawn, and is charged when the real amount is known. A program that wants to give the
+    /// difference back says the real amount in the [`UsageHandle`](crate::UsageHandle) of the request. An amount above
+    /// what a policy can ever hold is rejected without `Retry-After`; and a request whose `cost` is 0 is not counted in
+    /// any unit.
     ///
     /// The closure sees the head of a request. An estimate that needs the body comes in an extension, from a middleware
     /// outside of the layer that has read it: the [guide](crate::guide#tokens) has the program. It is called once for each

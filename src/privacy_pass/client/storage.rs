@@ -62,9 +62,9 @@ impl fmt::Debug for Reserved {
 /// Keeps the credentials of a client: in memory ([`MemoryCredentials`], the default), or in a file or database of yours,
 /// so that a restarted program goes on with the credential that it has.
 ///
-/// **A nonce is never given out twice**, neither to two threads or processes nor after a crash: whoever sends two tokens
-/// with one nonce can be recognized, and the second is rejected. So [`reserve`](Self::reserve) keeps the nonce *before* it
-/// returns. A nonce that was reserved and never sent is lost, and that is right.
+/// **A nonce is never given out twice**, neither to two threads or processes nor after a crash: a client that sends two
+/// tokens with one nonce can be recognized, and the second is rejected. So [`reserve`](Self::reserve) keeps the nonce
+/// *before* it returns. A nonce that was reserved and never sent is lost, and that is right.
 ///
 /// Bytes of credentials are secret.
 ///

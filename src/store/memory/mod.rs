@@ -134,7 +134,7 @@ impl Shards {
     /// Decides for several partitions at once: all are asked, and charged if all of them fit.
     fn acquire_together(&self, plan: Plan, lease: Option<Lease>) -> Measurement {
         let mut indexes: Vec<usize> = plan.parts().map(|part| self.shards.index(part.partition())).collect();
-        // Whoever needs several locks takes them in this order, so that no two wait for each other.
+        // Every task takes several locks in this order, so that no two wait for each other.
         indexes.sort_unstable();
         indexes.dedup();
         let shards = indexes.into_iter().map(|index| (index, self.shards.lock_at(index)));
@@ -154,7 +154,7 @@ impl Shards {
 
 impl Store for MemoryStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
-        // Whoever holds a slot is in this process, and gives it back.
+        // The holder of a slot is in this process, and gives it back.
         let lease = plan.takes_slots().then(|| Lease {
             id: LeaseId::unique(),
             until: u64::MAX,

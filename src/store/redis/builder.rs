@@ -422,7 +422,7 @@ impl RedisStoreBuilder {
         })
     }
 
-    /// A number for the servers and the prefix of keys, whoever asks for them.
+    /// A number for the servers and the prefix of keys, whatever the credentials.
     fn identity(&self) -> u64 {
         let urls = self.urls.iter().chain(&self.primary_url);
         let infos = urls.filter_map(|url| connection_info(url).ok());

@@ -1,4 +1,4 @@
-//! Less capacity than usual, and usage that nobody wants.
+//! Reduced capacity, and abnormal usage.
 
 use std::sync::{Arc, Mutex};
 

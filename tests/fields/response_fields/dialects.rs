@@ -279,7 +279,7 @@ fn naming_one_moment() -> [ResponseFields; 4] {
     ]
 }
 
-/// What is left, and when the closest limit resets, as a client of these dialects reads it.
+/// The units that are left, and the reset of the closest limit, as a client of these dialects reads them.
 fn left_and_reset(answer: &Answer) -> (u64, u64) {
     let mut headers = answer.headers.clone();
     // With the numbers beside it, the list is that of draft-11.

@@ -1,4 +1,4 @@
-//! What responses tell clients, whatever a layer is set to.
+//! The fields of responses under every setting of a layer.
 
 mod capacity;
 mod cors;
@@ -59,7 +59,7 @@ impl Scene {
     }
 }
 
-/// What the client gets.
+/// The answer that the client gets.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,

@@ -209,7 +209,7 @@ async fn of_two_dictionaries_the_closer_limit_is_shown() {
         dictionary("limit=50, remaining=3, reset=9", 3).await,
         "limit=3, remaining=2, reset=60"
     );
-    // What is left there is not known, or the field is none of this dialect.
+    // The field does not say how much is left, or it is none of this dialect.
     for inner in ["limit=50, reset=9", "limit=50", "???", r#""a";r=50"#, "a;r=50", ""] {
         assert_eq!(dictionary(inner, 3).await, inner);
     }
@@ -379,7 +379,7 @@ async fn legacy_fields_of_two_layers_with_different_meanings_are_not_joined() {
     }
 }
 
-/// J30: nobody knows what another server means by them.
+/// J30: another server may mean anything by them.
 #[tokio::test]
 async fn legacy_fields_of_another_server_are_left_alone() {
     let scene = Scene::new();
@@ -439,8 +439,8 @@ fn section() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
     vec((names, value), 0..6)
 }
 
-/// Whether a client that obeys one limit sends no more than one that obeys the other. The numbers of draft-06, which have
-/// no name, may be shown by an item that says the same.
+/// Returns `true` if a client that obeys one limit sends no more than one that obeys the other. An item may show the
+/// numbers of draft-06, which have no name.
 fn holds_back_as_much(after: &LimitHint, before: &LimitHint) -> bool {
     let is_same = before.name().is_none() || after.name() == before.name();
     let is_as_low = before

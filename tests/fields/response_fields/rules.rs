@@ -242,7 +242,7 @@ fn settings_out_of_their_range_are_rejected_and_named() {
         message(fields().with_jitter(Duration::from_secs(3_601))),
         "response fields: jitter 3601s is above 3600s"
     );
-    // Less than a second could not be told to anybody, and would be none.
+    // No field can say less than a second, which would be none.
     assert_eq!(
         message(fields().with_jitter(Duration::from_millis(999))),
         "response fields: jitter 999ms is not a number of whole seconds"
@@ -296,8 +296,8 @@ async fn a_partition_key_is_shown_where_it_is_asked_for_and_can_be_computed_in_a
     assert!(!send(&layer, other, ok()).await.field("ratelimit").contains(pk));
 }
 
-/// E5: a caller's name is not in the key. Without a digest key of the server whoever guesses the name can check the guess;
-/// with one, nobody can who does not have it.
+/// E5: a caller's name is not in the key. Without a digest key of the server, a client can check a guess of the name;
+/// with one, only a client that has the key can.
 #[tokio::test]
 async fn a_shown_partition_key_does_not_hold_the_name_and_with_a_digest_key_confirms_no_guess() {
     let scene = Scene::new();
@@ -475,7 +475,7 @@ async fn a_rejection_that_a_cache_could_store_says_not_to() {
         assert_eq!(rejected(status, None, None).await, expected, "{status}");
     }
     assert_eq!(rejected(404, Some("max-age=1"), None).await, "max-age=1");
-    // Whoever asks for a page in the name of gRPC does not spoil it for others.
+    // A client that asks for a page in the name of gRPC does not spoil it for others.
     assert_eq!(rejected(200, None, Some("GET")).await, "no-store");
     assert_eq!(rejected(200, None, Some("POST")).await, "");
 

@@ -1,4 +1,4 @@
-//! What is asked, and when.
+//! The look-ups, and their moments.
 
 use std::{convert::Infallible, future::pending, time::Duration};
 
@@ -211,7 +211,7 @@ async fn a_look_up_that_was_under_way_when_its_user_was_forgotten_is_repeated_an
     }
 }
 
-/// What it reads is newer than the forgetting, although it was begun before.
+/// It reads an answer that is newer than the forgetting, although it was begun before.
 #[tokio::test(start_paused = true)]
 async fn a_look_up_that_waits_for_its_place_when_its_user_is_forgotten_is_not_repeated() {
     let scene = Scene::with(|builder| builder.max_look_ups(1));
@@ -379,7 +379,7 @@ fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
     });
 }
 
-/// Its place is free before anybody hears of its answer, who may ask about the next user at once.
+/// Its place is free before its answer is delivered, because the receiver may ask about the next user at once.
 #[test]
 fn a_look_up_that_has_answered_is_in_nobodys_way() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -38,7 +38,7 @@ impl Limited {
         Self { scene, limits }
     }
 
-    /// What a response to the user tells of the limits.
+    /// The fields about limits in a response to the user.
     async fn fields(&self, user: u64) -> Option<String> {
         self.scene.time.sync();
         let service = ServiceBuilder::new()

@@ -1,4 +1,4 @@
-//! What holds under any schedule of requests, cancellations, answers, failures and forgetting.
+//! Properties that hold under any schedule of requests, cancellations, answers, failures and forgetting.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 const FOR_EVER: Duration = Duration::from_secs(3_600);
 
-/// What a look-up does after some milliseconds.
+/// The end of a look-up after some milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The tier is the number of the look-up, so that each answer tells where it is from.
@@ -213,7 +213,7 @@ impl Schedule {
             Step::Request(user) => {
                 let request = self.diary.clone().request(self.layer.clone(), user);
                 self.requests.push(tokio::spawn(request));
-                // Of other users what comes next also meets requests that have been sent but not polled.
+                // For other users, the next step also meets requests that were sent but not polled.
                 if user % 2 == 0 {
                     settle().await;
                 }
@@ -287,7 +287,7 @@ impl History {
         Ok(())
     }
 
-    /// What a request was told is what the source has said, about this user, not too long ago.
+    /// The tier of a request is one that the source has named, for this user, not too long ago.
     fn check_answer(&self, answer: &Answer, max_look_ups: usize) -> Result<(), TestCaseError> {
         prop_assert!(answer.answered.at - answer.asked.at <= DEADLINE, "{:?}", answer);
         let Some(number) = answer.tier else {
@@ -309,7 +309,7 @@ impl History {
         Ok(())
     }
 
-    /// Nothing newer was known, and something is told if anything is known. Holds if nobody is thrown out.
+    /// Nothing newer was known, and something is told if anything is known. Holds if no user is evicted.
     fn check_that_all_known_is_used(&self, answer: &Answer) -> Result<(), TestCaseError> {
         let newest = self
             .known(answer.user, answer.asked)

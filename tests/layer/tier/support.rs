@@ -73,7 +73,7 @@ pub(crate) async fn settle() {
     }
 }
 
-/// What a source does when it is asked.
+/// The behaviour of a source when it is asked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mood {
     Answers,
@@ -122,17 +122,17 @@ impl Source {
         self.database.lock().unwrap().mood = Some(mood);
     }
 
-    /// How often it was asked.
+    /// The number of look-ups so far.
     pub(crate) fn asked(&self) -> usize {
         self.database.lock().unwrap().asked.len()
     }
 
-    /// How many look-ups have begun and not ended.
+    /// The number of look-ups that have begun and not ended.
     pub(crate) fn running(&self) -> usize {
         self.database.lock().unwrap().running
     }
 
-    /// What is read is what is there when the look-up begins, as in a database.
+    /// Reads the tier that is there when the look-up begins, as a database does.
     pub(crate) async fn tier_of(self, UserId(user): UserId) -> Result<Option<String>, &'static str> {
         let (plan, mood, _running) = {
             let mut database = self.database.lock().unwrap();

@@ -175,7 +175,7 @@ async fn users_who_find_no_place_for_their_look_up_wait_for_one() {
         0..8 => seen(200, 20, (u32::try_from(user).unwrap() / 2 + 1) * 200 * MILLISECOND),
         _ => seen(200, 2, SECOND),
     };
-    // Of users 8 and 9 the answer comes at the moment when the wait is over.
+    // The answer for users 8 and 9 comes at the moment when the wait is over.
     for (user, response) in responses.iter().enumerate().filter(|(user, _)| !(8..10).contains(user)) {
         assert_eq!(*response, expected(user), "{user}");
     }

@@ -6,9 +6,9 @@ use tower_quota::QuotaPolicy;
 #[derive(Clone, Debug)]
 pub(super) struct Concurrency {
     limit: i128,
-    /// How long a lease lasts that nobody renews; for ever if it says nothing.
+    /// The life of a lease that is not renewed; `None`: for ever.
     lease_time: Option<i128>,
-    /// Who holds a slot, and until when.
+    /// The holders of slots, and the ends of their leases.
     leases: Vec<(u64, i128)>,
 }
 
@@ -43,7 +43,7 @@ impl Counter for Concurrency {
         panic!("slots are not bound to a time")
     }
 
-    /// Nobody knows.
+    /// Unknown.
     fn wait(&self, _now: i128, _cost: i128) -> Option<i128> {
         Some(1_000_000)
     }

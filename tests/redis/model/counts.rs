@@ -24,7 +24,7 @@ impl Counts {
         self.windows.number(moment)
     }
 
-    /// Of the window that holds a moment, or one so many windows before it.
+    /// The count of the window that holds a moment, or of one so many windows before it.
     pub(super) fn count(&self, moment: i128, before: i128) -> i128 {
         let number = self.number(moment) - before;
         self.counts.get(&number).copied().unwrap_or(0)

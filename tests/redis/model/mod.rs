@@ -1,4 +1,4 @@
-//! What the documentation says about every algorithm, as naively as it can be written down, for one partition.
+//! A model of every algorithm as the documentation describes it, written as naively as possible, for one partition.
 //!
 //! It shares no formula with the crate: buckets count what is *left* or *when* they are empty, windows are a list of
 //! counts, a log is a list of requests, and every wait is found by trying moments instead of by division.
@@ -33,29 +33,29 @@ use self::{
 };
 use tower_quota::{Algorithm, QuotaPolicy};
 
-/// What every algorithm can be asked. Moments and amounts are `i128`, so that nothing ever overflows.
+/// The questions that every algorithm answers. Moments and amounts are `i128`, so that nothing ever overflows.
 trait Counter {
     /// Whole units that are left.
     fn left(&self, moment: i128) -> i128;
-    /// Whether so many units would pass at a moment if nobody else comes until then.
+    /// Returns `true` if so many units would pass at a moment, provided that no other request comes until then.
     fn fits(&self, moment: i128, cost: i128) -> bool;
-    /// How long a request waits for its turn that comes now.
+    /// The time for which a request that comes now waits for its turn.
     fn delay(&self, _now: i128) -> i128 {
         0
     }
     /// A time in which these units, which are left, may be used.
     fn time_for(&self, now: i128, left: i128) -> i128;
-    /// How long until so many units pass: the first moment, found by trying; `None` if there is none.
+    /// The time until so many units pass: the first moment, found by trying; `None` if there is none.
     fn wait(&self, now: i128, cost: i128) -> Option<i128> {
         first_time(|late| self.fits(now + late, cost))
     }
 
-    /// How long until all of it is there; `None` if it is, or if nobody knows.
+    /// The time until all of it is there; `None` if it is there already, or if the time is unknown.
     fn full_after(&self, now: i128) -> Option<i128> {
         (self.used(now) > 0).then(|| first_time(|late| self.used(now + late) == 0))?
     }
 
-    /// What is used, in parts of units of its own.
+    /// The used amount, in parts of units of its own.
     fn used(&self, moment: i128) -> i128;
     /// Takes it for a request with a number of its own.
     fn take(&mut self, now: i128, cost: i128, request: u64);
@@ -63,7 +63,7 @@ trait Counter {
     fn take_late(&mut self, now: i128, units: i128);
     /// Something is written now: what is over by now is forgotten.
     fn pass_to(&mut self, now: i128);
-    /// What a clock has written that stood later belongs to now.
+    /// Entries of a clock that stood later belong to now.
     fn step_back(&mut self, now: i128);
     /// The same used units for a policy with other numbers.
     fn adopt(&mut self, policy: &QuotaPolicy);
@@ -90,7 +90,7 @@ fn first_time(is_true: impl Fn(i128) -> bool) -> Option<i128> {
     Some(late)
 }
 
-/// What is known about one policy.
+/// The state of one policy.
 #[derive(Clone, Debug)]
 enum State {
     Block(Block),
@@ -136,7 +136,7 @@ impl State {
         }
     }
 
-    /// Whether it is one of a few numbers that are kept together.
+    /// Returns `true` if it is one of a few numbers that are kept together.
     fn is_number(&self) -> bool {
         !matches!(self, Self::Concurrency(_) | Self::SlidingLog(_))
     }

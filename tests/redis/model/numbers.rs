@@ -1,4 +1,4 @@
-//! What requests cost, and which policies doubles can count.
+//! The costs of requests, and the policies that doubles can count.
 
 use tower_quota::{Algorithm, Direction, QuotaPolicy, QuotaUnit};
 
@@ -20,8 +20,8 @@ impl Request {
         tokens: 0,
     };
 
-    /// What it takes of a policy. A request that costs nothing takes nothing, every other one a slot and at least a byte.
-    /// Units of the program's own are all tokens.
+    /// The units that it takes from a policy. A request that costs nothing takes nothing, every other one a slot and at
+    /// least a byte. Units of the program's own are all tokens.
     pub fn cost_for(&self, policy: &QuotaPolicy) -> i128 {
         let (request, response) = (i128::from(self.request_bytes), i128::from(self.response_bytes));
         let most = i128::from(u64::MAX);
@@ -39,7 +39,8 @@ impl Request {
 }
 
 impl Request {
-    /// What a policy gets back of it. Leaky buckets and closed policies get nothing, and slots are given back by their holders.
+    /// The units that a policy gets back of it. Leaky buckets and closed policies get nothing, and slots are given back
+    /// by their holders.
     pub fn returned_to(&self, policy: &QuotaPolicy) -> i128 {
         let (request, response) = (i128::from(self.request_bytes), i128::from(self.response_bytes));
         let algorithm = policy.algorithm();
@@ -59,7 +60,7 @@ impl Request {
     }
 }
 
-/// What a request turns out to have cost.
+/// The actual cost of a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Actual {
     Cost(u64),
@@ -83,7 +84,7 @@ pub fn rate_and_capacity(policy: &QuotaPolicy) -> (i128, i128) {
     }
 }
 
-/// What a microsecond brings is a fraction of a unit. A bucket whose numbers change is rounded to whole such fractions,
+/// A microsecond brings a fraction of a unit. A bucket whose numbers change is rounded to whole such fractions,
 /// of which the policy with the new numbers has this many in a unit.
 pub fn parts_of_a_unit(rate: i128, window: i128) -> i128 {
     let (mut divisor, mut rest) = (window, rate);
@@ -110,7 +111,7 @@ impl DivCeil for i128 {
     }
 }
 
-/// Whether it limits what is in progress, and has no time.
+/// Returns `true` if it limits requests in progress, and has no time.
 pub fn is_slots(policy: &QuotaPolicy) -> bool {
     policy.unit() == QuotaUnit::ConcurrentRequests
 }
@@ -124,7 +125,7 @@ fn is_bucket(policy: &QuotaPolicy) -> bool {
     policy.window().is_some() && policy.quota() > 0 && !is_window
 }
 
-/// Whether a full bucket, and as much again, fits into a double; otherwise its rate is rounded.
+/// Returns `true` if a full bucket, and as much again, fits into a double; otherwise its rate is rounded.
 pub fn is_counted_exactly(policy: &QuotaPolicy) -> bool {
     if !is_bucket(policy) {
         return true;
@@ -133,7 +134,7 @@ pub fn is_counted_exactly(policy: &QuotaPolicy) -> bool {
     2 * capacity * parts_of_a_unit(rate, window(policy)) < 1 << 53
 }
 
-/// Whether the used units of one policy become those of another without the rounding of doubles.
+/// Returns `true` if the used units of one policy become those of another without the rounding of doubles.
 pub fn is_converted_exactly(from: &QuotaPolicy, to: &QuotaPolicy) -> bool {
     let parts = |policy| parts_of_a_unit(rate_and_capacity(policy).0, window(policy));
     !is_bucket(from) || !is_bucket(to) || parts(from) * parts(to) < 1 << 53

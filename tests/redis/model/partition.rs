@@ -9,7 +9,7 @@ use super::{
 };
 use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit};
 
-/// How a store keeps what does not fit into a few numbers.
+/// The way in which a store keeps states that do not fit into a few numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kept {
     /// With the rest: whatever happens to a partition happens to all of it. Slots are held until they are given back.
@@ -32,7 +32,7 @@ pub struct Partition {
     life: u64,
 }
 
-/// What has to be known to settle a decision.
+/// The facts about a decision that its settlement needs.
 #[derive(Clone, Debug)]
 pub struct Receipt {
     set: usize,
@@ -40,7 +40,7 @@ pub struct Receipt {
     request: Request,
     charges: Vec<Charge>,
     life: u64,
-    /// What a shadow would have rejected, it has not charged.
+    /// True for each policy that was charged. A shadow does not charge what it would have rejected.
     is_taken: Vec<bool>,
 }
 
@@ -149,7 +149,7 @@ impl Partition {
         (verdict, receipt)
     }
 
-    /// What a request would get that is only asked for.
+    /// The verdict that a request would get, without a charge.
     pub fn forecast(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> Verdict {
         let now = self.look(clock, policies);
         let states: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
@@ -219,7 +219,7 @@ impl Partition {
         self.life = life;
     }
 
-    /// What a request has cost is known now.
+    /// Settles a decision, now that its actual cost is known.
     pub fn settle(&mut self, clock: i128, receipt: &Receipt, actual: Actual) {
         let deltas: Vec<i128> = receipt
             .policies
@@ -362,7 +362,7 @@ impl Partition {
 }
 
 impl Receipt {
-    /// What is charged late, or given back as a negative number.
+    /// The units that are charged late, or given back as a negative number.
     fn delta(&self, policy: &QuotaPolicy, actual: Actual) -> i128 {
         let charged = self.request.cost_for(policy);
         let is_leaky = matches!(
@@ -377,7 +377,7 @@ impl Receipt {
             (QuotaUnit::Custom(_), Actual::Tokens(tokens)) => i128::from(tokens),
             (_, Actual::Cost(_) | Actual::Tokens(_)) => return 0,
         };
-        // Who has left a leaky bucket has used its place.
+        // A request that has left a leaky bucket has used its place.
         if is_leaky {
             (actual - charged).max(0)
         } else {

@@ -43,7 +43,7 @@ impl SlidingLog {
         self.counted(now).next().is_none()
     }
 
-    /// Of the entry that the charge has made, if it is still there and at its moment.
+    /// Takes units off the entry of the charge, if it is still there and at its moment.
     pub(super) fn give_back(&mut self, units: i128, charged_at: i128, after: &Self) {
         let request = after.entries.last().unwrap().request;
         let is_it = |entry: &&mut Entry| (entry.at, entry.request) == (charged_at, request);
@@ -53,7 +53,7 @@ impl SlidingLog {
         self.entries.retain(|entry| entry.units > 0);
     }
 
-    /// Of the entries up to a moment, the newest first.
+    /// Takes units off the entries up to a moment, the newest first.
     pub(super) fn give_back_any(&mut self, mut units: i128, charged_at: i128) {
         for entry in self.entries.iter_mut().rev().filter(|entry| entry.at <= charged_at) {
             let part = units.min(entry.units);

@@ -35,8 +35,8 @@ impl TokenBucket {
         (self.left + (moment - self.at) * self.rate).min(self.capacity)
     }
 
-    /// What has come back by itself is not given back again. What is still missing of the charge is at least what was
-    /// missing after it, less what the rate has brought.
+    /// Units that have come back by themselves are not given back again. At least as many units of the charge are still
+    /// missing as were missing after it, less those that the rate has brought.
     pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128, after: &Self) {
         let age = (now - charged_at).max(0);
         let still_missing = after.capacity - after.left_at(charged_at) - age * self.rate;

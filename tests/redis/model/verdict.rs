@@ -1,4 +1,4 @@
-//! What a decision says, in numbers that can be compared.
+//! The content of a decision, in numbers that can be compared.
 
 use super::{State, block::Block, numbers::is_slots};
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub struct Verdict {
     policies: Vec<Told>,
 }
 
-/// What is told about one policy.
+/// The numbers of one policy.
 #[derive(Clone, Debug, PartialEq)]
 struct Told {
     name: String,
@@ -56,7 +56,7 @@ impl Verdict {
         }
     }
 
-    /// What a forecast says: no request waits for its turn.
+    /// The verdict of a forecast, in which no request waits for its turn.
     pub fn forecast(forecast: &Forecast) -> Self {
         Self {
             is_allowed: forecast.passes() == Passes::Now,
@@ -69,7 +69,7 @@ impl Verdict {
         }
     }
 
-    /// The same, when it is only asked. Nobody knows when a slot is released.
+    /// The same, without a charge. The time at which a slot is released is unknown.
     pub(super) fn of_forecast(mut self, policies: &[QuotaPolicy]) -> Self {
         let mut told = self.policies.iter().zip(policies);
         let waits_for_slot = told.any(|(told, policy)| told.is_violated && is_slots(policy) && !policy.is_shadow());

@@ -95,7 +95,7 @@ const LATEST: i128 = 250_000_000_000_000_000;
 
 const LONGEST: i128 = 40 * 86_400_000_000;
 
-/// How many days before a Thursday.
+/// The days from this weekday to the next Thursday.
 fn days_from_thursday(weekday: Weekday) -> i128 {
     match weekday {
         Weekday::Thursday => 0,

@@ -138,7 +138,7 @@ async fn all_of_a_quota_is_used_by_one_instance_while_the_others_are_idle() {
         // A bucket has filled up meanwhile, by 40 units a second; the last of them was perhaps not asked for yet.
         let given = if is_window { 0 } else { 13 * 40 };
         assert!((2_400 + given - 2..=2_400 + given).contains(&total), "{total}");
-        // What passes beyond that comes one by one, and waits.
+        // Further requests pass one by one, and wait.
         assert!(
             rest.iter()
                 .all(|(_, outcome)| matches!(outcome, Outcome::Allowed | Outcome::Rejected))
@@ -307,7 +307,7 @@ async fn requests_of_other_costs_spend_from_both_blocks_and_each_unit_once() {
     assert_eq!(fleet.left().await, 60_000 - used);
 }
 
-/// What is shown may be less than is left, by what other instances hold, and never more than was left before.
+/// The fields may show less than is left, by the units that other instances hold, and never more than was left before.
 #[tokio::test(start_paused = true)]
 async fn what_is_shown_never_grows_within_a_window_whichever_block_a_request_is_spent_from() {
     let fleet = Fleet::new([window(60_000)]).await;

@@ -19,7 +19,7 @@ use crate::{
     support::RedisServer,
 };
 
-/// Nobody comes near these.
+/// Limits that no user comes near.
 const WIDE: Windows = windows(100, 1_000, 50_000);
 
 /// The window that is used up is that of the outermost layer where there are several: the cheapest case for these.

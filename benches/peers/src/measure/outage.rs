@@ -26,7 +26,7 @@ const REQUESTS_PER_SECOND: u32 = 200;
 const BEFORE: Duration = Duration::from_secs(2);
 const AWAY: Duration = Duration::from_secs(3);
 const AFTER: Duration = Duration::from_secs(12);
-/// Nobody waits longer for an answer.
+/// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Two requests.
 const AT_ONCE: Duration = Duration::from_millis(10);

@@ -42,7 +42,7 @@ impl Server {
         assert_eq!(self.0.command(&["FLUSHALL"]), "OK");
     }
 
-    /// Of live keys and of those not yet removed.
+    /// The number of live keys and of those not yet removed.
     pub fn keys(&self) -> f64 {
         self.0.command(&["DBSIZE"]).parse().expect("a number")
     }

@@ -230,7 +230,7 @@ where
     Limiter { ask, router }
 }
 
-/// Of the same length for all users.
+/// A name of the same length for all users.
 fn user_id(user: u32) -> String {
     format!("user-{user:06}")
 }

@@ -333,7 +333,7 @@ mod tests {
         assert!(server.calls() <= 600, "{}", server.calls());
     }
 
-    /// A server that has no more time for anybody is not helped by more calls, nor by calls for those who have gone.
+    /// More calls do not help an overloaded server, nor do calls for requests that were cancelled.
     #[tokio::test(start_paused = true)]
     async fn an_overloaded_server_gets_full_calls_few_at_a_time_and_makes_as_many_decisions_as_it_can() {
         // One call a millisecond: 32 000 decisions a second. Half as many again are asked for.
