@@ -58,7 +58,8 @@ impl Plan {
             );
         }
         // A plan that takes nothing has no parts.
-        let mode = if self.is_charged() { Mode::UpTo } else { Mode::Whole };
+        let has_parts = !self.asks_only() && self.charges().any(|charge| charge.cost() > 0);
+        let mode = if has_parts { Mode::UpTo } else { Mode::Whole };
         Ok(PartialPlan(Self { mode, ..self }))
     }
 

@@ -310,11 +310,16 @@ impl Plan {
         self.costs
     }
 
-    /// Returns `true` if it takes anything; a plan that does not only asks.
+    /// Returns `true` if it takes anything; a plan that does not only asks. Policies with quota 0 take nothing.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
-        let asks_only = self.mode == Mode::Question;
-        self.costs.slots > 0 && !asks_only && self.charges().any(|charge| charge.cost > 0)
+        !self.asks_only() && self.charges().any(|charge| charge.weight() > 0)
+    }
+
+    /// Returns `true` if it takes nothing, whatever its policies are.
+    #[inline]
+    pub(crate) fn asks_only(&self) -> bool {
+        self.costs.slots == 0 || self.mode == Mode::Question
     }
 
     #[inline]

@@ -114,10 +114,6 @@ impl PartitionState {
         let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
             return false;
         };
-        // Policies with quota 0 take nothing, and alone they do not move the partition's time.
-        if plan.charges().all(|charge| charge.weight() == 0) {
-            return true;
-        }
         let now = found.moment.now;
         for ((charge, read), state) in plan.charges().zip(&found.read).zip(&mut self.states) {
             let weight = if read.fits { charge.weight() } else { 0 };

@@ -142,19 +142,20 @@ async fn a_store_made_while_nothing_runs_works_later_and_one_sentinel_that_answe
     assert_limit_holds(&layer, "later", 5).await;
 }
 
-/// Something that answers like a sentinel which has not heard of any fail-over.
-async fn stale_sentinel(port: u16) -> String {
+/// Something that answers like a sentinel whose primary listens on this port.
+async fn sentinel_of(port: u16, epoch: &str) -> String {
     let port = port.to_string();
-    sentinel_that_says(format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())).await
+    let address = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len());
+    sentinel_that_says(address, format!("*2\r\n$12\r\nconfig-epoch\r\n{epoch}\r\n")).await
 }
 
-/// Something that gives this answer, whatever service it is asked for.
-async fn sentinel_that_says(address: String) -> String {
+/// Something that gives these answers, whatever service it is asked for.
+async fn sentinel_that_says(address: String, master: String) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            let address = address.clone();
+            let (address, master) = (address.clone(), master.clone());
             tokio::spawn(async move {
                 let mut buffer = [0; 4_096];
                 while let Ok(read @ 1..) = stream.read(&mut buffer).await {
@@ -163,6 +164,8 @@ async fn sentinel_that_says(address: String) -> String {
                     let mut reply = "+OK\r\n".repeat(others);
                     if text.contains("GET-MASTER-ADDR-BY-NAME") {
                         reply.push_str(&address);
+                    } else if text.contains("MASTER") {
+                        reply.push_str(&master);
                     }
                     if stream.write_all(reply.as_bytes()).await.is_err() {
                         break;
@@ -177,7 +180,7 @@ async fn sentinel_that_says(address: String) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_a_stale_sentinel_calls_the_primary_is_not_used() {
     let sentinels = tokio::task::spawn_blocking(Sentinels::start).await.unwrap();
-    let stale = stale_sentinel(sentinels.servers[1].port()).await;
+    let stale = sentinel_of(sentinels.servers[1].port(), ":0").await;
     let alone = layer(RedisStore::sentinel([&stale], Sentinels::SERVICE).unwrap());
     for _ in 0..20 {
         assert_eq!(outcome(&alone, "alice").await, Outcome::FailedOpen);
@@ -186,6 +189,25 @@ async fn a_replica_that_a_stale_sentinel_calls_the_primary_is_not_used() {
     let among_others = layer(RedisStore::sentinel(urls, Sentinels::SERVICE).unwrap());
     until_decided(&among_others, "alice").await;
     assert_limit_holds(&among_others, "bob", 5).await;
+}
+
+/// Found by a run on a busy machine: an old primary that hung came back, called itself the primary still, and gave each
+/// caller a second quota.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_servers_that_call_themselves_primary_the_one_of_the_last_fail_over_is_used() {
+    let start = || tokio::task::spawn_blocking(RedisServer::start);
+    let (old, new) = (start().await.unwrap(), start().await.unwrap());
+    let stale = sentinel_of(old.port(), ":4").await;
+    let informed = sentinel_of(new.port(), ":5").await;
+    for round in 0..10 {
+        let mut urls = [&stale, &informed, &stale];
+        urls.rotate_left(round % 3);
+        let store = RedisStore::sentinel_builder(urls, Sentinels::SERVICE).connection_timeout(Duration::from_secs(10));
+        let layer = layer(store.build().unwrap());
+        until_decided(&layer, "alice").await;
+        assert_limit_holds(&layer, &format!("user {round}"), 5).await;
+    }
+    assert_eq!(old.command(&["DBSIZE"]), "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -206,7 +228,7 @@ async fn sentinels_that_talk_nonsense_or_know_nothing_lose_no_request_and_hide_n
         "-IDONTKNOW never heard of it\r\n",
         "HTTP/1.1 400 Bad Request\r\n\r\n",
     ] {
-        let url = sentinel_that_says(nonsense.to_owned()).await;
+        let url = sentinel_that_says(nonsense.to_owned(), nonsense.to_owned()).await;
         let alone = layer(RedisStore::sentinel([&url], Sentinels::SERVICE).unwrap());
         for _ in 0..3 {
             assert_eq!(outcome(&alone, "alice").await, Outcome::FailedOpen, "{nonsense:?}");

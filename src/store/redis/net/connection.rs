@@ -2,12 +2,12 @@
 
 use std::sync::{
     Arc, OnceLock, Weak,
-    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use ::redis::{Cmd, ErrorKind, RedisError, Value};
 
-use super::{super::script::Script, loading::Loading, opener::OpenConnection, wire::Wire};
+use super::{super::script::Script, generation::Generation, loading::Loading, opener::OpenConnection, wire::Wire};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
@@ -22,11 +22,6 @@ pub(crate) struct SharedConnection {
     health: Arc<Health>,
 }
 
-/// Connections that are dropped together: behind the same name there may be another server by now, and connections to the
-/// old one are not to be used.
-#[derive(Clone, Default)]
-pub(crate) struct Generation(Arc<AtomicU64>);
-
 /// Called when a connection is not to be used any more, perhaps more than once.
 pub(crate) type OnLoss = Box<dyn Fn() + Send + Sync>;
 
@@ -38,20 +33,13 @@ pub(crate) struct Health {
     /// Differs from what it was if a call was answered meanwhile.
     answers: AtomicU32,
     opened: Timestamp,
-    /// The generation that it is dropped with, and the number of generations before that.
-    generation: Option<(Generation, u64)>,
+    /// None where the name of the server is its address.
+    generation: Option<Generation>,
     /// None where the program has opened the connection.
     pub(super) wire: Option<Arc<Wire>>,
     on_loss: OnceLock<OnLoss>,
     /// Of each script.
     loading: [Loading; Script::COUNT],
-}
-
-impl Generation {
-    /// Returns the one of a connection whose opening begins now.
-    pub(crate) fn current(&self) -> (Self, u64) {
-        (self.clone(), self.0.load(Ordering::Relaxed))
-    }
 }
 
 impl Health {
@@ -85,9 +73,8 @@ impl Health {
         if self.is_broken.swap(true, Ordering::Relaxed) {
             return;
         }
-        if let Some((Generation(count), own)) = &self.generation {
-            // The first of a generation ends it; what is newer has nothing to do with it.
-            let _ = count.compare_exchange(*own, own + 1, Ordering::Relaxed, Ordering::Relaxed);
+        if let Some(generation) = &self.generation {
+            generation.end();
         }
         if let Some(on_loss) = self.on_loss.get() {
             on_loss();
@@ -95,8 +82,7 @@ impl Health {
     }
 
     pub(super) fn is_broken(&self) -> bool {
-        let is_over = |(Generation(count), own): &(Generation, u64)| count.load(Ordering::Relaxed) != *own;
-        self.is_broken.load(Ordering::Relaxed) || self.generation.as_ref().is_some_and(is_over)
+        self.is_broken.load(Ordering::Relaxed) || self.generation.as_ref().is_some_and(Generation::is_over)
     }
 }
 
@@ -157,7 +143,7 @@ impl Drop for PendingReply<'_> {
 }
 
 impl SharedConnection {
-    pub(crate) fn new(connection: OpenConnection, generation: Option<(Generation, u64)>) -> Self {
+    pub(crate) fn new(connection: OpenConnection, generation: Option<Generation>) -> Self {
         let health = Health {
             opened: Clock::system().now(),
             generation,

@@ -5,6 +5,7 @@
 
 mod cluster;
 mod connection;
+mod generation;
 mod loading;
 mod opener;
 mod pool;

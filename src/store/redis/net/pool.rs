@@ -17,7 +17,8 @@ use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{
     super::script::{Call, Reply},
-    connection::{Generation, Health, SharedConnection, Unanswered, store_error},
+    connection::{Health, SharedConnection, Unanswered, store_error},
+    generation::Generations,
     opener::Opener,
     refill::{ConnectionFailures, Refill},
     sentinel::Sentinels,
@@ -64,12 +65,11 @@ pub(crate) enum Lane {
 
 impl Pool {
     pub(crate) fn new(endpoint: Endpoint, opener: Opener, count: u32) -> Self {
-        let generation = matches!(endpoint, Endpoint::Primary(_)).then(Generation::default);
         let state = Arc::new_cyclic(|state| PoolState {
             manager: Manager {
                 endpoint,
                 opener,
-                generation,
+                generations: Generations::default(),
                 failures: Arc::default(),
                 state: state.clone(),
             },
@@ -230,7 +230,7 @@ impl PoolState {
 pub(super) struct Manager {
     endpoint: Endpoint,
     opener: Opener,
-    generation: Option<Generation>,
+    generations: Generations,
     pub(super) failures: Arc<ConnectionFailures>,
     state: Weak<PoolState>,
 }
@@ -241,6 +241,21 @@ impl Manager {
             state.refill(after);
         }
     }
+
+    async fn open(&self) -> Result<SharedConnection, RedisError> {
+        let sentinels = match &self.endpoint {
+            Endpoint::Address(info) => {
+                let opened = self.opener.open((**info).clone()).await?;
+                return Ok(SharedConnection::new(opened, None));
+            }
+            Endpoint::Primary(sentinels) => sentinels,
+        };
+        let generation = self.generations.current();
+        let (opened, named) = sentinels.connect(&self.opener).await?;
+        let stale = || RedisError::from((ErrorKind::Io, "what a sentinel called the primary is the old one"));
+        let generation = generation.admit(named).ok_or_else(stale)?;
+        Ok(SharedConnection::new(opened, Some(generation)))
+    }
 }
 
 impl ManageConnection for Manager {
@@ -248,14 +263,8 @@ impl ManageConnection for Manager {
     type Error = RedisError;
 
     async fn connect(&self) -> Result<SharedConnection, RedisError> {
-        let generation = self.generation.as_ref().map(Generation::current);
-        let opened = match &self.endpoint {
-            Endpoint::Address(info) => self.opener.open((**info).clone()).await,
-            Endpoint::Primary(sentinels) => sentinels.connect(&self.opener).await,
-        };
-        match opened {
-            Ok(opened) => {
-                let connection = SharedConnection::new(opened, generation);
+        match self.open().await {
+            Ok(connection) => {
                 if let Some(state) = self.state.upgrade() {
                     state.opened(&connection);
                 }

@@ -3,13 +3,17 @@
 //! The `redis` crate has a client for sentinels, too. This crate does not use it (November 2026, redis 1.8.1): it asks for
 //! the role of a server on a connection of its own settings, which it then drops, and asks one sentinel after the other.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use ::redis::{ConnectionInfo, ErrorKind, RedisError, Value, from_redis_value};
-use tokio::{task::JoinSet, time::timeout};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     connection::code,
+    generation::Named,
     opener::{OpenConnection, Opener, at},
 };
 
@@ -25,58 +29,100 @@ pub(crate) struct Sentinels {
 /// The result of one of the attempts that run at the same time.
 enum Step {
     /// A sentinel has named an address.
-    Named(Result<(String, u16), RedisError>),
-    /// The server there was asked whether it is the primary.
-    Connected(Result<OpenConnection, RedisError>),
+    Named(Result<Named, RedisError>),
+    /// The server of this candidate was asked whether it is the primary.
+    Connected(usize, Result<OpenConnection, RedisError>),
+}
+
+/// The addresses that sentinels have named, each once, with the newest epoch of those that named it.
+#[derive(Default)]
+struct Candidates(Vec<Named>);
+
+impl Candidates {
+    /// Returns the number of the candidate if it is to be tried.
+    fn add(&mut self, named: Named) -> Option<usize> {
+        if let Some(known) = self.0.iter_mut().find(|known| known.address == named.address) {
+            known.epoch = known.epoch.max(named.epoch);
+            return None;
+        }
+        self.0.push(named);
+        let added = self.0.len() - 1;
+        self.is_newest(added).then_some(added)
+    }
+
+    /// A sentinel that has named an older one does not know of the last fail-over yet.
+    fn is_newest(&self, number: usize) -> bool {
+        self.0.iter().all(|other| other.epoch <= self.0[number].epoch)
+    }
 }
 
 impl Sentinels {
-    /// A connection to the primary. All sentinels are asked at the same time, and each address that one of them names is
-    /// tried once: one that is down, slow or does not know of a fail-over yet keeps no call waiting.
-    pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<OpenConnection, RedisError> {
-        let connecting = self.ask_and_connect(opener);
-        let too_late = |_| {
-            let message = "no connection to a primary could be opened in time";
-            Err((ErrorKind::Io, message).into())
-        };
-        timeout(opener.timeout, connecting).await.unwrap_or_else(too_late)
-    }
+    /// The part of the time for connecting that an open connection waits for sentinels that have not answered yet: one of
+    /// them may know of a newer primary.
+    const OTHERS: u32 = 10;
 
-    async fn ask_and_connect(self: &Arc<Self>, opener: &Opener) -> Result<OpenConnection, RedisError> {
+    /// A connection to the primary, and how it was named. All sentinels are asked at the same time, and each address that
+    /// one of them names is tried once: one that is down or slow keeps no call waiting for long, and one that does not know
+    /// of a fail-over yet is outvoted by one that does.
+    pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<(OpenConnection, Named), RedisError> {
         let mut steps = JoinSet::new();
         for sentinel in 0..self.sentinels.len() {
             let (this, opener) = (Arc::clone(self), opener.clone());
             steps.spawn(async move { Step::Named(this.ask(sentinel, &opener).await) });
         }
-        let mut tried = Vec::new();
-        let mut last = RedisError::from((ErrorKind::Io, "no sentinel has answered"));
-        while let Some(step) = steps.join_next().await {
+        let mut unheard = self.sentinels.len();
+        let mut candidates = Candidates::default();
+        let mut ready = None;
+        let mut last = RedisError::from((ErrorKind::Io, "no sentinel has answered in time"));
+        let mut end = Instant::now() + opener.timeout;
+        while unheard > 0 || ready.is_none() {
+            let Ok(Some(step)) = timeout_at(end, steps.join_next()).await else {
+                break;
+            };
             match step {
-                Ok(Step::Connected(Ok(connection))) => return Ok(connection),
-                Ok(Step::Named(Ok(address))) if tried.contains(&address) => {}
-                Ok(Step::Named(Ok(address))) => {
-                    tried.push(address.clone());
-                    let (this, opener) = (Arc::clone(self), opener.clone());
-                    steps.spawn(async move { Step::Connected(this.connect_to(address, &opener).await) });
+                Ok(Step::Connected(number, Ok(connection))) => {
+                    ready = Some((connection, number));
+                    end = end.min(Instant::now() + opener.timeout / Self::OTHERS);
                 }
-                Ok(Step::Named(Err(error)) | Step::Connected(Err(error))) => last = error,
+                Ok(Step::Named(Ok(named))) => {
+                    unheard -= 1;
+                    if let Some(number) = candidates.add(named) {
+                        let (this, opener) = (Arc::clone(self), opener.clone());
+                        let address = candidates.0[number].address.clone();
+                        steps.spawn(async move { Step::Connected(number, this.connect_to(address, &opener).await) });
+                    }
+                }
+                Ok(Step::Named(Err(error))) => {
+                    unheard -= 1;
+                    last = error;
+                }
+                Ok(Step::Connected(_, Err(error))) => last = error,
                 // A task that has panicked has nothing to say.
                 Err(_) => {}
             }
+            ready = ready.filter(|(_, number)| candidates.is_newest(*number));
         }
-        Err(last)
+        let (connection, number) = ready.ok_or(last)?;
+        Ok((connection, candidates.0.swap_remove(number)))
     }
 
-    async fn ask(&self, sentinel: usize, opener: &Opener) -> Result<(String, u16), RedisError> {
+    async fn ask(&self, sentinel: usize, opener: &Opener) -> Result<Named, RedisError> {
         let mut connection = opener.by_itself(self.sentinels[sentinel].clone()).await?;
-        let mut command = ::redis::cmd("SENTINEL");
-        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.service);
-        let address: Option<(String, u16)> = from_redis_value(connection.send(&command).await?)?;
+        let command = |name: &str| {
+            let mut command = ::redis::cmd("SENTINEL");
+            command.arg(name).arg(&self.service);
+            command
+        };
+        // Before the address: a fail-over in between makes an address newer than its epoch says, never older.
+        let epoch = connection.send(&command("MASTER")).await.map_or(0, epoch);
+        let address = connection.send(&command("GET-MASTER-ADDR-BY-NAME")).await?;
+        let address: Option<(String, u16)> = from_redis_value(address)?;
         let unknown = || {
             let message = "a sentinel does not know the service";
             RedisError::from((ErrorKind::MasterNameNotFoundBySentinel, message, self.service.clone()))
         };
-        address.ok_or_else(unknown)
+        let address = address.ok_or_else(unknown)?;
+        Ok(Named { address, epoch })
     }
 
     /// A sentinel may not have heard of a fail-over yet, so the server itself has to say what it is.
@@ -94,10 +140,69 @@ impl Sentinels {
     }
 }
 
+/// Returns 0 where the sentinel does not say: who may not ask for it follows fail-overs all the same.
+fn epoch(master: Value) -> u64 {
+    let fields: HashMap<String, String> = from_redis_value(master).unwrap_or_default();
+    let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
+    epoch.unwrap_or_default()
+}
+
 fn is_primary(role: &[Value]) -> bool {
     match role.first() {
         Some(Value::BulkString(role)) => role == b"master",
         Some(Value::SimpleString(role)) => role == "master",
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(host: &str, epoch: u64) -> Named {
+        Named {
+            address: (host.to_owned(), 6_379),
+            epoch,
+        }
+    }
+
+    #[test]
+    fn each_address_is_tried_once_and_only_while_no_sentinel_knows_of_a_newer_one() {
+        let mut candidates = Candidates::default();
+        assert_eq!(candidates.add(named("old", 1)), Some(0));
+        assert_eq!(candidates.add(named("old", 1)), None);
+        assert!(candidates.is_newest(0));
+        assert_eq!(candidates.add(named("new", 2)), Some(1));
+        assert!(!candidates.is_newest(0) && candidates.is_newest(1));
+        assert_eq!(candidates.add(named("older", 1)), None);
+        assert_eq!(candidates.add(named("new", 3)), None);
+        assert!(candidates.is_newest(1));
+    }
+
+    /// Without epochs, each of them may be the primary, and the server itself says whether it is.
+    #[test]
+    fn without_epochs_each_address_is_tried() {
+        let mut candidates = Candidates::default();
+        assert_eq!(candidates.add(named("one", 0)), Some(0));
+        assert_eq!(candidates.add(named("two", 0)), Some(1));
+        assert!(candidates.is_newest(0) && candidates.is_newest(1));
+    }
+
+    #[test]
+    fn the_epoch_is_read_from_both_forms_of_a_reply_and_is_0_where_there_is_none() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let flat = Value::Array(vec![text("name"), text("limits"), text("config-epoch"), text("7")]);
+        let map = Value::Map(vec![(text("config-epoch"), text("8"))]);
+        assert_eq!((epoch(flat), epoch(map)), (7, 8));
+        for none in [
+            Value::Nil,
+            Value::Okay,
+            Value::Array(vec![text("config-epoch")]),
+            text("-1"),
+        ] {
+            assert_eq!(epoch(none), 0);
+        }
+        let negative = Value::Map(vec![(text("config-epoch"), text("-1"))]);
+        assert_eq!(epoch(negative), 0);
     }
 }

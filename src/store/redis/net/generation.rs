@@ -1,0 +1,151 @@
+//! Connections that lead to the same primary and are dropped together.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use crate::mutex::Mutex;
+
+/// The primary as a sentinel names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) address: (String, u16),
+    /// The number of the configuration that the sentinel follows: a fail-over makes it larger. 0 where it does not say.
+    pub(crate) epoch: u64,
+}
+
+/// The generations of the connections of one pool. Behind the same name there may be another server by now, and connections
+/// to the old one are not to be used: what ends one of them ends all of its generation.
+#[derive(Clone, Default)]
+pub(crate) struct Generations(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    current: AtomicU64,
+    /// The primary of the current generation, once a connection to it was opened.
+    primary: Mutex<Option<Named>>,
+}
+
+/// The generation that a connection belongs to.
+pub(crate) struct Generation {
+    all: Generations,
+    number: u64,
+}
+
+impl Generations {
+    /// Returns the one of a connection whose opening begins now.
+    pub(crate) fn current(&self) -> Generation {
+        Generation {
+            all: self.clone(),
+            number: self.0.current.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Generation {
+    pub(crate) fn is_over(&self) -> bool {
+        self.all.0.is_over(self.number)
+    }
+
+    /// Ends the generation, if that has not happened yet; what is newer has nothing to do with it.
+    pub(crate) fn end(&self) {
+        let mut primary = self.all.0.primary.lock();
+        if !self.is_over() {
+            *primary = None;
+            self.all.0.follow(self.number);
+        }
+    }
+
+    /// Admits a connection to this primary. Returns the generation that it belongs to: a new one if the sentinel knows of a
+    /// newer fail-over than the others, and `None` if the others lead to a primary that is not older. An attempt that hung
+    /// in front of the old primary may succeed after the fail-over, while the old primary does not know of it yet.
+    pub(crate) fn admit(self, named: Named) -> Option<Self> {
+        let number = self.all.0.admit(self.number, named)?;
+        Some(Self { number, ..self })
+    }
+}
+
+impl State {
+    fn is_over(&self, number: u64) -> bool {
+        self.current.load(Ordering::Relaxed) != number
+    }
+
+    fn admit(&self, number: u64, named: Named) -> Option<u64> {
+        let mut primary = self.primary.lock();
+        if self.is_over(number) {
+            return Some(number);
+        }
+        match &mut *primary {
+            Some(known) if known.address == named.address => known.epoch = known.epoch.max(named.epoch),
+            Some(known) if known.epoch >= named.epoch => return None,
+            Some(known) => {
+                *known = named;
+                return Some(self.follow(number));
+            }
+            None => *primary = Some(named),
+        }
+        Some(number)
+    }
+
+    /// Begins the generation after this one.
+    fn follow(&self, number: u64) -> u64 {
+        self.current.store(number + 1, Ordering::Relaxed);
+        number + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(host: &str, epoch: u64) -> Named {
+        Named {
+            address: (host.to_owned(), 6_379),
+            epoch,
+        }
+    }
+
+    #[test]
+    fn an_attempt_that_succeeds_late_on_the_old_primary_is_not_admitted() {
+        let all = Generations::default();
+        let late = all.current();
+        let first = all.current().admit(named("new", 2)).unwrap();
+        assert!(late.admit(named("old", 1)).is_none());
+        assert!(all.current().admit(named("old", 2)).is_none());
+        assert!(!first.is_over());
+        assert!(!all.current().admit(named("new", 2)).unwrap().is_over());
+    }
+
+    #[test]
+    fn connections_to_the_old_primary_end_once_a_sentinel_knows_of_a_newer_one() {
+        let all = Generations::default();
+        let old = all.current().admit(named("old", 1)).unwrap();
+        let under_way = all.current();
+        let new = all.current().admit(named("new", 2)).unwrap();
+        assert!(old.is_over() && !new.is_over());
+        // It has begun before, so it is broken from its start.
+        assert!(under_way.admit(named("old", 1)).unwrap().is_over());
+        // What ends later ends nothing else.
+        old.end();
+        assert!(!new.is_over());
+    }
+
+    /// Sentinels that were set up anew begin to count at 0.
+    #[test]
+    fn a_generation_that_has_ended_says_nothing_about_the_next_primary() {
+        let all = Generations::default();
+        let old = all.current().admit(named("old", 7)).unwrap();
+        old.end();
+        assert!(!all.current().admit(named("new", 0)).unwrap().is_over());
+    }
+
+    #[test]
+    fn the_newest_epoch_of_a_primary_counts() {
+        let all = Generations::default();
+        let first = all.current().admit(named("new", 1)).unwrap();
+        assert!(!all.current().admit(named("new", 3)).unwrap().is_over());
+        assert!(all.current().admit(named("old", 2)).is_none());
+        assert!(!first.is_over());
+    }
+}
