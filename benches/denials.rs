@@ -13,6 +13,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
+#[path = "../tests/support/boxed_store.rs"]
+mod boxed_store;
 mod rounds;
 
 use std::{
@@ -27,12 +29,9 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Empty;
 use tower::{Layer, Service, service_fn};
-use tower_quota::{
-    AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Settlement,
-    Store, StoreFuture, key,
-};
+use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Store, key};
 
-use self::rounds::Side;
+use self::{boxed_store::BoxedStore, rounds::Side};
 
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 const ROUNDS: usize = 21;
@@ -49,25 +48,6 @@ fn main() {
     rejected(rounds);
     passed(rounds);
     together(&runtime);
-}
-
-/// A memory store that has to be waited for.
-#[derive(Clone, Debug, Default)]
-struct Remote(MemoryStore);
-
-impl Store for Remote {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let Self(store) = self.clone();
-        AcquireFuture::boxed(async move { store.acquire(plan).await })
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
-    }
 }
 
 /// One request a day.
@@ -139,8 +119,14 @@ fn rejected(rounds: usize) {
     let limited = |name, layer: RateLimitLayer| side(name, layer.layer(service_fn(answer)), "alice", status);
     let mut sides = [
         side("no layer", service_fn(answer), "alice", StatusCode::OK),
-        limited("cached, status only", exhausted(bare(layer(Remote::default(), ONE)))),
-        limited("cached, fields and problem", exhausted(layer(Remote::default(), ONE))),
+        limited(
+            "cached, status only",
+            exhausted(bare(layer(BoxedStore::default(), ONE))),
+        ),
+        limited(
+            "cached, fields and problem",
+            exhausted(layer(BoxedStore::default(), ONE)),
+        ),
         limited(
             "MemoryStore, status only",
             exhausted(bare(layer(MemoryStore::new(), ONE))),
@@ -159,7 +145,7 @@ fn passed(rounds: usize) {
         let service = build(builder).layer(service_fn(answer));
         side(name, service, "bob", StatusCode::OK)
     };
-    let attacked = build(layer(Remote::default(), PLENTY));
+    let attacked = build(layer(BoxedStore::default(), PLENTY));
     let mut attack = attacked.clone().layer(service_fn(answer));
     let mut attack = move || {
         let mut request = Request::put("/").body(Empty::new()).expect("it is a path");
@@ -169,8 +155,11 @@ fn passed(rounds: usize) {
     };
     let mut beside = attacked.layer(service_fn(answer));
     let mut sides = [
-        plenty("without the cache", layer(Remote::default(), PLENTY).denial_cache(0)),
-        plenty("with an empty cache", layer(Remote::default(), PLENTY)),
+        plenty(
+            "without the cache",
+            layer(BoxedStore::default(), PLENTY).denial_cache(0),
+        ),
+        plenty("with an empty cache", layer(BoxedStore::default(), PLENTY)),
         Side::new("while another key is rejected", move || {
             attack();
             let start = Instant::now();
@@ -189,8 +178,14 @@ fn together(runtime: &tokio::runtime::Runtime) {
     const TIME: Duration = Duration::from_millis(500);
 
     let sides = [
-        ("cached, status only", exhausted(bare(layer(Remote::default(), ONE)))),
-        ("cached, fields and problem", exhausted(layer(Remote::default(), ONE))),
+        (
+            "cached, status only",
+            exhausted(bare(layer(BoxedStore::default(), ONE))),
+        ),
+        (
+            "cached, fields and problem",
+            exhausted(layer(BoxedStore::default(), ONE)),
+        ),
         (
             "MemoryStore, status only",
             exhausted(bare(layer(MemoryStore::new(), ONE))),

@@ -17,6 +17,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
+#[path = "../tests/support/boxed_store.rs"]
+mod boxed_store;
 mod rounds;
 
 use std::{
@@ -33,9 +35,12 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
-use tower_quota::{AcquireFuture, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement, Store, StoreFuture, key};
+use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Store, key};
 
-use self::rounds::{Side, Values};
+use self::{
+    boxed_store::BoxedStore,
+    rounds::{Side, Values},
+};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -173,25 +178,6 @@ fn print_one_thread(sides: [Requests; 5], rounds: usize, times: usize) {
     }
 }
 
-/// A memory store that has to be waited for, as one of a server, so that its rejections are cached.
-#[derive(Clone, Debug, Default)]
-struct Remote(MemoryStore);
-
-impl Store for Remote {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let Self(store) = self.clone();
-        AcquireFuture::boxed(async move { store.acquire(plan).await })
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
-    }
-}
-
 /// The time of a request, where so many threads make requests, each with a clone of the service.
 fn with_threads<S, B>(
     runtime: &tokio::runtime::Runtime,
@@ -233,7 +219,7 @@ where
 fn two_threads(runtime: &tokio::runtime::Runtime, rounds: usize, times: usize) {
     let many = users();
     let one = [HeaderValue::from_static("mallory")];
-    let rejecting = layer(Remote::default(), [QuotaPolicy::per_day("day", 1)]);
+    let rejecting = layer(BoxedStore::default(), [QuotaPolicy::per_day("day", 1)]);
     println!("\ntwo threads on one layer, time of a request to that with one thread");
     let print = |name: &str, measure: &dyn Fn(usize) -> f64| {
         measure(1);

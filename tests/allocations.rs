@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
+#[path = "support/boxed_store.rs"]
+mod boxed_store;
+
 use std::{alloc::System, convert::Infallible, future::ready, time::Duration};
 
 use bytes::Bytes;
@@ -13,9 +16,11 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    AcquireFuture, Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, RatioCap, ResponseFields, Scope, Settlement, Store, StoreFuture, ToPartitionKey, key,
+    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    RatioCap, ResponseFields, Scope, Store, ToPartitionKey, key,
 };
+
+use self::boxed_store::BoxedStore;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -81,25 +86,6 @@ fn allocations_of_all(layer: &RateLimitLayer) -> usize {
     allocations_in(layer.layer(service_fn(hello)))
 }
 
-/// A memory store that has to be waited for, as one of a server, so that its rejections are cached.
-#[derive(Debug)]
-struct Remote(MemoryStore);
-
-impl Store for Remote {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let store = self.0.clone();
-        AcquireFuture::boxed(async move { store.acquire(plan).await })
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
-    }
-}
-
 /// Bytes of the heap for each partition of a store that is full, with three policies.
 fn bytes_per_partition() -> usize {
     const CAP: usize = 50_000;
@@ -157,7 +143,7 @@ fn of_a_whole_request() {
     let three_of = three(builder(MemoryStore::new())).build().unwrap();
     let told = builder(MemoryStore::new()).decision_in_response().build().unwrap();
     let dear = builder(MemoryStore::new()).cost_by(|_| 20_000).build().unwrap();
-    let cached = builder(Remote(MemoryStore::new())).cost_by(|_| 20_000).build().unwrap();
+    let cached = builder(BoxedStore::default()).cost_by(|_| 20_000).build().unwrap();
     let counts = [&one, &three_of, &told, &dear, &cached].map(allocations_of_all);
     assert!(
         counts.iter().zip([4, 4, 7, 8, 8]).all(|(count, most)| *count <= most),

@@ -63,29 +63,17 @@ impl Inputs {
             let value = row.and_then(|mut row| row.nth(2)).and_then(|value| value.parse().ok());
             value.ok_or_else(|| format!("there is no row for {name:?} with a number"))
         };
-        let mut values = [0.0; NAMES.len()];
-        for (own, name) in values.iter_mut().zip(NAMES) {
-            *own = value(name)?;
-        }
-        let [
-            alone,
-            shared,
-            together,
-            bytes_alone,
-            bytes_shared,
-            caller,
-            layer,
-            prefetched,
-        ] = values;
+        let mut values = NAMES.into_iter().map(value);
+        let mut next = || values.next().expect("each field has a name");
         Ok(Self {
-            alone,
-            shared,
-            together,
-            bytes_alone,
-            bytes_shared,
-            caller,
-            layer,
-            prefetched,
+            alone: next()?,
+            shared: next()?,
+            together: next()?,
+            bytes_alone: next()?,
+            bytes_shared: next()?,
+            caller: next()?,
+            layer: next()?,
+            prefetched: next()?,
         })
     }
 

@@ -27,6 +27,7 @@ use tower_quota::{
     tier::TierLayer,
 };
 
+use crate::LaterStore;
 use crate::load::until;
 use crate::support::RedisCluster;
 
@@ -68,6 +69,11 @@ pub(crate) fn builder(store: impl Store) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         .scope("test")
         .key(key::header("x-user-id"))
+}
+
+fn nine_a_day() -> RateLimitLayer {
+    let policy = QuotaPolicy::per_day("day", 9);
+    builder(MemoryStore::new()).policy(policy).build().unwrap()
 }
 
 pub(crate) fn request(user: &str) -> Request<()> {
@@ -174,10 +180,7 @@ const REASONS: [&str; 6] = [
 async fn after_one_request_all_that_can_be_known_is_there_with_a_zero() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let layer = builder(MemoryStore::new())
-        .policy(QuotaPolicy::per_day("day", 9))
-        .build()
-        .unwrap();
+    let layer = nine_a_day();
     assert_eq!(samples(&page.render()), Vec::<&str>::new());
     send(&layer, request("alice")).await;
     let page = page.render();
@@ -285,10 +288,7 @@ pub(crate) async fn look_up_a_tier(limits: &RateLimitLayer, answer: Result<Optio
 async fn requests_that_wait_for_a_tier_and_those_that_go_on_without_it_are_counted() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let layer = builder(MemoryStore::new())
-        .policy(QuotaPolicy::per_day("day", 9))
-        .build()
-        .unwrap();
+    let layer = nine_a_day();
     look_up_a_tier(&layer, Ok(Some("pro"))).await;
     let unresolved = |reason| {
         let series = format!(r#"tower_quota_tier_unresolved_total{{reason="{reason}"}}"#);
@@ -464,30 +464,11 @@ async fn what_the_fallback_decides_has_not_failed() {
     );
 }
 
-/// A memory store that has to be waited for.
-#[derive(Debug)]
-pub(crate) struct Slow(pub(crate) MemoryStore);
-
-impl Store for Slow {
-    fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let store = self.0.clone();
-        AcquireFuture::boxed(async move { store.acquire(plan).await })
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
-    }
-}
-
 #[tokio::test]
 async fn rejections_from_memory_are_counted_apart_and_among_the_decisions() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let layer = builder(Slow(MemoryStore::new()))
+    let layer = builder(LaterStore::default())
         .policy(QuotaPolicy::per_day("day", 1))
         .build()
         .unwrap();
@@ -566,10 +547,7 @@ async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
 async fn refunds_through_the_admin_handle_are_counted_by_what_became_of_them() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let layer = builder(MemoryStore::new())
-        .policy(QuotaPolicy::per_day("day", 9))
-        .build()
-        .unwrap();
+    let layer = nine_a_day();
     send(&layer, request("alice")).await;
     let (admin, alice) = (layer.admin(), PartitionKey::new("x-user-id", "alice"));
     let refund = Refund::new(1, Charged::Now).with_id("job 1");
@@ -804,10 +782,7 @@ async fn alerts_on_quantiles_can_fire_with_the_buckets_of_the_example() {
 
 /// A layer of its own follows rules in a file and rejects the next ones.
 async fn follow_and_reject() {
-    let layer = builder(MemoryStore::new())
-        .policy(QuotaPolicy::per_day("day", 9))
-        .build()
-        .unwrap();
+    let layer = nine_a_day();
     let path = std::env::temp_dir().join(format!("tower-quota-rules-{}", std::process::id()));
     let rules = Rules::new().policy(QuotaPolicy::per_day("day", 8));
     fs::write(&path, RulesDocument::new(1, rules).to_json().unwrap()).unwrap();
