@@ -1,6 +1,6 @@
 --- newest
   -- An entry of a log: its number, the units of all entries up to it, its own units.
-  local ENTRY, ENTRY_SIZE, MAX_RENUMBERED = '>I6I7I4', 17, 1000
+  local ENTRY, ENTRY_SIZE, MAX_RENUMBERED, GIVEN_BACK = '>I6I7I4', 17, 1000, '\0\0\0\0'
   -- The same for the newest entry of each log, and what the last one counts in the end.
   local newest_entries, logged
   if #KEYS > parts then
@@ -13,6 +13,11 @@
         if newest.err or (newest[1] and #newest[1] ~= ENTRY_SIZE) then
           redis.call('DEL', KEYS[log_index])
           newest = {}
+        end
+        if newest[1] and sub(newest[1], -4) == GIVEN_BACK then
+          -- It stays for its number, until the next charge. The moment is that of the newest one that counts.
+          newest[2] = redis.call('ZRANGE', KEYS[log_index], -2, -2, 'WITHSCORES')[2] or 0
+          newest[3] = newest[1]
         end
         newest_entries = newest_entries or {}
         newest_entries[log_index] = newest
@@ -33,23 +38,24 @@
           redis.call('ZADD', key, now, entry)
         end
       end
-      local amount, wait, oldest_leaves, newest_leaves, sequence, total, before = 0, 0, 0, 0, nil, 0, 0
+      local amount, wait, oldest_leaves, newest_leaves, sequence, total, before = 0, 0, 0, 0, 0, 0, 0
       local oldest = redis.call(
         'ZRANGEBYSCORE', key, string.format('(%.0f', now - weight), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-      -- Where all that is left is out of the window, numbers begin with one that no log has had: the last five bytes of
-      -- the call's.
-      if oldest[1] then
-        sequence, total = read(ENTRY, newest[1])
-      else
-        sequence = read('<I5', charges, #charges - 4)
-      end
       if oldest[1] and #oldest[1] == ENTRY_SIZE then
         local _, oldest_total, oldest_cost = read(ENTRY, oldest[1])
+        sequence, total = read(ENTRY, newest[1])
         before = oldest_total - oldest_cost
-        amount, oldest_leaves = total - before, tonumber(oldest[2]) + weight - now
+        amount = total - before
+      end
+      if amount > 0 then
+        oldest_leaves = tonumber(oldest[2]) + weight - now
         -- Entries after a clock that stood later belong to now.
         newest_leaves = tonumber(newest[2]) + weight - now
         if newest_leaves > weight then newest_leaves = weight end
+      else
+        -- Where nothing of the window is used, numbers begin with one that no log has had: the last five bytes of the
+        -- call's.
+        sequence = read('<I5', charges, #charges - 4)
       end
       logged = amount
       if not receipt then
@@ -87,7 +93,7 @@
         local refund, first, refunds = -charge, nil, {}
         for index = #entries, 1, -1 do
           local number, _, cost = read(ENTRY, entries[index])
-          if refund > 0 and (mark == 0 or number == mark) then
+          if refund > 0 and cost > 0 and (mark == 0 or number == mark) then
             local part = cost
             if part > refund then part = refund end
             first, refund, refunds[number] = entries[index], refund - part, part
@@ -103,7 +109,7 @@
             refunded, its_cost = refunded + part, its_cost - part
             if tonumber(later[index + 1]) > now - weight then logged = logged - part end
             -- The new one first: a key that is empty for a moment is gone, and its expiry with it.
-            if its_cost > 0 then
+            if its_cost > 0 or (index + 1 == #later and redis.call('ZCARD', key) > 1) then
               local renumbered = pack(ENTRY, its_number, its_total - refunded, its_cost)
               redis.call('ZADD', key, later[index + 1], renumbered)
             end
@@ -117,7 +123,7 @@
       if charge > 0 then
         logged = amount + charge
         logs = logs or {}
-        logs[#logs + 1] = { key, weight, pack(ENTRY, sequence + 1, total + charge, charge) }
+        logs[#logs + 1] = { key, weight, pack(ENTRY, sequence + 1, total + charge, charge), newest[3] }
       end
 
 --- left
@@ -129,6 +135,7 @@
       for _, log in ipairs(logs) do
         redis.call('ZREMRANGEBYSCORE', log[1], '-inf', now - log[2])
         redis.call('ZADD', log[1], now, log[3])
+        if log[4] then redis.call('ZREM', log[1], log[4]) end
         redis.call('PEXPIRE', log[1], ceil((log[2] + ahead) / 1000) + extra_life)
       end
     end

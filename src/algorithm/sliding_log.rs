@@ -25,8 +25,8 @@ pub(crate) struct LogReading {
     pub(crate) oldest_leaves: u64,
     /// The same for the newest entry.
     pub(crate) newest_leaves: u64,
-    /// The number of the newest entry. What is out of the window does not count: a store may have dropped it between this
-    /// reading and its charge, or not. Where there is none, a number that no entry has had.
+    /// The number of the newest entry, also of one that was given back. Where nothing of the window is used, a number that
+    /// no entry has had: a store may have dropped what is out of the window between this reading and its charge, or not.
     pub(crate) sequence: u64,
 }
 
@@ -64,14 +64,18 @@ impl Arithmetic for SlidingLog {
 
     fn read(&self, log: &Box<Log>, times: Times, charge: u64, first: u64) -> LogReading {
         let now = times.now;
-        let (Some(oldest), Some(newest)) = (log.0.get(log.first_counted(self, now)), log.0.back()) else {
-            return LogReading {
-                sequence: first,
-                ..LogReading::default()
-            };
+        let unused = LogReading {
+            sequence: first,
+            ..LogReading::default()
+        };
+        let (Some(oldest), Some(last)) = (log.0.get(log.first_counted(self, now)), log.0.back()) else {
+            return unused;
         };
         let before = oldest.total - oldest.cost;
-        let used = newest.total - before;
+        let used = last.total - before;
+        let Some(newest) = log.newest().filter(|_| used > 0) else {
+            return unused;
+        };
         let leaves = |entry: &Entry| entry.at + self.0.micros - now;
         let needed = used + self.answered(charge);
         let wait = if needed > self.0.limit {
@@ -86,15 +90,18 @@ impl Arithmetic for SlidingLog {
             wait,
             oldest_leaves: leaves(oldest),
             newest_leaves: leaves(newest),
-            sequence: newest.sequence,
+            sequence: last.sequence,
         }
     }
 
-    /// Lets go of entries that are out of the window.
+    /// Drops entries that are out of the window, and the one that was given back: the next number is above its own.
     fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<Lease>) {
         if charge > 0 {
             log.0.drain(..log.first_counted(self, now));
-            let total = log.0.back().map_or(0, |newest| newest.total);
+            let total = log.0.back().map_or(0, |last| last.total);
+            if log.0.back().is_some_and(|last| last.cost == 0) {
+                log.0.pop_back();
+            }
             log.0.push_back(Entry {
                 at: now,
                 sequence: reading.sequence + 1,
@@ -126,7 +133,7 @@ impl Arithmetic for SlidingLog {
             let part = rest.min(entry.cost);
             (first, total) = (position, entry.total - entry.cost);
             (entry.cost, rest) = (entry.cost - part, rest - part);
-            if entry.cost == 0 {
+            if entry.cost == 0 && position + 1 < log.0.len() {
                 log.0.remove(position);
             }
             if is_known || rest == 0 {
@@ -137,10 +144,13 @@ impl Arithmetic for SlidingLog {
             total += entry.cost;
             entry.total = total;
         }
+        if log.newest().is_none() {
+            log.0.clear();
+        }
     }
 
     fn empty_at(&self, log: &Box<Log>, _last: u64) -> u64 {
-        log.0.back().map_or(0, |newest| newest.at + self.0.micros)
+        log.newest().map_or(0, |newest| newest.at + self.0.micros)
     }
 
     fn write(&self, log: &Box<Log>, bytes: &mut Writer) {
@@ -171,7 +181,7 @@ impl Arithmetic for SlidingLog {
     }
 
     fn newest_entry(log: &Box<Log>) -> Option<u64> {
-        log.0.back().map(|newest| newest.at)
+        log.newest().map(|newest| newest.at)
     }
 
     fn rebase(log: &mut Box<Log>, now: u64) {
@@ -270,11 +280,17 @@ struct Entry {
     cost: u64,
 }
 
-/// The entries, oldest first.
+/// The entries, oldest first. The last one stays when all of it is given back, until the next charge: should its charge be
+/// given back twice, no other entry of the same microsecond must have its number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(VecDeque<Entry>);
 
 impl Log {
+    /// Returns the newest entry of which anything is left.
+    fn newest(&self) -> Option<&Entry> {
+        self.0.iter().rev().find(|entry| entry.cost > 0)
+    }
+
     fn first_counted(&self, policy: &SlidingLog, now: u64) -> usize {
         self.0.partition_point(|entry| entry.at + policy.0.micros <= now)
     }

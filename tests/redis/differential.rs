@@ -474,15 +474,6 @@ impl Pair {
         let charged_at = ago.map(|ago| now - i128::from(ago));
         let charged = charged_at.map_or(Charged::Now, |at| Charged::At(Timestamp::from_micros(at as u64)));
         self.store.settle(Settlement::refund(plan, charged)).await.unwrap();
-        // The number of a log's entry that was given back may be that of another one of the same microsecond. Whoever gives a
-        // charge back twice then takes from that one, which the model does not know.
-        if set
-            .1
-            .iter()
-            .any(|policy| policy.algorithm() == Algorithm::SlidingWindowLog)
-        {
-            self.open.clear();
-        }
         if let Some(model) = &mut self.model {
             model.give_back(now, set, request, charged_at);
         }

@@ -14,8 +14,8 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use tower_quota::{
-    Algorithm, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore,
-    Scope, Settlement, Store,
+    Algorithm, Charged, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
+    RedisStore, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
 };
 
@@ -280,6 +280,68 @@ async fn a_reset_of_one_log_ends_what_can_be_given_back_of_all_that_it_has_forgo
         acquire().await;
         caller.settle(Settlement::unused(&before)).await;
         assert_eq!(remaining(&acquire().await), [6, 6], "{:?}", caller.store);
+    }
+}
+
+/// The client's charge is given back by an administrator, and then by the client itself. Between the two, others charge the
+/// same log: at the same microsecond, later, or by a clock that has stepped back.
+#[tokio::test]
+async fn a_charge_to_a_log_that_is_given_back_twice_takes_no_unit_from_others() {
+    let log = per_minute(10, Algorithm::SlidingWindowLog);
+    for (micros, others) in [0, 1, -1, 3_000_000, -60_000_000].into_iter().zip([1, 2, 3, 1, 2]) {
+        for caller in Caller::of_each_store() {
+            // A log with nothing else begins with another number anyway.
+            let first = caller.allowed(&log, 1).await;
+            let twice = caller.allowed(&log, 1).await;
+            let plan = caller.plan([log.clone()], 1);
+            caller.settle(Settlement::refund(plan, Charged::Now)).await;
+            assert_eq!(caller.left(&log).await, 9, "{:?}", caller.store);
+            caller.step(micros);
+            for _ in 0..others {
+                caller.allowed(&log, 1).await;
+            }
+            caller.step(-micros);
+            let left = caller.left(&log).await;
+            caller.settle(Settlement::unused(&twice)).await;
+            let context = format!("{:?}, {others} others after {micros}", caller.store);
+            assert_eq!(caller.left(&log).await, left, "{context}");
+            // What others have charged is theirs to give back.
+            if micros >= -5_000_000 {
+                caller.settle(Settlement::unused(&first)).await;
+                assert_eq!(caller.left(&log).await, left + 1, "{context}");
+            }
+        }
+    }
+}
+
+/// An entry that is kept for its number only counts for nothing: neither for the time until a unit is back, nor for that of
+/// the whole quota, nor for the time of the log.
+#[tokio::test]
+async fn what_was_given_back_to_a_log_leaves_no_trace_in_its_answers() {
+    let log = per_minute(10, Algorithm::SlidingWindowLog);
+    for pause in [0, 20, 59, 61] {
+        for (asked, spared) in Caller::of_each_store().into_iter().zip(Caller::of_each_store()) {
+            for caller in [&asked, &spared] {
+                caller.allowed(&log, 3).await;
+                caller.step(10 * SECOND as i64);
+            }
+            let given_back = asked.allowed(&log, 2).await;
+            asked.settle(Settlement::unused(&given_back)).await;
+            let mut told = Vec::new();
+            for caller in [&asked, &spared] {
+                caller.step(pause * SECOND as i64);
+                let peeked = caller.decide(&log, 0).await;
+                caller.step(-(SECOND as i64));
+                let behind = caller.decide(&log, 8).await;
+                let of = |decision: &Decision| {
+                    let allowances = decision.allowances();
+                    let shown: Vec<_> = allowances.map(|it| (it.remaining(), it.effective_window())).collect();
+                    (shown, decision.retry_after(), decision.outcome())
+                };
+                told.push((of(&peeked), of(&behind)));
+            }
+            assert_eq!(told[0], told[1], "{:?} after {pause} s", asked.store);
+        }
     }
 }
 
