@@ -1,4 +1,4 @@
-//! The routes of administrators. Rules, switch and blocks are those of this process: tell each instance.
+//! The routes of administrators. Where the rules are those of a fleet, `fleet` has the routes that change them.
 
 use std::{fmt::Display, time::Duration};
 
@@ -12,12 +12,14 @@ use axum::{
 };
 use subtle::ConstantTimeEq;
 use tower_quota::{
-    ActualCost, AdminError, AdminHandle, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, key, tier::TierCache,
+    ActualCost, AdminError, AdminHandle, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, RulesHandle, key,
+    tier::TierCache,
 };
 
 use super::{
     blocks::{self, Blocks},
     callers,
+    fleet::{self, Fleet},
     numbers::Numbers,
     page,
     rejected::Rejected,
@@ -28,7 +30,8 @@ use super::{
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) token: Option<String>,
-    pub(crate) rules: RuleBook,
+    pub(crate) rules: RulesOf,
+    pub(crate) handle: RulesHandle,
     pub(crate) limits: AdminHandle,
     pub(crate) tiers: TierCache,
     pub(crate) blocks: Blocks,
@@ -36,26 +39,45 @@ pub(crate) struct Admin {
     pub(crate) numbers: Numbers,
 }
 
+/// The place at which rules, switch and blocks are changed.
+#[derive(Clone)]
+pub(crate) enum RulesOf {
+    /// All instances follow a rule set in Redis.
+    Fleet(Fleet),
+    /// They are those of this process.
+    Instance(RuleBook),
+}
+
 pub(crate) type Failure = (StatusCode, String);
 
 pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
-    let router = Router::new()
+    let changes = match admin.rules.clone() {
+        RulesOf::Fleet(fleet) => fleet::router(fleet),
+        RulesOf::Instance(book) => of_instance(book),
+    };
+    let router = changes
         .route("/state", get(state::state))
         .route("/history", get(state::history))
-        .route("/rules", get(rules).post(replace_rules))
-        .route("/roll-out", get(tried_rules).post(roll_out_to_all).delete(end_roll_out))
-        .route("/roll-out/{percent}", put(roll_out))
-        .route("/switch/{position}", post(switch))
         .route("/caller", get(callers::look_up).delete(callers::reset))
         .route("/caller/grant", post(callers::grant))
         .route("/caller/give-back", post(callers::give_back))
-        .route("/block", post(blocks::block).delete(blocks::unblock))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::from_fn_with_state(admin.clone(), authorize))
         .layer(wrong_tokens()?)
         .layer(middleware::map_response(page::protect))
         .with_state(admin);
     Ok(router)
+}
+
+/// The changes of rules that are those of this process: an operator tells each instance.
+fn of_instance(book: RuleBook) -> Router<Admin> {
+    Router::new()
+        .route("/rules", get(rules).post(replace_rules))
+        .route("/roll-out", get(tried_rules).post(roll_out_to_all).delete(end_roll_out))
+        .route("/roll-out/{percent}", put(roll_out))
+        .route("/switch/{position}", post(switch))
+        .with_state(book)
+        .route("/block", post(blocks::block).delete(blocks::unblock))
 }
 
 /// Ten wrong tokens an hour from one address; the right one costs nothing.
@@ -95,22 +117,22 @@ impl Admin {
     }
 }
 
-async fn rules(State(admin): State<Admin>) -> impl IntoResponse {
-    json(admin.rules.json())
+async fn rules(State(book): State<RuleBook>) -> impl IntoResponse {
+    json(book.json())
 }
 
-async fn tried_rules(State(admin): State<Admin>) -> Result<impl IntoResponse, Failure> {
-    let tried = admin.rules.tried();
+async fn tried_rules(State(book): State<RuleBook>) -> Result<impl IntoResponse, Failure> {
+    let tried = book.tried();
     tried.map(json).ok_or_else(|| unchanged(Mistake::NotTried))
 }
 
-fn json(text: String) -> ([(HeaderName, &'static str); 1], String) {
+pub(crate) fn json(text: String) -> ([(HeaderName, &'static str); 1], String) {
     ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
 /// They hold until the file changes, or this process ends.
-async fn replace_rules(State(admin): State<Admin>, fields: HeaderMap, json: String) -> Result<StatusCode, Failure> {
-    let replaced = admin.rules.replace(json, Origin::Administrator, seen(&fields)?);
+async fn replace_rules(State(book): State<RuleBook>, fields: HeaderMap, json: String) -> Result<StatusCode, Failure> {
+    let replaced = book.replace(json, Origin::Administrator, seen(&fields)?);
     replaced.map_err(unchanged)?;
     tracing::warn!("new rules from an administrator");
     Ok(StatusCode::NO_CONTENT)
@@ -118,26 +140,26 @@ async fn replace_rules(State(admin): State<Admin>, fields: HeaderMap, json: Stri
 
 /// Tries the rules of the body on so many percent of the callers. Without a body, those that are being tried.
 async fn roll_out(
-    State(admin): State<Admin>,
+    State(book): State<RuleBook>,
     Path(percent): Path<u8>,
     fields: HeaderMap,
     json: String,
 ) -> Result<StatusCode, Failure> {
     let json = Some(json).filter(|json| !json.is_empty());
-    let tried = admin.rules.roll_out(percent, json, seen(&fields)?);
+    let tried = book.roll_out(percent, json, seen(&fields)?);
     tried.map_err(unchanged)?;
     tracing::warn!("an administrator tries rules on {percent} percent of the callers");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn roll_out_to_all(State(admin): State<Admin>, fields: HeaderMap) -> Result<StatusCode, Failure> {
-    admin.rules.end_roll_out(true, seen(&fields)?).map_err(unchanged)?;
+async fn roll_out_to_all(State(book): State<RuleBook>, fields: HeaderMap) -> Result<StatusCode, Failure> {
+    book.end_roll_out(true, seen(&fields)?).map_err(unchanged)?;
     tracing::warn!("the rules that were tried hold for all callers");
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn end_roll_out(State(admin): State<Admin>, fields: HeaderMap) -> Result<StatusCode, Failure> {
-    admin.rules.end_roll_out(false, seen(&fields)?).map_err(unchanged)?;
+async fn end_roll_out(State(book): State<RuleBook>, fields: HeaderMap) -> Result<StatusCode, Failure> {
+    book.end_roll_out(false, seen(&fields)?).map_err(unchanged)?;
     tracing::warn!("an administrator has ended the trial of new rules");
     Ok(StatusCode::NO_CONTENT)
 }
@@ -160,10 +182,10 @@ fn unchanged(mistake: Mistake) -> Failure {
     (status, format!("{mistake}\n"))
 }
 
-async fn switch(State(admin): State<Admin>, Path(position): Path<String>) -> StatusCode {
+async fn switch(State(book): State<RuleBook>, Path(position): Path<String>) -> StatusCode {
     match &*position {
-        "on" => admin.rules.handle().switch_on(),
-        "off" => admin.rules.handle().switch_off(),
+        "on" => book.handle().switch_on(),
+        "off" => book.handle().switch_off(),
         _ => return StatusCode::NOT_FOUND,
     }
     tracing::warn!("an administrator has switched the limits {position}");

@@ -110,9 +110,11 @@ impl Blocks {
         }
     }
 
-    /// The answer of the list about a caller with this address and this key.
-    pub(crate) fn access(&self, address: Option<IpAddr>, key: &PartitionKey) -> Access {
-        self.access.rules().access(address, Some(key))
+    /// Returns `true` if a caller with this address and this key is blocked, here or by the fleet.
+    pub(crate) fn is_blocked(&self, address: Option<IpAddr>, key: &PartitionKey) -> bool {
+        let all = [self.access.rules(), self.access.fleet_rules()];
+        all.iter()
+            .any(|rules| rules.access(address, Some(key)) == Access::Block)
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -130,25 +132,32 @@ impl Blocks {
 #[derive(Deserialize)]
 pub(crate) struct Block {
     #[serde(flatten)]
-    client: Client,
+    pub(crate) client: Client,
     seconds: Option<u64>,
 }
 
 /// The longest block that ends by itself: a year.
 const MAX_SECONDS: u64 = 31_536_000;
 
-pub(crate) async fn block(State(admin): State<Admin>, Json(block): Json<Block>) -> Result<StatusCode, Failure> {
-    if block
-        .seconds
-        .is_some_and(|seconds| !(1..=MAX_SECONDS).contains(&seconds))
-    {
-        return Err(unprocessable(format_args!(
-            "seconds: they are outside 1..={MAX_SECONDS}"
-        )));
+impl Block {
+    /// The time after which it ends, if it does.
+    pub(crate) fn time(&self) -> Result<Option<Duration>, Failure> {
+        let is_outside = |seconds| !(1..=MAX_SECONDS).contains(&seconds);
+        if self.seconds.is_some_and(is_outside) {
+            let message = format_args!("seconds: they are outside 1..={MAX_SECONDS}");
+            return Err(unprocessable(message));
+        }
+        Ok(self.seconds.map(Duration::from_secs))
     }
-    let time = block.seconds.map(Duration::from_secs);
+}
+
+pub(crate) async fn block(State(admin): State<Admin>, Json(block): Json<Block>) -> Result<StatusCode, Failure> {
+    let time = block.time()?;
     admin.blocks.add(block.client, time).map_err(unprocessable)?;
-    tracing::info!(seconds = block.seconds, "an administrator has blocked a client");
+    tracing::info!(
+        seconds = time.map(|time| time.as_secs()),
+        "an administrator has blocked a client"
+    );
     Ok(StatusCode::NO_CONTENT)
 }
 

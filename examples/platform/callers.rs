@@ -14,7 +14,7 @@ use http::Request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_quota::{
-    Access, Charged, Decision, PartitionKey, Refund, Refunded, ToPartitionKey,
+    Charged, Decision, PartitionKey, Refund, Refunded, ToPartitionKey,
     key::{self, KeyExtractor, PeerAddress},
 };
 
@@ -91,12 +91,11 @@ pub(crate) async fn look_up(State(admin): State<Admin>, Query(caller): Query<Cal
         Caller::Address(address) => Some(*address),
         Caller::User(_) => None,
     };
-    let access = admin.blocks.access(address, &caller.to_partition_key());
     Ok(Json(json!({
         "caller": caller,
         "tier": tier.unwrap_or("free"),
         "policies": policies,
-        "is_blocked": access == Access::Block,
+        "is_blocked": admin.blocks.is_blocked(address, &caller.to_partition_key()),
     })))
 }
 

@@ -21,12 +21,15 @@
 //!
 //! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
 //!
-//! `REDIS_URL` says where Redis is, by default `redis://127.0.0.1/`; `RULES` is the path of the rules; without
-//! `ADMIN_TOKEN` there are no administrators; `PORT` sets the port; 0 takes a free one.
+//! `REDIS_URL` says where Redis is, by default `redis://127.0.0.1/`. With `RULES_SET`, all instances follow the rule set of
+//! that name in it, and administrators of each of them change the rules of all: see `fleet`. Without it, rules are those of
+//! this process. `RULES` is the path of its rules; a fleet's take their place. Without `ADMIN_TOKEN` there are no
+//! administrators. `PORT` sets the port; 0 takes a free one.
 
 mod admin;
 pub(crate) mod blocks;
 pub(crate) mod callers;
+pub(crate) mod fleet;
 pub(crate) mod metrics;
 pub(crate) mod numbers;
 mod page;
@@ -50,8 +53,9 @@ use tower_quota::{
 };
 
 use self::{
-    admin::Admin,
+    admin::{Admin, RulesOf},
     blocks::Blocks,
+    fleet::Fleet,
     numbers::Numbers,
     rejected::Rejected,
     rules::{RuleBook, RulesFile},
@@ -63,6 +67,9 @@ const SCOPE: &str = "platform";
 
 pub(crate) struct Settings {
     pub(crate) redis_url: String,
+    /// The rule set in Redis that all instances follow. `None` if the rules are those of this process.
+    pub(crate) rule_set: Option<String>,
+    /// The rules of this process: until the first version of the fleet was read, or for good.
     pub(crate) rules: PathBuf,
     pub(crate) admin_token: Option<String>,
     /// The longest time that a request waits for Redis. Then it passes uncounted.
@@ -76,6 +83,7 @@ impl Settings {
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/platform/rules.json");
         Self {
             redis_url: env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned()),
+            rule_set: env::var("RULES_SET").ok().filter(|name| !name.is_empty()),
             rules: env::var_os("RULES").unwrap_or_else(|| rules.into()).into(),
             admin_token: env::var("ADMIN_TOKEN").ok(),
             deadline: Duration::from_millis(50),
@@ -108,14 +116,21 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         .while_unknown(WhileUnknown::wait(settings.tier_wait))
         .build()?;
 
-    let rules = RuleBook::new(limits.rules_handle(), json);
-    tokio::spawn(file.watch(rules.clone()));
+    let rules = match &settings.rule_set {
+        Some(set) => RulesOf::Fleet(Fleet::follow(set, &settings.redis_url, &limits, &access)?),
+        None => {
+            let book = RuleBook::new(limits.rules_handle(), json);
+            tokio::spawn(file.watch(book.clone()));
+            RulesOf::Instance(book)
+        }
+    };
     let (blocks, rejected) = (Blocks::new(access), Rejected::new());
     tokio::spawn(blocks.clone().watch());
     let numbers = Numbers::new(SCOPE, prometheus.clone());
     let admin = Admin {
         token: settings.admin_token.filter(|token| !token.is_empty()),
         rules,
+        handle: limits.rules_handle(),
         limits: limits.admin(),
         tiers: tiers.cache().clone(),
         blocks,

@@ -6,14 +6,26 @@ use axum::{Json, extract::State};
 use serde_json::{Value, json};
 use tower_quota::{CircuitState, clock::Clock};
 
-use super::admin::Admin;
+use super::admin::{Admin, RulesOf};
+
+/// The name of this instance, by which operators tell it from others: at most 64 printable ASCII characters.
+pub(crate) fn instance() -> String {
+    let host = env::var("HOSTNAME").unwrap_or_default();
+    let host: String = host.chars().filter(char::is_ascii_graphic).take(40).collect();
+    let host = if host.is_empty() { "this host" } else { &host };
+    format!("{host}, process {}", process::id())
+}
 
 pub(crate) async fn state(State(admin): State<Admin>) -> Json<Value> {
-    let host = env::var("HOSTNAME").unwrap_or_else(|_| "this host".to_owned());
+    let (rules, fleet) = match &admin.rules {
+        RulesOf::Instance(book) => (book.to_json(), Value::Null),
+        RulesOf::Fleet(fleet) => (Value::Null, fleet.to_json()),
+    };
     Json(json!({
-        "instance": format!("{host}, process {}", process::id()),
-        "is_on": admin.rules.handle().is_on(),
-        "rules": admin.rules.to_json(),
+        "instance": instance(),
+        "is_on": admin.handle.is_on(),
+        "rules": rules,
+        "fleet": fleet,
         "circuit": circuit(admin.limits.circuit()),
         "numbers": admin.numbers.now(),
         "rejected": admin.rejected.most(),

@@ -105,9 +105,9 @@ impl RulesHandle {
     }
 
     fn checked(&self, fleet: &FleetRules<'_>) -> Result<(Arc<Sets>, Option<Candidate>), ConfigError> {
-        let current = self.check(fleet.rules.clone())?;
+        let current = self.sets(fleet.rules.clone())?;
         let candidate = fleet.roll_out.map(|(percent, partitions, rules)| {
-            let sets = self.check(rules.clone()).map_err(|error| error.within("roll_out"))?;
+            let sets = self.sets(rules.clone()).map_err(|error| error.within("roll_out"))?;
             Ok(Candidate::new(percent, partitions, sets))
         });
         Ok((current, candidate.transpose()?))

@@ -79,7 +79,7 @@ impl RulesHandle {
     /// If the rules are not sound, as [`build`](crate::RateLimitLayerBuilder::build) says; or if they have tiers and the
     /// layer was built without [`Tiers`](crate::Tiers), so that nothing says of which tier a request is.
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
-        let sets = self.check(rules)?;
+        let sets = self.sets(rules)?;
         self.0.change(|active| {
             active.current = Arc::clone(&sets);
             active.candidate = None;
@@ -129,7 +129,7 @@ impl RulesHandle {
             let message = format!("rules: {percent} percent of the callers is outside 0..=100");
             return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
-        let sets = self.check(rules)?;
+        let sets = self.sets(rules)?;
         let candidate = Some(Candidate::new(percent, &[], sets));
         self.0.change(|active| {
             active.candidate.clone_from(&candidate);
@@ -208,7 +208,35 @@ impl RulesHandle {
         self.0.active.load().is_on()
     }
 
-    pub(super) fn check(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
+    /// Checks rules as [`replace`](Self::replace) does, and changes nothing.
+    ///
+    /// You want it before rules are published for a fleet: an instance whose layer rejects them shows the reason before
+    /// others have them. It does not say whether other layers can carry them out.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::Rules;
+    ///
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("hour", 10))
+    ///     .build()?;
+    /// let by_planet = Rules::new().policy(QuotaPolicy::per_hour("hour", 20).counted_by("planet"));
+    /// let error = layer.rules_handle().check(&by_planet).unwrap_err();
+    /// assert_eq!(error.to_string(), "policy \"hour\": the layer has no key named \"planet\"");
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As those of [`replace`](Self::replace).
+    pub fn check(&self, rules: &Rules) -> Result<(), ConfigError> {
+        self.sets(rules.clone()).map(drop)
+    }
+
+    pub(super) fn sets(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
         Sets::new(rules, &self.0.frame).map(Arc::new)
     }
 }

@@ -145,6 +145,12 @@ impl AccessList {
         self.0.rules.load_full()
     }
 
+    /// The rules of the fleet that a follower (the module `fleet`) has put into this list, as they are now. They hold for
+    /// callers that no rule of this process is about. Without a follower there are none.
+    pub fn fleet_rules(&self) -> Arc<AccessRules> {
+        self.0.fleet.load_full()
+    }
+
     /// Takes these rules in place of all others, at one moment: a request sees either the old ones or the new ones.
     ///
     /// ```

@@ -1,0 +1,269 @@
+//! Rules of the fleet: all instances follow one rule set in Redis, and an operator of any of them changes it for all.
+//!
+//! A change is proposed first, so that the operator sees its effects, and is published only if the version that the
+//! operator has seen still holds.
+
+mod order;
+mod shown;
+
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post, put},
+};
+use serde_json::{Value, json};
+use tower_quota::{
+    Access, AccessList, ConfigError, RateLimitLayer, RedisStore, Rules, RulesHandle,
+    fleet::{AccessEntry, Proposal, Publication, PublishError, Published, RedisRules, RulesFollower, RulesPublisher},
+};
+
+use self::order::Order;
+use super::{
+    admin::{Failure, json, unavailable, unprocessable},
+    blocks::{Block, Client},
+    state::instance,
+};
+
+#[derive(Clone)]
+pub(crate) struct Fleet {
+    /// The rule set in Redis.
+    rules: RedisRules,
+    /// Keeps this instance at the version that is published. It ends with its last clone.
+    follower: RulesFollower,
+    handle: RulesHandle,
+}
+
+impl Fleet {
+    /// Begins to follow. Until the first version is read, the layer limits by the rules that it was built with.
+    pub(crate) fn follow(
+        set: &str,
+        redis_url: &str,
+        limits: &RateLimitLayer,
+        access: &AccessList,
+    ) -> Result<Self, ConfigError> {
+        // In production, give instances and publishers users of their own: see `docs::fleet`.
+        let rules = RedisRules::new(RedisStore::builder(redis_url), set)?;
+        let follower = RulesFollower::builder(limits.rules_handle(), rules.clone())
+            .access_list(access.clone())
+            .instance(instance())
+            .start()?;
+        Ok(Self {
+            rules,
+            follower,
+            handle: limits.rules_handle(),
+        })
+    }
+
+    /// What this instance knows without asking Redis.
+    pub(crate) fn to_json(&self) -> Value {
+        let status = self.follower.status();
+        let rejected = status.rejected().map(|rejected| {
+            json!({
+                "number": rejected.version().number(),
+                "message": rejected.message(),
+            })
+        });
+        json!({
+            "set": self.rules.name(),
+            "version": status.version().map(|version| version.to_string()),
+            "number": status.version().map(|version| version.number()),
+            "percent": self.handle.rolling_out().map(|(percent, _)| percent),
+            "rejected": rejected,
+            "failure": status.failure(),
+            "is_overridden": status.is_overridden(),
+        })
+    }
+
+    fn publisher(&self, author: &str) -> RulesPublisher {
+        RulesPublisher::new(self.rules.clone(), author)
+    }
+
+    /// The version that is published, with rules that are being tried.
+    async fn tried(&self) -> Result<Published, Failure> {
+        let published = self.publisher("").current().await.map_err(failure)?;
+        let tried = published.filter(|published| published.document().roll_out().is_some());
+        tried.ok_or_else(|| (StatusCode::CONFLICT, "no rules are being tried\n".to_owned()))
+    }
+
+    /// Publishes a change for all instances, or says what it would do.
+    async fn change(&self, change: Publication, order: Order) -> Result<Response, Failure> {
+        let publisher = self.publisher(&order.author());
+        let change = match order.restarts_counts() {
+            true => change.restarting_counts(),
+            false => change,
+        };
+        let proposal = publisher.propose(change.clone()).await.map_err(failure)?;
+        let before = proposal.before().map(|before| before.version().to_string());
+        if order.has_seen_another(before.as_deref()) {
+            return Err(outdated(&proposal));
+        }
+        self.check(&proposal)?;
+        if order.is_preview() {
+            return Ok(Json(preview(&proposal)).into_response());
+        }
+        let published = match order.has_seen_one() {
+            true => publisher.commit(&proposal).await,
+            false => publisher.publish(change).await,
+        };
+        let published = published.map_err(failure)?;
+        tracing::warn!("an operator has published {published} for all instances");
+        Ok(Json(json!({ "number": published.version().number() })).into_response())
+    }
+
+    /// Rules that this instance cannot carry out, no instance should have.
+    fn check(&self, proposal: &Proposal) -> Result<(), Failure> {
+        let document = proposal.document();
+        let tried = document.roll_out().map(|roll_out| roll_out.rules());
+        let mut all = std::iter::once(document.rules()).chain(tried);
+        all.try_for_each(|rules| self.handle.check(rules))
+            .map_err(unprocessable)
+    }
+}
+
+/// The effects of a change, line by line.
+fn preview(proposal: &Proposal) -> Value {
+    json!({
+        "before": proposal.before().map(|before| before.version().to_string()),
+        "is_empty": proposal.is_empty(),
+        "effects": proposal.to_string().lines().collect::<Vec<_>>(),
+        "starting_anew": proposal.starting_anew().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
+
+fn outdated(proposal: &Proposal) -> Failure {
+    let holds = proposal.before().map_or("no version".to_owned(), ToString::to_string);
+    let message = format!("the rules have changed meanwhile, {holds} holds; look at them again\n");
+    (StatusCode::PRECONDITION_FAILED, message)
+}
+
+fn failure(error: PublishError) -> Failure {
+    let status = match &error {
+        PublishError::Conflict { .. } => StatusCode::PRECONDITION_FAILED,
+        PublishError::NotListed => StatusCode::NOT_FOUND,
+        PublishError::StartsAnew(_) | PublishError::NothingPublished | PublishError::NoEarlierVersion { .. } => {
+            StatusCode::CONFLICT
+        }
+        PublishError::Unreadable(_) => {
+            let message = format!("{error}; `rulesctl rollback --overwrite` takes its place\n");
+            return (StatusCode::CONFLICT, message);
+        }
+        PublishError::Store(_) => return unavailable(error),
+        _ => return unprocessable(error),
+    };
+    (status, format!("{error}\n"))
+}
+
+type Changed = Result<Response, Failure>;
+
+pub(crate) fn router<S>(fleet: Fleet) -> Router<S> {
+    Router::new()
+        .route("/fleet", get(shown::show))
+        .route("/rules", get(rules).post(replace_rules))
+        .route("/roll-out", get(tried_rules).post(roll_out_to_all).delete(end_roll_out))
+        .route("/roll-out/{percent}", put(roll_out))
+        .route("/roll-back", post(roll_back))
+        .route("/roll-back/{version}", post(roll_back_to))
+        .route("/switch/{position}", post(switch))
+        .route("/own-switch/{position}", post(own_switch))
+        .route("/block", post(block).delete(unblock))
+        .with_state(fleet)
+}
+
+/// The rules by which this instance limits.
+async fn rules(State(fleet): State<Fleet>) -> impl IntoResponse {
+    json(text(&fleet.handle.current()))
+}
+
+async fn tried_rules(State(fleet): State<Fleet>) -> Result<impl IntoResponse, Failure> {
+    let tried = fleet.handle.rolling_out();
+    let message = "no rules are being tried\n".to_owned();
+    let (_, rules) = tried.ok_or((StatusCode::CONFLICT, message))?;
+    Ok(json(text(&rules)))
+}
+
+fn text(rules: &Rules) -> String {
+    serde_json::to_string_pretty(rules).unwrap_or_else(|error| error.to_string())
+}
+
+async fn replace_rules(State(fleet): State<Fleet>, order: Order, json: String) -> Changed {
+    let rules = serde_json::from_str(&json).map_err(unprocessable)?;
+    fleet.change(Publication::rules(rules), order).await
+}
+
+/// Tries the rules of the body on so many percent of the callers. Without a body, those that are being tried.
+async fn roll_out(State(fleet): State<Fleet>, Path(percent): Path<u8>, order: Order, json: String) -> Changed {
+    if percent > 100 {
+        return Err(unprocessable(format_args!("percent {percent} is outside 0..=100")));
+    }
+    let change = if json.is_empty() {
+        let published = fleet.tried().await?;
+        let tried = published.document().roll_out().expect("it has one");
+        Publication::rules(tried.rules().clone()).with_partitions(tried.partitions().to_vec())
+    } else {
+        Publication::rules(serde_json::from_str(&json).map_err(unprocessable)?)
+    };
+    fleet.change(change.to_percent(percent), order).await
+}
+
+async fn roll_out_to_all(State(fleet): State<Fleet>, order: Order) -> Changed {
+    let published = fleet.tried().await?;
+    let tried = published.document().roll_out().expect("it has one");
+    fleet.change(Publication::rules(tried.rules().clone()), order).await
+}
+
+async fn end_roll_out(State(fleet): State<Fleet>, order: Order) -> Changed {
+    let published = fleet.tried().await?;
+    let rules = published.document().rules().clone();
+    fleet.change(Publication::rules(rules), order).await
+}
+
+async fn roll_back(State(fleet): State<Fleet>, order: Order) -> Changed {
+    fleet.change(Publication::roll_back(), order).await
+}
+
+async fn roll_back_to(State(fleet): State<Fleet>, Path(version): Path<u64>, order: Order) -> Changed {
+    fleet.change(Publication::roll_back_to(version), order).await
+}
+
+/// The switch of all instances.
+async fn switch(State(fleet): State<Fleet>, Path(position): Path<String>, order: Order) -> Changed {
+    let change = match &*position {
+        "on" => Publication::switch_on(),
+        "off" => Publication::switch_off(),
+        _ => return Ok(StatusCode::NOT_FOUND.into_response()),
+    };
+    fleet.change(change, order).await
+}
+
+/// The switch of this instance. It needs no Redis, and goes before that of the fleet.
+async fn own_switch(State(fleet): State<Fleet>, Path(position): Path<String>) -> StatusCode {
+    match &*position {
+        "on" => fleet.handle.switch_on(),
+        "off" => fleet.handle.switch_off(),
+        "fleet" => fleet.handle.return_to_fleet(),
+        _ => return StatusCode::NOT_FOUND,
+    }
+    tracing::warn!("an operator has turned the switch of this instance: {position}");
+    StatusCode::NO_CONTENT
+}
+
+async fn block(State(fleet): State<Fleet>, order: Order, Json(block): Json<Block>) -> Changed {
+    let time = block.time()?;
+    let change = Publication::set_access(entry(&block.client));
+    fleet
+        .change(time.into_iter().fold(change, Publication::lasting), order)
+        .await
+}
+
+async fn unblock(State(fleet): State<Fleet>, order: Order, Json(client): Json<Client>) -> Changed {
+    fleet.change(Publication::remove_access(entry(&client)), order).await
+}
+
+fn entry(client: &Client) -> AccessEntry {
+    match client {
+        Client::Network(network) => AccessEntry::network(network, Access::Block),
+        Client::User(id) => AccessEntry::key("user", id, Access::Block),
+    }
+}

@@ -1,0 +1,243 @@
+//! Instances that follow one rule set: an operator of any of them changes the rules of all.
+
+use std::{env, fs};
+
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use tower_quota::{
+    QuotaPolicy, RedisStore, Rules,
+    fleet::{Publication, RedisRules, RulesPublisher},
+};
+
+use crate::{
+    Platform, TOKEN, eventually, rules, send,
+    support::{RedisServer, shared_server},
+};
+
+impl Platform {
+    /// An instance of a fleet, with the rules of its file until something is published.
+    async fn in_fleet(server: &RedisServer, test: u8, set: &str) -> Self {
+        let file = env::temp_dir().join(format!("tower-quota-fleet-{}-{test}.json", std::process::id()));
+        fs::write(&file, rules(100)).unwrap();
+        let mut platform = Self::of(server, test, file, Some(TOKEN), Some(set)).await;
+        platform.is_own_file = true;
+        platform
+    }
+
+    async fn change(&self, method: Method, path: &str, body: &str) -> StatusCode {
+        self.admin(method, &format!("/admin/{path}"), body).await.status
+    }
+
+    /// The fleet, as the operators' page of this instance shows it.
+    async fn fleet(&self) -> Value {
+        let answer = self.admin(Method::GET, "/admin/fleet", "").await;
+        assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
+    async fn runs(&self, number: u64) {
+        let of = async || self.state().await["fleet"]["number"] == number;
+        eventually(&format!("version {number} runs"), of).await;
+    }
+
+    /// The quota of premium users by the day.
+    async fn quota(&self) -> Value {
+        let answer = self.admin(Method::GET, "/admin/caller?user=premium-quota", "").await;
+        let caller: Value = serde_json::from_str(&answer.body).unwrap();
+        caller["policies"][0]["quota"].clone()
+    }
+
+    async fn is_blocked(&self, user: &str) -> bool {
+        let answer = self.admin(Method::GET, &format!("/admin/caller?user={user}"), "").await;
+        let caller: Value = serde_json::from_str(&answer.body).unwrap();
+        caller["is_blocked"] == true
+    }
+}
+
+fn publisher(server: &RedisServer, set: &str) -> RulesPublisher {
+    let rules = RedisRules::new(RedisStore::builder(server.url()), set).unwrap();
+    RulesPublisher::new(rules, "a deployment")
+}
+
+#[tokio::test]
+async fn a_change_on_one_instance_holds_on_all() {
+    let one = Platform::in_fleet(shared_server(), 30, "platform-all").await;
+    let other = Platform::in_fleet(shared_server(), 31, "platform-all").await;
+    assert_eq!(one.fleet().await["published"], Value::Null);
+    let answer = one.admin(Method::POST, "/admin/switch/off", "").await;
+    let message = "nothing was published yet; publish rules for all callers first\n";
+    assert_eq!((answer.status, &*answer.body), (StatusCode::CONFLICT, message));
+
+    assert_eq!(one.change(Method::POST, "rules?by=alice", &rules(200)).await, 200);
+    other.runs(1).await;
+    assert_eq!(other.quota().await, 200);
+    let fleet = other.fleet().await;
+    assert_eq!(fleet["published"]["author"], "alice");
+    assert!(fleet["published"]["time"].as_u64() > Some(1_700_000_000));
+
+    assert_eq!(other.change(Method::PUT, "roll-out/0", &rules(300)).await, 200);
+    one.runs(2).await;
+    assert_eq!(one.state().await["fleet"]["percent"], 0);
+    assert_eq!(one.quota().await, 200);
+    // The rules that are tried, for all.
+    assert_eq!(one.change(Method::POST, "roll-out", "").await, 200);
+    other.runs(3).await;
+    assert_eq!(other.quota().await, 300);
+    assert_eq!(other.change(Method::POST, "roll-back", "").await, 200);
+    one.runs(4).await;
+    assert_eq!(one.state().await["fleet"]["percent"], 0);
+    assert_eq!(one.change(Method::DELETE, "roll-out", "").await, 200);
+    assert_eq!(one.change(Method::DELETE, "roll-out", "").await, StatusCode::CONFLICT);
+    other.runs(5).await;
+
+    let mallory = r#"{"user": "mallory", "seconds": 600}"#;
+    assert_eq!(one.change(Method::POST, "block", mallory).await, 200);
+    eventually("mallory is blocked", async || other.is_blocked("mallory").await).await;
+    assert_eq!(other.get("/", "mallory").await.status, StatusCode::FORBIDDEN);
+    let client = json!({"user": "mallory"});
+    assert_eq!(other.fleet().await["published"]["access"][0]["client"], client);
+    assert_eq!(other.change(Method::DELETE, "block", &client.to_string()).await, 200);
+    eventually("mallory is served", async || !one.is_blocked("mallory").await).await;
+    let status = other.change(Method::DELETE, "block", &client.to_string()).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_switch_of_an_instance_overrides_that_of_all() {
+    let one = Platform::in_fleet(shared_server(), 32, "platform-switch").await;
+    let other = Platform::in_fleet(shared_server(), 33, "platform-switch").await;
+    one.change(Method::POST, "rules", &rules(100)).await;
+    assert_eq!(one.change(Method::POST, "switch/off", "").await, 200);
+    let is_on = async |platform: &Platform| platform.state().await["is_on"] == true;
+    eventually("both are off", async || !is_on(&one).await && !is_on(&other).await).await;
+
+    assert_eq!(one.change(Method::POST, "own-switch/on", "").await, 204);
+    assert!(is_on(&one).await && !is_on(&other).await);
+    let is_overridden = async || one.state().await["fleet"]["is_overridden"] == true;
+    eventually("one says that it overrides the fleet", is_overridden).await;
+    eventually("all see it", async || {
+        let fleet = other.fleet().await;
+        let instances = fleet["instances"].as_array().unwrap();
+        instances.len() == 2 && instances.iter().any(|instance| instance["is_overridden"] == true)
+    })
+    .await;
+
+    assert_eq!(one.change(Method::POST, "own-switch/fleet", "").await, 204);
+    assert!(!is_on(&one).await);
+    assert_eq!(other.change(Method::POST, "switch/on", "").await, 200);
+    eventually("both are on", async || is_on(&one).await && is_on(&other).await).await;
+    assert_eq!(one.change(Method::POST, "own-switch/sideways", "").await, 404);
+    assert_eq!(one.change(Method::POST, "switch/sideways", "").await, 404);
+}
+
+#[tokio::test]
+async fn a_change_of_rules_that_have_changed_meanwhile_is_not_published() {
+    let platform = Platform::in_fleet(shared_server(), 34, "platform-conflict").await;
+    let change = async |query: &str, seen: &str, body: &str| {
+        let request = platform.request(Method::POST, &format!("/admin/rules?{query}"));
+        let request = request.header("authorization", format!("Bearer {TOKEN}"));
+        let request = request.header("if-match", format!("\"{seen}\""));
+        send(&platform.app, request.body(body.to_owned().into()).unwrap()).await
+    };
+    let published = async || platform.fleet().await["published"].clone();
+    assert_eq!(change("by=alice", "none", &rules(100)).await.status, 200);
+    let first = published().await["version"].as_str().unwrap().to_owned();
+    assert_eq!(change("by=bob", &first, &rules(200)).await.status, 200);
+    for outdated in [&*first, "none", "2", ""] {
+        let answer = change("by=alice", outdated, &rules(300)).await;
+        let message = "the rules have changed meanwhile, version 2 by \"bob\" holds; look at them again\n";
+        assert_eq!(
+            (answer.status, &*answer.body),
+            (StatusCode::PRECONDITION_FAILED, message)
+        );
+    }
+
+    let second = published().await["version"].as_str().unwrap().to_owned();
+    let month = rules(200).replace(
+        r#""name":"month","quota":500,"window_seconds":86400"#,
+        r#""name":"month","quota":500,"window_seconds":3600,"algorithm":"fixed_window""#,
+    );
+    let preview = change("preview=true", &second, &month).await;
+    let shown: Value = serde_json::from_str(&preview.body).unwrap();
+    assert_eq!(shown["before"], *second);
+    assert_eq!(shown["starting_anew"].as_array().unwrap().len(), 1, "{shown}");
+    let answer = change("", &second, &month).await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    assert!(
+        answer.body.starts_with("counts would be lost: tier \"premium\""),
+        "{}",
+        answer.body
+    );
+    // Neither the preview nor the attempt has published anything.
+    assert_eq!(published().await["number"], 2);
+    assert_eq!(change("restart_counts=true", &second, &month).await.status, 200);
+    assert_eq!(published().await["author"], "the operators' page");
+}
+
+#[tokio::test]
+async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
+    let server = shared_server();
+    let platform = Platform::in_fleet(server, 35, "platform-rejected").await;
+    platform.change(Method::POST, "rules", &rules(200)).await;
+    platform.runs(1).await;
+    let reason = "the layer has no key named \"planet\"";
+
+    // The page publishes nothing that its own instance cannot carry out …
+    let by_planet = rules(5).replace(r#""key":"address""#, r#""key":"planet""#);
+    let answer = platform.admin(Method::POST, "/admin/rules", &by_planet).await;
+    assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert!(answer.body.contains(reason), "{}", answer.body);
+    assert_eq!(platform.fleet().await["published"]["number"], 1);
+
+    // … but others may.
+    let day = QuotaPolicy::per_day("day", 7).counted_by("planet");
+    let by_planet = Rules::new().tier("free", [day]).unlimited("premium").unlimited("admin");
+    let change = Publication::rules(by_planet).restarting_counts();
+    publisher(server, "platform-rejected").publish(change).await.unwrap();
+    let rejected = async || platform.state().await["fleet"]["rejected"].clone();
+    eventually("version 2 is rejected", async || rejected().await["number"] == 2).await;
+    let message = rejected().await["message"].as_str().unwrap().to_owned();
+    assert!(message.contains(reason), "{message}");
+    assert_eq!(platform.quota().await, 200);
+    eventually("the report says so", async || {
+        let instance = &platform.fleet().await["instances"][0];
+        (&instance["number"], &instance["rejects"]) == (&json!(1), &json!(2))
+    })
+    .await;
+    // The instances are counted with the policies that they run.
+    let policies = platform.fleet().await["policies"].clone();
+    let of_premium = |row: &&Value| row["tier"] == "premium" && row["policy"] == "day";
+    let rows: Vec<_> = policies.as_array().unwrap().iter().filter(of_premium).collect();
+    assert_eq!(rows.len(), 1);
+    assert_eq!((&rows[0]["quota"], &rows[0]["instances"]), (&json!(200), &json!(1)));
+
+    assert_eq!(platform.change(Method::POST, "roll-back", "").await, 200);
+    eventually("nothing is rejected", async || rejected().await == Value::Null).await;
+}
+
+#[tokio::test]
+async fn without_redis_the_page_says_what_it_does_not_know_and_the_own_switch_works() {
+    let server = RedisServer::start();
+    let platform = Platform::in_fleet(&server, 36, "platform-away").await;
+    platform.change(Method::POST, "rules", &rules(200)).await;
+    platform.runs(1).await;
+
+    server.kill();
+    let failure = async || platform.state().await["fleet"]["failure"].clone();
+    eventually("the instance says why", async || failure().await.is_string()).await;
+    assert_eq!(platform.state().await["fleet"]["number"], 1);
+    for (method, path, body) in [
+        (Method::GET, "fleet", ""),
+        (Method::POST, "switch/off", ""),
+        (Method::POST, "block", r#"{"user": "mallory"}"#),
+        (Method::POST, "roll-back", ""),
+    ] {
+        let status = platform.change(method, path, body).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+    }
+    assert_eq!(platform.change(Method::POST, "own-switch/off", "").await, 204);
+    assert_eq!(platform.state().await["is_on"], false);
+    assert_eq!(platform.get("/", "premium-away").await.left(), Vec::new());
+    let answer = platform.admin(Method::GET, "/admin/rules", "").await;
+    assert!(answer.body.contains("200"), "{}", answer.body);
+}
