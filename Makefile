@@ -9,7 +9,8 @@ help:
 	@echo 'make release-check  the package, the licences of its dependencies, and with BASELINE=<revision> its interface'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
 	@echo 'make browser-soak  a quarter of an hour of load that the pages show: their memory may not grow'
-	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less'
+	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less,'
+	@echo '            ARGS="--json FILE --svg FILE" for what was seen'
 	@echo
 	@echo 'All but check need a Redis or Valkey server and start it themselves. scripts/redis-server finds it: REDIS_SERVER,'
 	@echo 'then the PATH; root gets it installed.'
@@ -39,4 +40,4 @@ outages:
 	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --release --all-features --test figures
 
 soak:
-	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --all-features --test soak
+	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --all-features --test soak -- $(ARGS)

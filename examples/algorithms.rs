@@ -7,6 +7,8 @@
 //!
 //! No server and no waiting: a memory store with a clock that is set by hand, so that each run says the same.
 
+pub(crate) mod results;
+
 use std::{
     env,
     error::Error,
@@ -15,6 +17,7 @@ use std::{
     time::Duration,
 };
 
+use self::results::svg::Svg;
 use tower_quota::{
     Algorithm, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store,
     clock::{Clock, Timestamp},
@@ -54,7 +57,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     print!("{}", text(&rows)?);
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/algorithms.svg");
     let path = env::args().nth(1).unwrap_or_else(|| default.to_owned());
-    fs::write(&path, svg(&rows)?)?;
+    fs::write(&path, svg(&rows))?;
     println!("\nThe chart is in {path}");
     Ok(())
 }
@@ -202,7 +205,7 @@ fn text(rows: &[Row]) -> Result<String, fmt::Error> {
 
 // The chart.
 
-const WIDTH: u64 = 860;
+const WIDTH: usize = 860;
 /// Pixels from above: the line of the first row, and how far the next one is below it.
 const FIRST_LINE: usize = 62;
 const ROW: usize = 38;
@@ -210,49 +213,31 @@ const ROW: usize = 38;
 const PASSED: f64 = 772.0;
 const MOST: f64 = 858.0;
 
-/// Its colours hold on light and on dark pages. Text has the colour of the page: inside of a page of rustdoc that is
-/// `--main-color`, elsewhere it follows the scheme that the reader prefers.
-const STYLE: &str = r#"<style>
-#algorithms-chart { color: var(--main-color, #1f2328); max-width: 100%; height: auto }
-@media (prefers-color-scheme: dark) { #algorithms-chart { color: var(--main-color, #e6edf3) } }
-#algorithms-chart text { font: 13px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: currentColor }
-#algorithms-chart .note { font-size: 12px; fill-opacity: .75 }
-#algorithms-chart .center { text-anchor: middle }
-#algorithms-chart .end { text-anchor: end }
-#algorithms-chart .above { font-weight: bold }
-#algorithms-chart path { fill: none; stroke: currentColor; stroke-width: 1.6 }
-#algorithms-chart .line { stroke-width: 1; stroke-opacity: .3 }
-#algorithms-chart .border { stroke-width: 1; stroke-opacity: .4; stroke-dasharray: 2 3 }
-#algorithms-chart .passed { stroke: #2f81f7 }
-#algorithms-chart .rejected { stroke: #e5533d }
-#algorithms-chart .waiting { stroke: #2f81f7; stroke-width: .7 }
-</style>"#;
+/// What this chart has beside the usual colours and lines.
+const STYLE: &str = "\
+.passed { stroke: #2f81f7 }
+.rejected { stroke: #e5533d }
+.waiting { stroke: #2f81f7; stroke-width: .7 }";
 
-/// The chart as a picture without blank lines, so that it can stand in the middle of a Markdown text.
-pub(crate) fn svg(rows: &[Row]) -> Result<String, fmt::Error> {
+/// The chart as a picture.
+pub(crate) fn svg(rows: &[Row]) -> String {
     let bottom = FIRST_LINE + (rows.len() - 1) * ROW + 16;
-    let mut chart = Chart(String::new());
-    chart.frame(bottom)?;
+    let mut chart = Chart::default();
+    chart.frame(bottom);
     for (index, row) in rows.iter().enumerate() {
         let line = FIRST_LINE + index * ROW;
-        chart.text("", 0.0, line - 3, row.name)?;
-        chart.path("line", &format!("M{} {line}H{}", x(TIMES.start), x(TIMES.end)))?;
-        chart.requests(row, line, if index == 0 { "arrived" } else { "passed" })?;
+        chart.text("", 0.0, line - 3, row.name);
+        chart.path("line", &format!("M{} {line}H{}", x(TIMES.start), x(TIMES.end)));
+        chart.requests(row, line, if index == 0 { "arrived" } else { "passed" });
         if index == 0 {
-            chart.text("note end", PASSED, line - 3, &format!("of {}", row.passed()))?;
+            chart.text("note end", PASSED, line - 3, &format!("of {}", row.passed()));
         } else {
-            chart.numbers(row, line - 3)?;
+            chart.numbers(row, line - 3);
         }
     }
-    chart.legend(bottom + 48)?;
-    Ok(format!(
-        r#"<svg id="algorithms-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" aria-label="Which of the same requests each algorithm lets pass">
-{STYLE}
-{content}</svg>
-"#,
-        height = bottom + 56,
-        content = chart.0
-    ))
+    chart.legend(bottom + 48);
+    let label = "Which of the same requests each algorithm lets pass";
+    chart.0.finish("algorithms-chart", (WIDTH, bottom + 56), label, STYLE)
 }
 
 /// Pixels from the left of a moment.
@@ -260,74 +245,72 @@ fn x(moment: u64) -> f64 {
     174.0 + (moment - TIMES.start) as f64 / 80.0
 }
 
-struct Chart(String);
+#[derive(Default)]
+struct Chart(Svg);
 
 impl Chart {
-    fn path(&mut self, class: &str, path: &str) -> fmt::Result {
-        if path.is_empty() {
-            return Ok(());
-        }
-        writeln!(self.0, r#"<path class="{class}" d="{path}"/>"#)
+    fn path(&mut self, class: &str, path: &str) {
+        self.0.path(class, path);
     }
 
-    fn text(&mut self, class: &str, x: f64, y: usize, text: &str) -> fmt::Result {
-        writeln!(self.0, r#"<text class="{class}" x="{x}" y="{y}">{text}</text>"#)
+    fn text(&mut self, class: &str, x: f64, y: usize, text: &str) {
+        self.0.text(class, x, y as f64, text);
     }
 
     /// Headings, the seconds, and where windows begin.
-    fn frame(&mut self, bottom: usize) -> fmt::Result {
+    fn frame(&mut self, bottom: usize) {
         for Phase { name, from, .. } in PHASES.iter().filter(|phase| !phase.name.is_empty()) {
-            self.text("note", x(*from), 22, name)?;
+            self.text("note", x(*from), 22, name);
         }
-        self.text("note end", PASSED, 22, "passed")?;
-        self.text("note end", MOST, 22, "most in 10 s")?;
+        self.text("note end", PASSED, 22, "passed");
+        self.text("note end", MOST, 22, "most in 10 s");
         for border in (TIMES.start..=TIMES.end).filter(|moment| moment % WINDOW == 0) {
-            self.path("border", &format!("M{} 32V{bottom}", x(border)))?;
-            self.text("note center", x(border), bottom + 16, &format!("{} s", border / 1_000))?;
+            self.path("border", &format!("M{} 32V{bottom}", x(border)));
+            self.text("note center", x(border), bottom + 16, &format!("{} s", border / 1_000));
         }
-        self.path("line", &format!("M{} {bottom}H{}", x(TIMES.start), x(TIMES.end)))
+        self.path("line", &format!("M{} {bottom}H{}", x(TIMES.start), x(TIMES.end)));
     }
 
     /// On a line, a tick upwards for each departure and a short one downwards for each rejection; what waits climbs to its
     /// departure.
-    fn requests(&mut self, row: &Row, line: usize, class: &str) -> fmt::Result {
+    fn requests(&mut self, row: &Row, line: usize, class: &str) {
         let (mut passed, mut rejected, mut waiting) = (String::new(), String::new(), String::new());
         for Request { arrival, departure } in &row.requests {
             let from = x(*arrival);
             let Some(to) = departure.map(x) else {
-                write!(rejected, "M{from} {}v6", line + 2)?;
+                rejected += &format!("M{from} {}v6", line + 2);
                 continue;
             };
-            write!(passed, "M{to} {line}v-17")?;
+            passed += &format!("M{to} {line}v-17");
             if to > from {
-                write!(waiting, "M{from} {line}L{to} {}", line - 17)?;
+                waiting += &format!("M{from} {line}L{to} {}", line - 17);
             }
         }
-        self.path("waiting", &waiting)?;
-        self.path(class, &passed)?;
-        self.path("rejected", &rejected)
+        self.path("waiting", &waiting);
+        self.path(class, &passed);
+        self.path("rejected", &rejected);
     }
 
     /// At the end of a row; what is above the quota stands out.
-    fn numbers(&mut self, row: &Row, y: usize) -> fmt::Result {
+    fn numbers(&mut self, row: &Row, y: usize) {
         let most = row.most_in_a_window();
         let class = if most as u64 > QUOTA { "end above" } else { "end" };
-        self.text("end", PASSED, y, &row.passed().to_string())?;
-        self.text(class, MOST, y, &most.to_string())
+        self.text("end", PASSED, y, &row.passed().to_string());
+        self.text(class, MOST, y, &most.to_string());
     }
 
-    fn legend(&mut self, y: usize) -> fmt::Result {
-        self.text("note", 0.0, y, &format!("quota: {QUOTA} per 10 s"))?;
+    fn legend(&mut self, y: usize) {
+        self.text("note", 0.0, y, &format!("quota: {QUOTA} per 10 s"));
         for (x, class, path, text) in [
             (175, "passed", "v-14", "passes"),
             (250, "rejected", "m0-7v6", "rejected"),
             (330, "waiting", "l14-14", "waits, then passes"),
             (484, "border", "v-14", "a window begins"),
         ] {
-            self.path(class, &format!("M{x} {}{path}", y + 2))?;
+            self.path(class, &format!("M{x} {}{path}", y + 2));
             let after = if class == "waiting" { 22.0 } else { 8.0 };
-            self.text("note", f64::from(x) + after, y, text)?;
+            self.text("note", f64::from(x) + after, y, text);
         }
-        self.path("passed", &format!("M344 {}v-14", y + 2))
+        self.path("passed", &format!("M344 {}v-14", y + 2));
     }
 }

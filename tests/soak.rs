@@ -1,5 +1,6 @@
 //! Ten minutes of mixed load with a fault every 20 seconds, and nothing grows. `make soak` runs it; it is no part of
 //! `make test`. `SOAK_SECONDS` makes it shorter or longer, `SOAK_SEED` repeats the order of the faults.
+//! `make soak ARGS="--json soak.json --svg soak.svg"` writes what was seen for machines, and as a picture.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(
@@ -10,6 +11,9 @@
 #![allow(dead_code, reason = "the scenarios use all of it")]
 
 mod support;
+
+#[path = "../examples/results/mod.rs"]
+mod results;
 
 #[path = "outages/callers.rs"]
 mod callers;
@@ -32,11 +36,13 @@ mod scenario;
 
 use std::{
     alloc::System,
-    env, fs,
+    env, fmt, fs,
     hash::{BuildHasher, RandomState},
+    process::exit,
     time::{Duration, Instant},
 };
 
+use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Stats, StatsAlloc};
 use tokio::time::{sleep, sleep_until};
 
@@ -44,13 +50,17 @@ use self::{
     fault::Fault,
     harness::Scene,
     load::Load,
+    results::{
+        outputs::{Outputs, USAGE, rounded},
+        progress::Progress,
+    },
     scenario::{rest, suffer},
 };
 
 const PERIOD: Duration = Duration::from_secs(20);
 
 /// The faults before growth is measured: they have taken every way through the code.
-const WARM_UP_FAULTS: u32 = 2;
+const WARM_UP_FAULTS: usize = 2;
 
 /// The bytes that may be allocated and not freed at the end: the notes about each probe and connection.
 const GROWTH_OF_HEAP: u64 = 1 << 20;
@@ -66,49 +76,184 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 #[tokio::main]
 async fn main() {
+    let outputs = Outputs::parse(env::args().skip(1)).unwrap_or_else(|mistake| {
+        eprint!("{mistake}\n\n{USAGE}");
+        exit(2);
+    });
     let seconds = number("SOAK_SECONDS").unwrap_or(600);
     let seed = number("SOAK_SEED").unwrap_or_else(|| RandomState::new().hash_one(0) >> 32);
-    println!("soak: {seconds} seconds, SOAK_SEED={seed}");
-    let start = Instant::now();
+    eprintln!("soak: {seconds} seconds, SOAK_SEED={seed}");
     let scene = Scene::start().await;
     let before = scene.resources().await;
     let (files, quiet) = (file_descriptors(), Memory::now(&scene));
     let load = Load::start(&scene.clients);
-    let mut warm = None;
-    let mut round = 0;
-    while start.elapsed() < Duration::from_secs(seconds) {
-        let next = Instant::now() + PERIOD;
-        sleep(PERIOD / 20).await;
-        let fault = Fault::ALL[(scrambled(seed + u64::from(round)) % Fault::ALL.len() as u64) as usize];
-        suffer(&scene, fault).await;
-        let memory = Memory::now(&scene);
-        println!(
-            "soak: {:4} s, {memory:?}, {:?}",
-            start.elapsed().as_secs(),
-            scene.resources_now()
-        );
-        round += 1;
-        if round == WARM_UP_FAULTS {
-            warm = Some(memory);
-        }
-        sleep_until(next.into()).await;
+    let mut soak = Soak::new(seed, Duration::from_secs(seconds));
+    while soak.start.elapsed() < soak.length {
+        soak.suffer_one(&scene).await;
     }
     load.stop().await;
     rest(&scene, before).await;
+    soak.progress.clear();
+    let found = Found {
+        seconds,
+        seed,
+        quiet,
+        end: Memory::now(&scene),
+        samples: soak.samples,
+    };
+    outputs.write(&found.to_string(), &found.json()).unwrap();
     assert!(
         file_descriptors() <= files,
         "{} files, {files} before",
         file_descriptors()
     );
-    let (warm, end) = (warm.expect("a soak has some faults"), Memory::now(&scene));
-    println!("soak: {quiet:?} before, {warm:?} when warm, {end:?} at the end");
-    assert!(end.heap <= quiet.heap + GROWTH_OF_HEAP, "memory was not freed");
-    assert!(
-        end.process <= warm.process + GROWTH_OF_PROCESS,
-        "this process has grown"
-    );
-    assert!(end.redis <= warm.redis + GROWTH_OF_REDIS, "Redis has grown");
-    println!("soak: ok, {round} faults");
+    for growth in found.growth() {
+        assert!(
+            growth.bytes <= growth.most,
+            "{} has grown by {} bytes",
+            growth.of,
+            growth.bytes
+        );
+    }
+}
+
+/// Faults, one after the other.
+struct Soak {
+    seed: u64,
+    start: Instant,
+    length: Duration,
+    progress: Progress,
+    samples: Vec<Sample>,
+}
+
+/// The state after a fault.
+struct Sample {
+    /// After the start.
+    at: Duration,
+    fault: Fault,
+    held_after: Duration,
+    memory: Memory,
+}
+
+impl Soak {
+    fn new(seed: u64, length: Duration) -> Self {
+        Self {
+            seed,
+            start: Instant::now(),
+            length,
+            progress: Progress::new(),
+            samples: Vec::new(),
+        }
+    }
+
+    async fn suffer_one(&mut self, scene: &Scene) {
+        let (next, round) = (Instant::now() + PERIOD, self.samples.len() as u64);
+        sleep(PERIOD / 20).await;
+        let fault = Fault::ALL[(scrambled(self.seed + round) % Fault::ALL.len() as u64) as usize];
+        self.show(&format!("{fault:?}"));
+        let held_after = suffer(scene, fault).await.held_after;
+        self.samples.push(Sample {
+            at: self.start.elapsed(),
+            fault,
+            held_after,
+            memory: Memory::now(scene),
+        });
+        while Instant::now() < next {
+            self.show("load without a fault");
+            sleep_until(next.min(Instant::now() + Duration::from_secs(1)).into()).await;
+        }
+    }
+
+    fn show(&mut self, stage: &str) {
+        let memory = self
+            .samples
+            .last()
+            .map_or(String::new(), |sample| format!(", {}", sample.memory));
+        let found = format!("{} faults survived{memory}", self.samples.len());
+        self.progress.show_of(stage, self.length, &found);
+    }
+}
+
+/// The results.
+struct Found {
+    seconds: u64,
+    seed: u64,
+    /// Before the load, and after it.
+    quiet: Memory,
+    end: Memory,
+    samples: Vec<Sample>,
+}
+
+/// The growth of something in bytes, and the most that is accepted.
+struct Growth {
+    of: &'static str,
+    bytes: u64,
+    most: u64,
+}
+
+impl Found {
+    fn growth(&self) -> [Growth; 3] {
+        let last = self.samples.iter().take(WARM_UP_FAULTS).next_back();
+        let warm = last.expect("a soak has some faults").memory;
+        let growth = |of, from: u64, to: u64, most| Growth {
+            of,
+            bytes: to.saturating_sub(from),
+            most,
+        };
+        [
+            growth("the heap", self.quiet.heap, self.end.heap, GROWTH_OF_HEAP),
+            growth("this process", warm.process, self.end.process, GROWTH_OF_PROCESS),
+            growth("Redis", warm.redis, self.end.redis, GROWTH_OF_REDIS),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let samples = self.samples.iter().map(|sample| {
+            let held_after = rounded(sample.held_after.as_secs_f64());
+            let Memory { heap, process, redis } = sample.memory;
+            json!({
+                "at_seconds": rounded(sample.at.as_secs_f64()), "fault": format!("{:?}", sample.fault),
+                "limits_hold_after_seconds": held_after,
+                "heap_bytes": heap, "process_bytes": process, "redis_bytes": redis,
+            })
+        });
+        let growth = self.growth();
+        let growth = growth
+            .iter()
+            .map(|Growth { of, bytes, most }| json!({"of": of, "bytes": bytes, "bytes_at_most": most}));
+        json!({
+            "program": "soak", "schema": 1, "seconds": self.seconds, "seed": self.seed,
+            "growth": growth.collect::<Vec<_>>(), "samples": samples.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "soak: {} seconds, SOAK_SEED={}", self.seconds, self.seed)?;
+        for Sample {
+            at,
+            fault,
+            held_after,
+            memory,
+        } in &self.samples
+        {
+            let [at, held_after] = [at, held_after].map(Duration::as_secs_f64);
+            writeln!(
+                f,
+                "  {at:5.0} s  {memory}  limits held {held_after:.2} s after {fault:?}"
+            )?;
+        }
+        for Growth { of, bytes, most } in self.growth() {
+            let verdict = if bytes <= most { "within" } else { "BEYOND" };
+            writeln!(f, "growth of {of}: {}, {verdict} {}", megabytes(bytes), megabytes(most))?;
+        }
+        writeln!(f, "soak: {} faults", self.samples.len())
+    }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.2} MB", bytes as f64 / 1e6)
 }
 
 fn number(variable: &str) -> Option<u64> {
@@ -127,6 +272,14 @@ struct Memory {
     heap: u64,
     process: u64,
     redis: u64,
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { heap, process, redis } = *self;
+        let [heap, process, redis] = [heap, process, redis].map(megabytes);
+        write!(f, "heap {heap}, process {process}, Redis {redis}")
+    }
 }
 
 impl Memory {

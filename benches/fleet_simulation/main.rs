@@ -2,7 +2,7 @@
 //! region, or one for all of them, and which of the promises hold.
 //!
 //!     cargo bench --bench fleet_simulation
-//!     CALLERS=100000 cargo bench --bench fleet_simulation
+//!     CALLERS=100000 cargo bench --bench fleet_simulation -- --json FILE --svg FILE
 //!
 //! The layers, the prefetch, the denial cache and the circuit breaker are those of the crate. In place of Redis there is a
 //! `MemoryStore`, which keeps the same counts, some virtual time away. Time is virtual, so the figures do not depend on the
@@ -22,12 +22,16 @@
 mod callers;
 mod fleet;
 mod report;
+#[path = "../../examples/results/mod.rs"]
+mod results;
 #[path = "../rounds/mod.rs"]
 mod rounds;
 
 use std::{
+    env,
     future::Future,
     pin::pin,
+    process::exit,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -37,6 +41,7 @@ use futures_util::{
     future::{Either, select},
     stream::FuturesUnordered,
 };
+use serde_json::json;
 use tokio::{
     runtime::Builder,
     time::{Instant, sleep_until},
@@ -50,36 +55,55 @@ use self::{
     callers::{Due, QUOTA, WINDOW},
     fleet::{Answer, Fleet, Variant},
     report::Report,
+    results::{
+        outputs::{Outputs, USAGE},
+        progress::Progress,
+    },
 };
 
 const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 fn main() {
-    if !rounds::is_asked_for() {
+    let Some(outputs) = Outputs::of_benchmark(env::args().skip(1)) else {
         return;
-    }
-    let few = rounds::setting("CALLERS", 10_000_000_u64);
-    let reports: Vec<_> = fleet::VARIANTS
-        .iter()
-        .enumerate()
-        .map(|(number, variant)| {
-            let mut report = Report::new(format!("{} of {}: {}", number + 1, fleet::VARIANTS.len(), variant.name));
-            quiet(variant, few, &mut report);
-            let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-            runtime
-                .expect("the runtime starts")
-                .block_on(busy(variant, &mut report));
-            report
-        })
+    };
+    let outputs = outputs.unwrap_or_else(|mistake| {
+        eprint!("{mistake}\n\n{USAGE}");
+        exit(2);
+    });
+    let (few, mut progress) = (rounds::setting("CALLERS", 10_000_000_u64), Progress::new());
+    let reports: Vec<_> = (0..fleet::VARIANTS.len())
+        .map(|number| run(number, few, &mut progress))
         .collect();
-    println!("{}", report::HEAD);
-    for (variant, report) in fleet::VARIANTS.iter().zip(&reports) {
-        println!("{}", report.row(variant.name));
-    }
+    progress.clear();
+    let named = || fleet::VARIANTS.iter().map(|variant| variant.name).zip(&reports);
+    let rows: String = named().map(|(name, report)| report.row(name)).collect();
+    let variants: Vec<_> = named().map(|(name, report)| report.json(name)).collect();
+    let json = json!({
+        "program": "fleet_simulation", "schema": 1, "callers_with_few_requests": few, "variants": variants,
+    });
+    let written = outputs.write(&format!("{}{rows}", report::HEAD), &json);
+    written.expect("the results are written");
+}
+
+/// One way to spread limits over regions, with all callers.
+fn run(number: usize, few: u64, progress: &mut Progress) -> Report {
+    let (variant, mut report) = (&fleet::VARIANTS[number], Report::new());
+    let all = (callers::quiet_requests(few) + callers::busy().len() as u64) as f64;
+    let mut show = |report: &Report| {
+        let part = (number as f64 + report.requests as f64 / all) / fleet::VARIANTS.len() as f64;
+        let stage = format!("{} of {}, {}", number + 1, fleet::VARIANTS.len(), variant.name);
+        progress.show(&stage, Some(part), report);
+    };
+    quiet(variant, few, &mut report, &mut show);
+    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.expect("the runtime starts");
+    runtime.block_on(busy(variant, &mut report, &mut show));
+    report
 }
 
 /// The callers that send a few requests: each of these asks the store at its moment, and waits for the round trip.
-fn quiet(variant: &Variant, callers: u64, report: &mut Report) {
+fn quiet(variant: &Variant, callers: u64, report: &mut Report, show: &mut impl FnMut(&Report)) {
     for first in (0..callers).step_by(callers::SLICE as usize) {
         let clock = Clock::manual(START);
         let fleet = Fleet::new(variant, &clock, false);
@@ -94,12 +118,12 @@ fn quiet(variant: &Variant, callers: u64, report: &mut Report) {
             report.requests += 1;
         }
         report.add_calls(&fleet);
-        report.progress(&format!("{} of {callers} callers with few requests", slice.end));
+        show(report);
     }
 }
 
 /// The callers that send many, all at the same time.
-async fn busy(variant: &Variant, report: &mut Report) {
+async fn busy(variant: &Variant, report: &mut Report, show: &mut impl FnMut(&Report)) {
     let clock = Clock::tokio();
     let into_it = clock.now().as_micros() % WINDOW.as_micros() as u64;
     let start = Instant::now() + WINDOW - Duration::from_micros(into_it);
@@ -130,9 +154,7 @@ async fn busy(variant: &Variant, report: &mut Report) {
             }),
         }
         if number % 100 == 0 {
-            passed
-                .report
-                .progress(&format!("{number} of {} requests of busy callers", dues.len()));
+            show(passed.report);
         }
     }
     while let Some((due, answer, wait)) = waiting.next().await {
@@ -140,7 +162,7 @@ async fn busy(variant: &Variant, report: &mut Report) {
     }
     passed.judge();
     report.add_calls(&fleet);
-    report.progress("done");
+    show(report);
 }
 
 /// The number of the window of a moment.

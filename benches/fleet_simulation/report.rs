@@ -1,21 +1,22 @@
 //! The results of one variant.
 
-use std::time::{Duration, Instant};
+use std::{fmt, time::Duration};
 
+use serde_json::{Value, json};
 use tower_quota::Outcome;
 
 use super::{
     callers::{REGIONS, WINDOW},
     fleet::Fleet,
+    results::outputs::rounded,
 };
 
 pub(crate) const HEAD: &str = "\
 | | calls a second | at the busiest Redis | do not wait | wait p50 | wait p99 | over | unused | uncounted |
-|---|---|---|---|---|---|---|---|---|";
+|---|---|---|---|---|---|---|---|---|
+";
 
 pub(crate) struct Report {
-    what: String,
-    shown: Instant,
     pub(crate) requests: u64,
     pub(crate) uncounted: u64,
     pub(crate) over: u64,
@@ -28,10 +29,8 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(what: String) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
-            what,
-            shown: Instant::now(),
             requests: 0,
             uncounted: 0,
             over: 0,
@@ -57,23 +56,6 @@ impl Report {
         }
     }
 
-    /// A line each two seconds.
-    pub(crate) fn progress(&mut self, how_far: &str) {
-        if self.shown.elapsed() < Duration::from_secs(2) && how_far != "done" {
-            return;
-        }
-        self.shown = Instant::now();
-        eprintln!(
-            "{}: {how_far}; so far {} requests, {} calls, {} over, {} unused, {} uncounted",
-            self.what,
-            self.requests,
-            self.calls.iter().sum::<u64>(),
-            self.over,
-            self.unused,
-            self.uncounted
-        );
-    }
-
     /// The least number of milliseconds in which this part of the busy callers' requests was decided.
     fn wait(&self, part: f64) -> usize {
         let wanted = self.waits.iter().sum::<u64>() as f64 * part;
@@ -87,19 +69,58 @@ impl Report {
 
     /// A row of the table.
     pub(crate) fn row(&self, name: &str) -> String {
-        let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
-        let a_second = |calls: u64| calls / WINDOW.as_secs();
-        let busiest = self.calls.iter().max().copied().unwrap_or(0);
+        let Self {
+            calls, over, unused, ..
+        } = self;
+        let [calls, busiest] = [calls.iter().sum(), calls.iter().max().copied().unwrap_or(0)].map(a_second);
         format!(
-            "| {name} | {} | {} | {:.1} % | {} ms | {} ms | {:.1} % | {:.1} % | {:.2} % |",
-            a_second(self.calls.iter().sum()),
-            a_second(busiest),
+            "| {name} | {calls} | {busiest} | {:.1} % | {} ms | {} ms | {:.1} % | {:.1} % | {:.2} % |\n",
             percent(self.waits[0], self.waits.iter().sum()),
             self.wait(0.5),
             self.wait(0.99),
-            percent(self.over, self.over_of),
-            percent(self.unused, self.unused_of),
+            percent(*over, self.over_of),
+            percent(*unused, self.unused_of),
             percent(self.uncounted, self.requests),
         )
     }
+
+    /// The same for machines.
+    pub(crate) fn json(&self, name: &str) -> Value {
+        json!({
+            "name": name, "requests": self.requests,
+            "calls_per_second": a_second(self.calls.iter().sum()),
+            "calls_per_second_at_the_busiest": a_second(self.calls.iter().max().copied().unwrap_or(0)),
+            "without_wait_percent": rounded(percent(self.waits[0], self.waits.iter().sum())),
+            "wait_p50_ms": self.wait(0.5), "wait_p99_ms": self.wait(0.99),
+            "over_quota_percent": rounded(percent(self.over, self.over_of)),
+            "unused_quota_percent": rounded(percent(self.unused, self.unused_of)),
+            "uncounted_percent": rounded(percent(self.uncounted, self.requests)),
+        })
+    }
+}
+
+/// So far.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls: u64 = self.calls.iter().sum();
+        let Self {
+            requests,
+            over,
+            unused,
+            uncounted,
+            ..
+        } = self;
+        write!(
+            f,
+            "{requests} requests, {calls} calls, {over} over, {unused} unused, {uncounted} uncounted"
+        )
+    }
+}
+
+fn percent(part: u64, of: u64) -> f64 {
+    100.0 * part as f64 / of.max(1) as f64
+}
+
+fn a_second(calls: u64) -> u64 {
+    calls / WINDOW.as_secs()
 }

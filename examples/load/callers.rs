@@ -5,7 +5,7 @@
 
 use std::{
     error::Error,
-    fs,
+    fmt, fs,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -15,14 +15,18 @@ use std::{
 };
 
 use http::Request;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 use tower_quota::{Decision, Outcome, RateLimit};
 
 use super::{
-    Test,
+    Found, Test,
+    generator::Slice,
     instances::{Bare, limited},
     report::{megabytes, per},
+    results::outputs::rounded,
+    server::Figures,
     tally::Tally,
     users::UserId,
 };
@@ -30,9 +34,12 @@ use super::{
 /// The requests of each instance that wait at a time, so that decisions share calls.
 const WAITING: usize = 512;
 
-pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
+/// The number of samples of memory, on the way to the last caller.
+const LOOKS: u64 = 40;
+
+pub(crate) fn run(test: &mut Test<'_>) -> Result<Found, Box<dyn Error>> {
     let (empty, services) = (test.server.figures()?, limited(test, test.options)?);
-    let (began, process) = (Instant::now(), own_resident_memory());
+    let (began, before) = (Instant::now(), own_resident_memory());
     let (callers, tally) = (test.options.users, Arc::new(Mutex::new(Tally::new())));
     let next = Arc::new(AtomicU64::new(1));
     let senders: Vec<JoinHandle<()>> = services
@@ -43,52 +50,142 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
             test.runtime.spawn(all)
         })
         .collect();
-    let all = watch(test, &senders, &tally, began);
+    let (all, mut samples) = watch(test, &senders, &tally, &empty)?;
     for sender in senders {
         test.runtime.block_on(sender)?;
     }
     let (took, after) = (began.elapsed(), test.server.figures()?);
-    test.progress.clear();
-
-    println!("allowed            {}", all.allowed.count());
-    println!("rejected            {}", all.rejected.count());
-    println!("failed open        {}", all.failed_open.count());
-    println!("seconds            {:.1}\n", took.as_secs_f64());
-    println!("{}", after.version);
-    println!("  live keys        {}", after.keys.saturating_sub(empty.keys));
-    let used = after.used_memory.saturating_sub(empty.used_memory);
-    println!(
-        "  used memory      {}, {:.0} bytes for each caller",
-        megabytes(used),
-        per(used as f64, callers)
-    );
-    println!("  resident         {}", megabytes(after.resident_memory));
-    match (process, own_resident_memory()) {
-        (Some(before), Some(after)) => println!(
-            "this process       {} resident, {} before the first caller",
-            megabytes(after),
-            megabytes(before)
-        ),
-        _ => println!("this process       the system does not say how much it has"),
-    }
-    Ok(())
+    samples.push(Sample::new(all.answered(), &empty, &after));
+    let kept = Kept {
+        callers,
+        all,
+        took,
+        empty,
+        after,
+        process: before.zip(own_resident_memory()),
+        samples,
+    };
+    Ok(Found {
+        text: kept.to_string(),
+        json: kept.json(),
+    })
 }
 
-/// Shows how far it is each second, until all have been sent.
-fn watch(test: &mut Test<'_>, senders: &[JoinHandle<()>], tally: &Mutex<Tally>, began: Instant) -> Tally {
-    let (mut total, mut last) = (Tally::new(), began);
+/// The memory of Redis and of this process after so many callers.
+struct Sample {
+    callers: u64,
+    live_keys: u64,
+    /// Bytes that Redis has more than before the first caller.
+    used: u64,
+    /// Bytes of this process.
+    process: Option<u64>,
+}
+
+impl Sample {
+    fn new(callers: u64, empty: &Figures, now: &Figures) -> Self {
+        Self {
+            callers,
+            live_keys: now.keys.saturating_sub(empty.keys),
+            used: now.used_memory.saturating_sub(empty.used_memory),
+            process: own_resident_memory(),
+        }
+    }
+}
+
+/// The result, after the last caller.
+struct Kept {
+    callers: u64,
+    all: Tally,
+    took: Duration,
+    empty: Figures,
+    after: Figures,
+    /// Resident memory of this process before the first caller and after the last.
+    process: Option<(u64, u64)>,
+    samples: Vec<Sample>,
+}
+
+impl Kept {
+    fn used(&self) -> u64 {
+        self.after.used_memory.saturating_sub(self.empty.used_memory)
+    }
+
+    fn live_keys(&self) -> u64 {
+        self.after.keys.saturating_sub(self.empty.keys)
+    }
+
+    fn json(&self) -> Value {
+        let samples = self.samples.iter().map(|sample| {
+            json!({
+                "callers": sample.callers, "live_keys": sample.live_keys, "redis_used_bytes": sample.used,
+                "process_resident_bytes": sample.process,
+            })
+        });
+        json!({
+            "requests": {
+                "allowed": self.all.allowed.count(), "rejected": self.all.rejected.count(),
+                "failed_open": self.all.failed_open.count(),
+            },
+            "took_seconds": rounded(self.took.as_secs_f64()),
+            "redis": {
+                "version": self.after.version, "live_keys": self.live_keys(), "used_bytes": self.used(),
+                "used_bytes_per_caller": rounded(per(self.used() as f64, self.callers)),
+                "resident_bytes": self.after.resident_memory,
+            },
+            "samples": samples.collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "allowed            {}", self.all.allowed.count())?;
+        writeln!(f, "rejected            {}", self.all.rejected.count())?;
+        writeln!(f, "failed open        {}", self.all.failed_open.count())?;
+        writeln!(f, "seconds            {:.1}\n", self.took.as_secs_f64())?;
+        writeln!(f, "{}", self.after.version)?;
+        writeln!(f, "  live keys        {}", self.live_keys())?;
+        writeln!(
+            f,
+            "  used memory      {}, {:.0} bytes for each caller",
+            megabytes(self.used()),
+            per(self.used() as f64, self.callers)
+        )?;
+        writeln!(f, "  resident         {}", megabytes(self.after.resident_memory))?;
+        match self.process {
+            Some((before, after)) => writeln!(
+                f,
+                "this process       {} resident, {} before the first caller",
+                megabytes(after),
+                megabytes(before)
+            ),
+            None => writeln!(f, "this process       the system does not say how much it has"),
+        }
+    }
+}
+
+/// Shows how far it is and looks at Redis now and then, until all have been sent.
+fn watch(
+    test: &mut Test<'_>,
+    senders: &[JoinHandle<()>],
+    tally: &Mutex<Tally>,
+    empty: &Figures,
+) -> Result<(Tally, Vec<Sample>), Box<dyn Error>> {
+    let (mut total, mut samples, start) = (Tally::new(), Vec::new(), Instant::now());
+    let (callers, mut from) = (test.options.users, Duration::ZERO);
     loop {
         let is_over = senders.iter().all(JoinHandle::is_finished);
-        if is_over || last.elapsed() >= Duration::from_secs(1) {
-            let taken = std::mem::replace(&mut *tally.lock().unwrap_or_else(PoisonError::into_inner), Tally::new());
-            test.progress.show("callers", began.elapsed(), last.elapsed(), &taken);
-            last = Instant::now();
-            total.add(&taken);
-        }
+        let tally = std::mem::replace(&mut *tally.lock().unwrap_or_else(PoisonError::into_inner), Tally::new());
+        total.add(&tally);
+        let (to, part) = (start.elapsed(), total.answered() as f64 / callers as f64);
+        test.progress.show("callers", Some(part), &Slice { from, to, tally });
+        from = to;
         if is_over {
-            return total;
+            return Ok((total, samples));
         }
-        thread::sleep(Duration::from_millis(20));
+        if total.answered() * LOOKS >= callers * samples.len() as u64 {
+            samples.push(Sample::new(total.answered(), empty, &test.server.figures()?));
+        }
+        thread::sleep(Duration::from_millis(50));
     }
 }
 

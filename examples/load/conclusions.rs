@@ -3,10 +3,12 @@
 use std::fmt;
 
 use super::{
+    difference::Difference,
     instances::INSTANCES,
     measure::Measured,
     options::{Mode, Options},
     report::percent,
+    tally::Latencies,
 };
 
 /// With fewer, what connections take weighs more than what keys take.
@@ -45,16 +47,17 @@ impl Conclusions<'_> {
             "  processors of Redis  30 000 decisions a second at peak x {micros:.2} µs = {:.2}; one server has one for scripts",
             PEAK * micros / 1e6
         )?;
-        let Measured { bare, limited, .. } = self.measured;
-        if let Some((bare, limited)) = bare.micros_per_request().zip(limited.micros_per_request()) {
-            writeln!(
+        let added = self.measured.added(|run| run.micros_per_request().unwrap_or(f64::NAN));
+        match added.measured() {
+            Some((micros, noise)) => writeln!(
                 f,
-                "  all instances        30 000 requests a second at peak x ({limited:.2} - {bare:.2}) µs = {:.2} processors \
-                 for their limits",
-                PEAK * (limited - bare) / 1e6
-            )?;
+                "  all instances        30 000 requests a second at peak x {micros:.2} µs = {:.2} processors for their limits, \
+                 noise ±{:.2}",
+                PEAK * micros / 1e6,
+                PEAK * noise / 1e6
+            ),
+            None => writeln!(f, "  all instances        {}", added.with_unit("µs a request")),
         }
-        Ok(())
     }
 
     /// All users are in Redis, the tables that find them included, if there are enough of them.
@@ -83,20 +86,14 @@ impl Conclusions<'_> {
             asked as f64 / rejected.max(1) as f64,
             percent(self.measured.local_rejections(), rejected)
         )?;
-        let more = |percent| {
-            let points = [
-                &self.measured.limited.tally.rejected,
-                &self.measured.limited.tally.allowed,
-            ];
-            let [rejected, allowed] = points.map(|latencies| latencies.percentile(percent).as_secs_f64() * 1e3);
-            rejected - allowed
-        };
-        writeln!(
-            f,
-            "  latency          {:+.3} ms at p50 and {:+.3} ms at p99, compared with allowed requests",
-            more(50.0),
-            more(99.0)
-        )
+        for (name, percent) in [("p50", 50.0), ("p99", 99.0)] {
+            let milliseconds = |latencies: &Latencies| latencies.percentile(percent).as_secs_f64() * 1e3;
+            let tallies = self.measured.rounds.iter().map(|round| &round.limited.tally);
+            let both = tallies.map(|tally| (milliseconds(&tally.rejected), milliseconds(&tally.allowed)));
+            let more = Difference::between(both);
+            writeln!(f, "  {name} beside allowed requests   {}", more.with_unit("ms"))?;
+        }
+        Ok(())
     }
 
     fn hot_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -105,7 +102,7 @@ impl Conclusions<'_> {
         writeln!(
             f,
             "  calls            {:.1} of the script a second from each instance",
-            per_second(self.measured.script_calls()) / INSTANCES as f64
+            per_second(self.measured.spent.script_calls) / INSTANCES as f64
         )?;
         writeln!(
             f,

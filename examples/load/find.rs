@@ -2,55 +2,74 @@
 //!
 //! A machine has other things to do, too, so a rate is too much only if it was three times in a row.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, fmt};
+
+use serde_json::{Value, json};
 
 use super::{
-    Test,
+    Found, Test,
     measure::{Measured, measure},
     options::Options,
-    report::milliseconds,
+    results::outputs::rounded,
 };
 
 /// The share of requests that must be decided for a rate to count as carried.
 const DECIDED: f64 = 0.99;
-const P99: Duration = Duration::from_millis(5);
+/// Milliseconds.
+const P99: f64 = 5.0;
 const TRIES: usize = 3;
 const HIGHEST: u64 = 1_000_000;
 
-pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
-    println!("        rate   decided in time   p99 with limits   p99 bare service");
-    let (mut rate, mut best) = (test.options.rate, None);
+pub(crate) fn run(test: &mut Test<'_>) -> Result<Found, Box<dyn Error>> {
+    let (mut rate, mut steps) = (test.options.rate, Vec::new());
     while rate <= HIGHEST {
         let step = Step::try_often(test, rate)?;
-        if !step.is_carried() {
+        let is_carried = step.is_carried();
+        steps.push(step);
+        if !is_carried {
             break;
         }
         rate += rate.div_ceil(4);
-        best = Some(step);
     }
-    let Some(best) = best else {
-        println!("\nThe first rate is too much already: begin with a lower --rate.");
-        return Ok(());
+    let best = steps.iter().rfind(|step| step.is_carried()).map(|step| step.rate);
+    let half = match best {
+        Some(best) => Some(Step::try_often(test, best.div_ceil(2))?),
+        None => None,
     };
-    let half = Step::try_often(test, best.rate.div_ceil(2))?;
-    println!();
-    for (name, step) in [("highest rate carried", &best), ("half of it", &half)] {
-        println!(
-            "{name:22} {}/s, p99 {} ms",
-            step.rate,
-            milliseconds(step.p99).trim_start()
-        );
+    let json = json!({
+        "highest_rate_carried_per_second": best,
+        "carried_means": {"decided_percent_at_least": DECIDED * 100.0, "p99_ms_at_most": P99},
+        "half_of_it": half.as_ref().map(Step::json),
+        "steps": steps.iter().map(Step::json).collect::<Vec<_>>(),
+    });
+    Ok(Found {
+        text: text(&steps, half),
+        json,
+    })
+}
+
+fn text(steps: &[Step], half: Option<Step>) -> String {
+    let mut text = "        rate   decided in time   p99 with limits   p99 bare service\n".to_owned();
+    for step in steps {
+        text += &format!("{step}\n");
     }
-    println!("Carried: at least 99 % decided in time, and p99 at most 5 ms, counted from when requests were due.");
-    Ok(())
+    let best = steps.iter().rfind(|step| step.is_carried());
+    let Some((best, half)) = best.zip(half) else {
+        return text + "\nThe first rate is too much already: begin with a lower --rate.\n";
+    };
+    for (name, step) in [("\nhighest rate carried  ", best), ("half of it            ", &half)] {
+        text += &format!("{name} {}/s, p99 {:.3} ms\n", step.rate, step.limited.1);
+    }
+    text + "Carried: at least 99 % decided in time, and p99 at most 5 ms, counted from when requests were due.\n"
 }
 
 struct Step {
     rate: u64,
     /// The share of all due requests that was decided.
     decided: f64,
-    p99: Duration,
-    bare_p99: Duration,
+    /// Milliseconds at p50 and at p99.
+    limited: (f64, f64),
+    bare: (f64, f64),
 }
 
 impl Step {
@@ -70,30 +89,44 @@ impl Step {
             rate,
             ..test.options.clone()
         };
-        let Measured { limited, bare, .. } = measure(test, &options)?;
-        let tally = &limited.tally;
-        let decided = limited.in_time.saturating_sub(tally.failed_open.count());
+        let Measured { limited, bare, .. } = measure(test, &options, &[[1, options.seconds]])?;
+        let decided = limited.in_time.saturating_sub(limited.tally.failed_open.count());
         let step = Self {
             rate,
             decided: decided as f64 / limited.due.max(1) as f64,
-            p99: tally.latencies().percentile(99.0),
-            bare_p99: bare.tally.latencies().percentile(99.0),
+            limited: (limited.percentile(50.0), limited.percentile(99.0)),
+            bare: (bare.percentile(50.0), bare.percentile(99.0)),
         };
-        step.print();
+        let found = format!(
+            "{:.2} % decided in time, p99 {:.3} ms",
+            step.decided * 100.0,
+            step.limited.1
+        );
+        test.show(&format!("{rate}/s was tried"), &found);
         Ok(step)
     }
 
-    fn is_carried(&self) -> bool {
-        self.decided >= DECIDED && self.p99 <= P99
+    fn json(&self) -> Value {
+        json!({
+            "rate_per_second": self.rate, "decided_percent": rounded(self.decided * 100.0),
+            "limited_p50_ms": rounded(self.limited.0), "limited_p99_ms": rounded(self.limited.1),
+            "bare_p50_ms": rounded(self.bare.0), "bare_p99_ms": rounded(self.bare.1), "is_carried": self.is_carried(),
+        })
     }
 
-    fn print(&self) {
-        println!(
-            "{:>10}/s {:>15.2} % {:>14} ms {:>15} ms",
-            self.rate,
-            self.decided * 100.0,
-            milliseconds(self.p99),
-            milliseconds(self.bare_p99),
-        );
+    fn is_carried(&self) -> bool {
+        self.decided >= DECIDED && self.limited.1 <= P99
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let decided = self.decided * 100.0;
+        let ((_, limited), (_, bare)) = (self.limited, self.bare);
+        write!(
+            f,
+            "{:>10}/s {decided:>15.2} % {limited:>14.3} ms {bare:>15.3} ms",
+            self.rate
+        )
     }
 }

@@ -7,6 +7,7 @@
 
 use std::{
     convert::Infallible,
+    fmt,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -28,7 +29,6 @@ use tower_quota::{Decision, Outcome};
 use super::{
     instances::INSTANCES,
     options::{Mode, Options},
-    progress::Progress,
     tally::Tally,
     users::{Random, UserId, Users},
 };
@@ -45,6 +45,28 @@ struct Batch {
     count: u32,
 }
 
+/// The answers in a part of the time, which is counted from the start of the load.
+pub(crate) struct Slice {
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
+    pub(crate) tally: Tally,
+}
+
+/// The text in the line of progress.
+impl fmt::Display for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, tally } = self;
+        write!(
+            f,
+            "{:.0}/s  p99 {:.3} ms  rejected {}  failed open {}",
+            tally.answered() as f64 / (*to - *from).as_secs_f64(),
+            tally.latencies().percentile(99.0).as_secs_f64() * 1_000.0,
+            tally.rejected.count(),
+            tally.failed_open.count(),
+        )
+    }
+}
+
 /// Load on four services, until it is finished.
 pub(crate) struct Load<'a> {
     runtime: &'a Runtime,
@@ -58,20 +80,21 @@ pub(crate) struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    pub(crate) fn start<S, B>(runtime: &'a Runtime, services: [S; INSTANCES], options: &Options) -> Self
+    /// The same round has the same moments, and the same users in the same order.
+    pub(crate) fn start<S, B>(runtime: &'a Runtime, services: [S; INSTANCES], options: &Options, round: u64) -> Self
     where
         S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: Send + 'static,
     {
         let (mut tallies, mut instances, mut senders) = (Vec::new(), Vec::new(), Vec::new());
-        for (seed, service) in services.into_iter().enumerate() {
+        for (seed, service) in (round * INSTANCES as u64..).zip(services) {
             let (sender, batches) = mpsc::channel(QUEUE);
             let tally = Arc::new(Mutex::new(Tally::new()));
             instances.push(runtime.spawn(send_batches(
                 service,
                 batches,
-                Senders::new(options, seed as u64),
+                Senders::new(options, seed),
                 Arc::clone(&tally),
             )));
             tallies.push(tally);
@@ -81,6 +104,7 @@ impl<'a> Load<'a> {
         let is_over = Arc::new(AtomicBool::new(false));
         let pacer = Pacer {
             rate: options.rate,
+            round,
             start,
             end: start + Duration::from_secs(options.seconds),
             is_over: Arc::clone(&is_over),
@@ -96,17 +120,18 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// The answers since the last call, up to a time after the start. Each second has a line.
-    pub(crate) fn watch(&mut self, until: Duration, progress: &mut Progress, what: &str) -> Tally {
+    /// The answers since the last call, up to a time after the start. Calls `seen` for each step of the time.
+    pub(crate) fn watch(&mut self, until: Duration, step: Duration, mut seen: impl FnMut(&Slice)) -> Tally {
         let mut total = Tally::new();
         while self.watched < until {
-            // To the next full second, even if this one began late.
-            let end = until.min(Duration::from_secs(self.watched.as_secs() + 1));
+            // To the next full step, even if this one began late.
+            let steps = self.watched.as_millis() / step.as_millis() + 1;
+            let end = until.min(step * steps as u32);
             thread::sleep(end.saturating_sub(self.start.elapsed()));
-            let (tally, now) = (self.take(), self.start.elapsed());
-            progress.show(what, now, now - self.watched, &tally);
+            let (from, tally, to) = (self.watched, self.take(), self.start.elapsed());
             total.add(&tally);
-            self.watched = now;
+            seen(&Slice { from, to, tally });
+            self.watched = to;
         }
         total
     }
@@ -140,6 +165,7 @@ impl<'a> Load<'a> {
 /// Says when how many requests are due.
 struct Pacer {
     rate: u64,
+    round: u64,
     start: Instant,
     end: Instant,
     is_over: Arc<AtomicBool>,
@@ -148,7 +174,7 @@ struct Pacer {
 impl Pacer {
     /// The number of requests that were due, and the tally of those that were not sent.
     fn run(self, senders: &[Sender<Batch>]) -> (u64, Tally) {
-        let (mut random, mut all, mut unsent) = (Random::new(u64::MAX), 0, Tally::new());
+        let (mut random, mut all, mut unsent) = (Random::new(u64::MAX - self.round), 0, Tally::new());
         let mean = self.rate as f64 * TICK.as_secs_f64();
         let turns = (0..senders.len()).cycle();
         for (tick, turn) in (0..).zip(turns) {

@@ -23,8 +23,11 @@
 //! requests that were not answered in time; what was never sent counts with the time it had waited. So there is no
 //! coordinated omission to correct afterwards.
 //!
-//! The same is done with the bare service first, for a second. What that shows is the generator's own lateness; the
-//! difference of each percentile is what the layer adds. Then comes a second of warm-up that is not counted.
+//! After a second of warm-up, the bare service and the one with limits take turns, in up to seven rounds. What the bare
+//! service shows is the generator's own lateness; the difference of each percentile, within each round, is what the layer
+//! adds. Where the rounds differ from each other by more than that, the report says so in place of a figure.
+//!
+//! The report goes to stdout, progress to stderr. `--json FILE` writes the results for machines, `--svg FILE` a picture.
 //!
 //! With the feature `metrics`, the report says why requests were not decided.
 //!
@@ -36,6 +39,7 @@
 
 mod callers;
 mod conclusions;
+mod difference;
 mod failed_connections;
 mod find;
 pub(crate) mod generator;
@@ -43,8 +47,9 @@ mod instances;
 mod measure;
 pub(crate) mod options;
 mod outage;
-pub(crate) mod progress;
 mod report;
+#[path = "../results/mod.rs"]
+mod results;
 mod server;
 #[path = "../../tests/support/mod.rs"]
 pub(crate) mod support;
@@ -52,13 +57,16 @@ pub(crate) mod tally;
 mod undecided;
 pub(crate) mod users;
 
-use std::{env, error::Error, process::ExitCode, time::Duration};
+use std::{env, error::Error, fmt::Display, process::ExitCode, time::Duration};
+
+use serde_json::{Value, json};
 
 use tokio::runtime::{self, Runtime};
 
 use self::{
-    options::{Asked, Mode, Options, USAGE},
-    progress::Progress,
+    instances::INSTANCES,
+    options::{Asked, Mode, Options},
+    results::{outputs::rounded, progress::Progress},
     server::Server,
     support::Proxy,
     undecided::Undecided,
@@ -68,12 +76,12 @@ pub(crate) fn main() -> ExitCode {
     let asked = Options::parse(env::args().skip(1), env::var("REDIS_URL").ok());
     let options = match asked {
         Ok(Asked::Help) => {
-            print!("{USAGE}");
+            print!("{}", options::usage());
             return ExitCode::SUCCESS;
         }
         Ok(Asked::Run(options)) => options,
         Err(mistake) => {
-            eprint!("{mistake}\n\n{USAGE}");
+            eprint!("{mistake}\n\n{}", options::usage());
             return ExitCode::from(2);
         }
     };
@@ -94,7 +102,42 @@ struct Test<'a> {
     url: String,
     runtime: &'a Runtime,
     progress: Progress,
+    /// The time that the whole test takes; zero if it cannot be known.
+    expected: Duration,
     undecided: Undecided,
+}
+
+impl Test<'_> {
+    fn show(&mut self, stage: &str, found: &dyn Display) {
+        match self.expected.is_zero() {
+            true => self.progress.show(stage, None, found),
+            false => self.progress.show_of(stage, self.expected, found),
+        }
+    }
+}
+
+/// The results of a mode, as text and as fields for machines.
+struct Found {
+    text: String,
+    json: Value,
+}
+
+/// The settings and the results of the mode, for machines.
+fn with_settings(options: &Options, found: Value) -> Value {
+    let policies = instances::policies(options).into_iter().map(|policy| {
+        let window = policy.window().map_or(0, |window| window.as_secs());
+        json!({"name": policy.name(), "quota": policy.quota(), "window_seconds": window})
+    });
+    let mut all = json!({
+        "program": "load", "schema": 1, "mode": options.mode.name(), "rate_per_second": options.rate,
+        "seconds": options.seconds, "users": options.users, "skew": rounded(options.skew), "round_trip_delay_ms": options.delay,
+        "decisions_per_call_at_most": options.decisions_per_call, "instances": INSTANCES,
+        "policies": policies.collect::<Vec<_>>(),
+    });
+    if let (Value::Object(all), Value::Object(found)) = (&mut all, found) {
+        all.extend(found);
+    }
+    all
 }
 
 /// A longer way to the server, if one is asked for.
@@ -119,24 +162,30 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         url: delayed.as_ref().map_or_else(|| server.url().to_owned(), Proxy::url),
         runtime: &runtime,
         progress: Progress::new(),
+        expected: Duration::ZERO,
         #[cfg(feature = "metrics")]
         undecided: Undecided::count()?,
         #[cfg(not(feature = "metrics"))]
         undecided: Undecided::default(),
     };
-    println!(
-        "{}",
-        report::Head {
-            options,
-            server: &server
-        }
-    );
-    let result = match options.mode {
+    let head = report::Head {
+        options,
+        server: &server,
+    };
+    if let Some(own) = server.own() {
+        eprintln!("Redis started for this on port {}", own.port());
+    }
+    let found = match options.mode {
         Mode::Callers => callers::run(&mut test),
         Mode::Find => find::run(&mut test),
         Mode::Outage => outage::run(&mut test),
         Mode::HotKey | Mode::Normal | Mode::Rejection => measure::run(&mut test),
     };
+    test.progress.clear();
     // Also after a mistake, so that no key stays in a Redis of yours.
-    result.and(server.clean_up())
+    server.clean_up()?;
+    let Found { text, json } = found?;
+    options
+        .outputs
+        .write(&format!("{head}\n{text}"), &with_settings(options, json))
 }

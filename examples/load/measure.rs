@@ -1,4 +1,4 @@
-//! One measurement: the bare service, a warm-up, then what counts, with what Redis says before and after.
+//! One measurement: a warm-up, then the bare service and the one with limits in turns, with what Redis says about it.
 
 use std::{array, convert::Infallible, error::Error, time::Duration};
 
@@ -6,23 +6,32 @@ use http::{Request, Response};
 use tower::Service;
 
 use super::{
-    Test,
+    Found, Test,
+    difference::Difference,
     generator::Load,
     instances::{INSTANCES, bare, limited},
     options::Options,
     report::Report,
-    server::{self, Figures},
+    server::{self, Figures, Spent},
     tally::Tally,
     undecided::Undecided,
 };
 
+/// The most rounds of a measurement.
+const ROUNDS: u64 = 7;
+
+/// The length of a slice of the load.
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
 pub(crate) struct Measured {
+    pub(crate) rounds: Vec<Round>,
+    /// All rounds together.
     pub(crate) bare: Run,
     pub(crate) limited: Run,
     /// Redis before the first request.
     pub(crate) empty: Figures,
-    /// Redis after the warm-up.
-    pub(crate) before: Figures,
+    /// The work of Redis for the requests with limits.
+    pub(crate) spent: Spent,
     pub(crate) after: Figures,
     /// Bytes, and of how many keys.
     pub(crate) bytes_per_key: (f64, usize),
@@ -31,26 +40,37 @@ pub(crate) struct Measured {
     pub(crate) undecided: Undecided,
 }
 
+/// The same requests without limits and with them.
+pub(crate) struct Round {
+    pub(crate) bare: Run,
+    pub(crate) limited: Run,
+}
+
 impl Measured {
-    pub(crate) fn live_keys(&self) -> u64 {
-        self.after.keys.saturating_sub(self.empty.keys)
+    /// The surplus of the side with limits in a figure, by the rounds.
+    pub(crate) fn added(&self, figure: impl Fn(&Run) -> f64) -> Difference {
+        Difference::added(
+            self.rounds
+                .iter()
+                .map(|round| (figure(&round.bare), figure(&round.limited))),
+        )
     }
 
-    pub(crate) fn script_calls(&self) -> u64 {
-        self.after.script_calls.saturating_sub(self.before.script_calls)
+    pub(crate) fn live_keys(&self) -> u64 {
+        self.after.keys.saturating_sub(self.empty.keys)
     }
 
     /// Rejections that Redis was not asked for.
     pub(crate) fn local_rejections(&self) -> u64 {
         let decided = self.limited.tally.decided();
         decided
-            .saturating_sub(self.script_calls())
+            .saturating_sub(self.spent.script_calls)
             .min(self.limited.tally.rejected.count())
     }
 
     /// The processor time of Redis for a decision.
     pub(crate) fn redis_micros(&self) -> f64 {
-        self.per_decision((self.after.processor_seconds - self.before.processor_seconds) * 1e6)
+        self.per_decision(self.spent.processor_seconds * 1e6)
     }
 
     pub(crate) fn per_decision(&self, total: f64) -> f64 {
@@ -59,6 +79,7 @@ impl Measured {
 }
 
 /// Load on the four instances, from its beginning to its end.
+#[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) tally: Tally,
     /// Requests.
@@ -70,6 +91,32 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    fn sum<'a>(runs: impl Iterator<Item = &'a Self>) -> Self {
+        let nothing = Self {
+            tally: Tally::new(),
+            due: 0,
+            in_time: 0,
+            processor_seconds: Some(0.0),
+        };
+        runs.fold(nothing, |mut sum, run| {
+            sum.tally.add(&run.tally);
+            Self {
+                tally: sum.tally,
+                due: sum.due + run.due,
+                in_time: sum.in_time + run.in_time,
+                processor_seconds: sum
+                    .processor_seconds
+                    .zip(run.processor_seconds)
+                    .map(|(sum, run)| sum + run),
+            }
+        })
+    }
+
+    /// Milliseconds within which so many percent of the requests were answered.
+    pub(crate) fn percentile(&self, percent: f64) -> f64 {
+        self.tally.latencies().percentile(percent).as_secs_f64() * 1_000.0
+    }
+
     /// The processor time for a request, the generator included.
     pub(crate) fn micros_per_request(&self) -> Option<f64> {
         let requests = self.tally.answered().max(1);
@@ -77,35 +124,65 @@ impl Run {
     }
 }
 
-pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
-    let (options, measured) = (test.options, measure(test, test.options)?);
-    print!(
-        "{}",
-        Report {
-            options,
-            measured: &measured
-        }
-    );
-    Ok(())
+/// The seconds of each side in each round: as many rounds as there are seconds, and not more than seven.
+pub(crate) fn rounds(seconds: u64) -> Vec<[u64; 2]> {
+    let rounds = seconds.min(ROUNDS);
+    let length = |round| seconds * (round + 1) / rounds - seconds * round / rounds;
+    (0..rounds).map(|round| [length(round); 2]).collect()
 }
 
-pub(crate) fn measure(test: &mut Test<'_>, options: &Options) -> Result<Measured, Box<dyn Error>> {
-    let empty = test.server.figures()?;
-    let second = Options {
-        seconds: 1,
+pub(crate) fn run(test: &mut Test<'_>) -> Result<Found, Box<dyn Error>> {
+    let options = test.options;
+    let rounds = rounds(options.seconds);
+    test.expected = SECOND * (2 * options.seconds + 1) as u32;
+    let measured = &measure(test, options, &rounds)?;
+    let report = Report { options, measured };
+    Ok(Found {
+        text: report.to_string(),
+        json: report.json(),
+    })
+}
+
+/// Measures both sides in each round, for the seconds that it has for each of them.
+pub(crate) fn measure(
+    test: &mut Test<'_>,
+    options: &Options,
+    lengths: &[[u64; 2]],
+) -> Result<Measured, Box<dyn Error>> {
+    let of = |seconds| Options {
+        seconds,
         ..options.clone()
     };
-    let bare = run_load(test, array::from_fn(|_| bare()), &second, "bare service");
+    let empty = test.server.figures()?;
     let services = limited(test, options)?;
-    run_load(test, services.clone(), &second, "warm-up");
-    let before = test.server.figures()?;
-    let limited = run_load(test, services, options, options.mode.name());
-    test.progress.clear();
+    run_load(test, services.clone(), &of(1), "warm-up", lengths.len() as u64);
+    let (mut rounds, mut spent) = (Vec::new(), Spent::default());
+    for (number, [without, with]) in (0..).zip(lengths) {
+        let of_rounds = |what: &str| format!("round {} of {}, {what}", number + 1, lengths.len());
+        let bare = |test: &mut Test<'_>| {
+            let services = array::from_fn(|_| bare());
+            run_load(test, services, &of(*without), &of_rounds("bare service"), number)
+        };
+        let mut limited = |test: &mut Test<'_>| {
+            let before = test.server.figures()?;
+            let what = of_rounds(options.mode.name());
+            let run = run_load(test, services.clone(), &of(*with), &what, number);
+            spent.add(&before, &test.server.figures()?);
+            Ok::<_, Box<dyn Error>>(run)
+        };
+        // They take turns in being the first one. The last one is that with limits, whose keys are then looked at.
+        let is_bare_first = (lengths.len() as u64 - number) % 2 == 1;
+        let first = is_bare_first.then(|| bare(test));
+        let limited = limited(test)?;
+        let bare = first.unwrap_or_else(|| bare(test));
+        rounds.push(Round { bare, limited });
+    }
     Ok(Measured {
-        bare,
-        limited,
+        bare: Run::sum(rounds.iter().map(|round| &round.bare)),
+        limited: Run::sum(rounds.iter().map(|round| &round.limited)),
+        rounds,
         empty,
-        before,
+        spent,
         after: test.server.figures()?,
         bytes_per_key: test.server.bytes_per_key()?,
         extra_key_bytes: test.server.extra_key_bytes(),
@@ -113,15 +190,16 @@ pub(crate) fn measure(test: &mut Test<'_>, options: &Options) -> Result<Measured
     })
 }
 
-fn run_load<S, B>(test: &mut Test<'_>, services: [S; INSTANCES], options: &Options, what: &str) -> Run
+fn run_load<S, B>(test: &mut Test<'_>, services: [S; INSTANCES], options: &Options, what: &str, round: u64) -> Run
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: Send + 'static,
 {
     let begin = server::own_processor_seconds();
-    let mut load = Load::start(test.runtime, services, options);
-    let mut tally = load.watch(Duration::from_secs(options.seconds), &mut test.progress, what);
+    let mut load = Load::start(test.runtime, services, options, round);
+    let until = Duration::from_secs(options.seconds);
+    let mut tally = load.watch(until, SECOND, |slice| test.show(what, slice));
     let in_time = tally.answered();
     let (due, late) = load.finish();
     tally.add(&late);

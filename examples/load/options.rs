@@ -2,25 +2,34 @@
 
 use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
-pub(crate) const USAGE: &str = "\
+use super::results::outputs::{self, Outputs};
+
+const USAGE: &str = "\
 Usage: cargo run --release --example load -- [OPTIONS]
 
   --rate NUMBER      requests a second, of all four instances together  [30000; find begins with 2000]
-  --seconds NUMBER   how long requests are measured                     [30; each step of find: 5]
+  --seconds NUMBER   how long requests are measured; without the layer,
+                     as long again                                      [21; each step of find: 5]
   --users NUMBER     how many users there are to choose from            [1000000; rejection: 10000]
   --skew NUMBER      exponent of Zipf's law: 0 chooses evenly           [1]
-  --mode MODE        normal    large quotas: all requests are allowed   [normal]
-                     rejection   small quotas: what do rejections cost?
-                     outage    Redis is paused, killed and started again
-                     hot-key   all requests are those of one user, who has 100 a minute
-                     find      the highest rate that this machine carries
-                     callers   the memory that so many users take; --users alone counts
+  --mode MODE        normal      large quotas: all requests are allowed [normal]
+                     rejection   small quotas: the cost of rejections
+                     outage      Redis is paused, killed and started again
+                     hot-key     all requests are those of one user, who has 100 a minute
+                     find        the highest rate that this machine carries
+                     callers     the memory that so many users take; --users alone counts
   --delay NUMBER     milliseconds by which the way to Redis and back is longer   [0]
   --together NUMBER  decisions that may share a call of the script, 1 to 64       [32]
   --help             this text
+";
 
+const END: &str = "
 REDIS_URL says where Redis is. Without it, one is started: $REDIS_SERVER, else redis-server or valkey-server on the PATH.
 ";
+
+pub(crate) fn usage() -> String {
+    [USAGE, outputs::USAGE, END].concat()
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -45,6 +54,7 @@ pub(crate) struct Options {
     pub(crate) delay: u64,
     pub(crate) decisions_per_call: usize,
     pub(crate) redis_url: Option<String>,
+    pub(crate) outputs: Outputs,
 }
 
 pub(crate) enum Asked {
@@ -59,10 +69,13 @@ impl Options {
         redis_url: Option<String>,
     ) -> Result<Asked, String> {
         let (mut rate, mut seconds, mut users, mut skew, mut mode) = (None, None, None, 1.0, Mode::Normal);
-        let (mut delay, mut decisions_per_call) = (0, 32);
+        let (mut delay, mut decisions_per_call, mut outputs) = (0, 32, Outputs::default());
         while let Some(name) = arguments.next() {
             if name == "--help" {
                 return Ok(Asked::Help);
+            }
+            if outputs.take(&name, || arguments.next())? {
+                continue;
             }
             let mut value = || arguments.next().ok_or_else(|| format!("{name} has no value"));
             match &*name {
@@ -76,7 +89,7 @@ impl Options {
                 _ => return Err(format!("{name} is no option")),
             }
         }
-        let (usual_rate, usual_seconds) = if mode == Mode::Find { (2_000, 5) } else { (30_000, 30) };
+        let (usual_rate, usual_seconds) = if mode == Mode::Find { (2_000, 5) } else { (30_000, 21) };
         // Among a million, few use up even a small quota in half a minute.
         let usual_users = if mode == Mode::Rejection { 10_000 } else { 1_000_000 };
         let options = Self {
@@ -88,6 +101,7 @@ impl Options {
             delay,
             decisions_per_call,
             redis_url: redis_url.filter(|url| !url.is_empty()),
+            outputs,
         };
         options.check_outage()?;
         Ok(Asked::Run(options))

@@ -5,18 +5,29 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::{Value, json};
+
 use super::{
-    Test, failed_connections::FailedConnections, generator::Load, instances::limited, report::milliseconds,
-    support::RedisServer, tally::Tally,
+    Found, Test,
+    failed_connections::FailedConnections,
+    generator::{Load, Slice},
+    instances::limited,
+    report::milliseconds,
+    results::outputs::rounded,
+    support::RedisServer,
+    tally::Tally,
 };
+
+/// The length of a slice of the load, short enough to show changes within a second.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A part of the run, which begins with something that happens to the server.
 struct Part {
     name: &'static str,
     event: &'static str,
     happen: fn(&RedisServer),
-    /// True if the server answers from then on.
-    is_up: bool,
+    /// True if the server answers again from then on.
+    is_back: bool,
     /// The last one takes what is left.
     sevenths: u64,
 }
@@ -26,21 +37,21 @@ impl Part {
         name: &'static str,
         event: &'static str,
         happen: fn(&RedisServer),
-        is_up: bool,
+        is_back: bool,
         sevenths: u64,
     ) -> Self {
         Self {
             name,
             event,
             happen,
-            is_up,
+            is_back,
             sevenths,
         }
     }
 }
 
 const PARTS: [Part; 5] = [
-    Part::new("undisturbed", "the load begins", |_| {}, true, 1),
+    Part::new("undisturbed", "the load begins", |_| {}, false, 1),
     Part::new(
         "paused",
         "SIGSTOP: connections stay, nothing is answered",
@@ -82,12 +93,13 @@ struct Phase {
     failed_connections: u64,
 }
 
-pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(test: &mut Test<'_>) -> Result<Found, Box<dyn Error>> {
     let server = test.server.own().ok_or("the outage takes a server of its own")?;
     let failed_connections = FailedConnections::count()?;
     let services = limited(test, test.options)?;
-    let mut load = Load::start(test.runtime, services, test.options);
-    let (start, mut end, mut phases) = (Instant::now(), 0, Vec::new());
+    test.expected = Duration::from_secs(test.options.seconds);
+    let mut load = Load::start(test.runtime, services, test.options, 0);
+    let (start, mut end, mut phases, mut slices) = (Instant::now(), 0, Vec::new(), Vec::new());
     for (number, part) in (1..).zip(&PARTS) {
         let at = start.elapsed();
         (part.happen)(server);
@@ -96,7 +108,10 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
         if number == PARTS.len() {
             end = test.options.seconds;
         }
-        let tally = load.watch(Duration::from_secs(end), &mut test.progress, part.name);
+        let tally = load.watch(Duration::from_secs(end), LOOK, |slice| {
+            test.show(part.name, slice);
+            slices.push(slice.json());
+        });
         phases.push(Phase {
             part,
             at,
@@ -108,21 +123,61 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<(), Box<dyn Error>> {
     if let Some(last) = phases.last_mut() {
         last.tally.add(&load.finish().1);
     }
-    test.progress.clear();
-    print(&phases);
-    Ok(())
+    let json = json!({
+        "phases": phases.iter().map(Phase::json).collect::<Vec<_>>(),
+        "slices": slices,
+    });
+    Ok(Found {
+        text: text(&phases),
+        json,
+    })
 }
 
-fn print(phases: &[Phase]) {
-    println!("what happened");
-    for Phase { part, at, .. } in phases {
-        println!("  {:>6.2} s  {:12} {}", at.as_secs_f64(), part.name, part.event);
+impl Slice {
+    fn json(&self) -> Value {
+        let Self { from, to, tally } = self;
+        let milliseconds = |duration: Duration| rounded(duration.as_secs_f64() * 1_000.0);
+        let latencies = tally.latencies();
+        json!({
+            "from_seconds": rounded(from.as_secs_f64()), "to_seconds": rounded(to.as_secs_f64()),
+            "allowed": tally.allowed.count(), "rejected": tally.rejected.count(), "failed_open": tally.failed_open.count(),
+            "p50_ms": milliseconds(latencies.percentile(50.0)), "p99_ms": milliseconds(latencies.percentile(99.0)),
+            "max_ms": milliseconds(latencies.max()),
+        })
     }
-    println!("\nphase          allowed    rejected  failed open   longest wait   failed connections");
+}
+
+impl Phase {
+    fn json(&self) -> Value {
+        let Self { part, at, tally, .. } = self;
+        json!({
+            "name": part.name, "event": part.event, "at_seconds": rounded(at.as_secs_f64()),
+            "allowed": tally.allowed.count(), "rejected": tally.rejected.count(), "failed_open": tally.failed_open.count(),
+            "longest_wait_ms": rounded(tally.latencies().max().as_secs_f64() * 1_000.0),
+            "failed_connections": self.failed_connections,
+            "limits_hold_after_seconds": self.recovery().map(|after| rounded(after.as_secs_f64())),
+        })
+    }
+
+    /// The time from the return of the server to the last request that passed without a decision. `None` if the server did
+    /// not return in this part, or if no request was decided.
+    fn recovery(&self) -> Option<Duration> {
+        let last = self.tally.last_failed_open.unwrap_or(self.since);
+        let has_recovered = self.part.is_back && self.tally.decided() > 0;
+        has_recovered.then(|| last.saturating_duration_since(self.since))
+    }
+}
+
+fn text(phases: &[Phase]) -> String {
+    let mut text = "what happened\n".to_owned();
+    for Phase { part, at, .. } in phases {
+        text += &format!("  {:>6.2} s  {:12} {}\n", at.as_secs_f64(), part.name, part.event);
+    }
+    text += "\nphase          allowed    rejected  failed open   longest wait   failed connections\n";
     for phase in phases {
         let tally = &phase.tally;
-        println!(
-            "{:11} {:>10} {:>10} {:>12} {:>11} ms {:>20}",
+        text += &format!(
+            "{:11} {:>10} {:>10} {:>12} {:>11} ms {:>20}\n",
             phase.part.name,
             tally.allowed.count(),
             tally.rejected.count(),
@@ -131,19 +186,13 @@ fn print(phases: &[Phase]) {
             phase.failed_connections,
         );
     }
-    println!();
-    for phase in phases[1..].iter().filter(|phase| phase.part.is_up) {
-        println!("limits hold again, {}: {}", phase.part.name, recovery(phase));
+    text.push('\n');
+    for phase in phases.iter().filter(|phase| phase.part.is_back) {
+        let after = phase
+            .recovery()
+            .map(|after| format!("after {:.2} s", after.as_secs_f64()));
+        let after = after.unwrap_or_else(|| "not in this phase".to_owned());
+        text += &format!("limits hold again, {}: {after}\n", phase.part.name);
     }
-    println!("A request is counted in the phase in which it was answered, its wait from when it was due.");
-}
-
-/// The time from the return of the server to the last request that passed without a decision.
-fn recovery(phase: &Phase) -> String {
-    if phase.tally.decided() == 0 {
-        return "not in this phase".to_owned();
-    }
-    let last = phase.tally.last_failed_open.unwrap_or(phase.since);
-    let after = last.saturating_duration_since(phase.since);
-    format!("after {:.2} s", after.as_secs_f64())
+    text + "A request is counted in the phase in which it was answered, its wait from when it was due.\n"
 }

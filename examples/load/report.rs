@@ -2,11 +2,14 @@
 
 use std::{fmt, time::Duration};
 
+use serde_json::{Value, json};
+
 use super::{
     conclusions::Conclusions,
     instances::{INSTANCES, policies},
     measure::{Measured, Run},
     options::{Mode, Options},
+    results::outputs::rounded,
     server::Server,
     tally::Latencies,
 };
@@ -16,7 +19,7 @@ pub(crate) fn milliseconds(duration: Duration) -> String {
     format!("{:8.3}", duration.as_secs_f64() * 1_000.0)
 }
 
-/// The plan of the test, printed before it begins.
+/// The plan of the test.
 pub(crate) struct Head<'a> {
     pub(crate) options: &'a Options,
     pub(crate) server: &'a Server,
@@ -72,19 +75,21 @@ impl Report<'_> {
     fn latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Measured { bare, limited, .. } = self.measured;
         let (bare, tally) = (bare.tally.latencies(), &limited.tally);
-        let all = tally.latencies();
         writeln!(f, "ms from due to answered     p50      p90      p99    p99.9      max")?;
         row(f, "bare service", &points(&bare))?;
-        row(f, "with limits", &points(&all))?;
-        let added: Vec<_> = points(&all)
-            .iter()
-            .zip(points(&bare))
-            .map(|(all, bare)| all - bare)
-            .collect();
-        row(f, "added", &added)?;
+        row(f, "with limits", &points(&tally.latencies()))?;
         if tally.rejected.count() > 0 {
             row(f, "  allowed", &points(&tally.allowed))?;
             row(f, "  rejected", &points(&tally.rejected))?;
+        }
+        writeln!(
+            f,
+            "\nadded by the layer, median of {} rounds",
+            self.measured.rounds.len()
+        )?;
+        for (name, percent) in PERCENTILES {
+            let added = self.measured.added(|run| run.percentile(percent));
+            writeln!(f, "  {name:7} {}", added.with_unit("ms"))?;
         }
         writeln!(f)
     }
@@ -123,27 +128,24 @@ impl Report<'_> {
     }
 
     fn redis(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Measured { before, after, .. } = self.measured;
-        let busy = after.processor_seconds - before.processor_seconds;
+        let Measured { spent, after, .. } = self.measured;
         writeln!(f, "{}", after.version)?;
         writeln!(
             f,
             "  processor        {:.3} s per second, {:.2} µs per decision",
-            busy / self.options.seconds as f64,
+            spent.processor_seconds / self.options.seconds as f64,
             self.measured.redis_micros()
         )?;
         writeln!(
             f,
             "  calls            {:.3} of the script per decision, {:.2} µs each inside of Redis",
-            self.measured.per_decision(self.measured.script_calls() as f64),
-            after.script_micros.saturating_sub(before.script_micros) as f64
-                / self.measured.script_calls().max(1) as f64
+            self.measured.per_decision(spent.script_calls as f64),
+            per(spent.script_micros as f64, spent.script_calls)
         )?;
         writeln!(
             f,
             "  commands         {:.2} per decision, with those inside of the script",
-            self.measured
-                .per_decision(after.commands.saturating_sub(before.commands) as f64)
+            self.measured.per_decision(spent.commands as f64)
         )?;
         self.memory(f)?;
         let Measured { bare, limited, .. } = self.measured;
@@ -181,6 +183,62 @@ impl Report<'_> {
     }
 }
 
+/// For machines. The schema only grows: names and units stay.
+impl Report<'_> {
+    pub(crate) fn json(&self) -> Value {
+        let Measured {
+            bare, limited, spent, ..
+        } = self.measured;
+        let added = PERCENTILES.map(|(name, percent)| {
+            let added = self.measured.added(|run| run.percentile(percent));
+            (name.replace('.', "_"), added.json("ms"))
+        });
+        let rounds = self.measured.rounds.iter().map(|round| {
+            let [bare, limited] = [&round.bare, &round.limited].map(|run| run.tally.latencies());
+            json!({"bare": latencies(&bare), "limited": latencies(&limited)})
+        });
+        let Run {
+            tally, due, in_time, ..
+        } = limited;
+        let process = [bare, limited].map(|run| run.micros_per_request().map_or(Value::Null, rounded));
+        json!({
+            "latency_from_due": {
+                "bare": latencies(&bare.tally.latencies()), "limited": latencies(&tally.latencies()),
+                "allowed": latencies(&tally.allowed), "rejected": latencies(&tally.rejected),
+            },
+            "added": Value::Object(added.into_iter().collect()),
+            "rounds": rounds.collect::<Vec<_>>(),
+            "requests": {
+                "due": due, "answered_in_time": in_time, "never_sent": tally.given_up(), "allowed": tally.allowed.count(),
+                "rejected": tally.rejected.count(), "failed_open": tally.failed_open.count(),
+                "rejected_without_redis": self.measured.local_rejections(),
+            },
+            "redis": {
+                "version": self.measured.after.version,
+                "processor_us_per_decision": rounded(self.measured.redis_micros()),
+                "script_calls_per_decision": rounded(self.measured.per_decision(spent.script_calls as f64)),
+                "script_us_per_call": rounded(per(spent.script_micros as f64, spent.script_calls)),
+                "commands_per_decision": rounded(self.measured.per_decision(spent.commands as f64)),
+                "live_keys": self.measured.live_keys(),
+                "bytes_per_key": rounded(self.measured.bytes_per_key.0),
+                "used_memory_bytes": self.measured.after.used_memory,
+            },
+            "process": {"processor_us_per_request_bare": process[0], "processor_us_per_request_limited": process[1]},
+        })
+    }
+}
+
+const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9)];
+
+/// `null` where there were no requests.
+fn latencies(latencies: &Latencies) -> Value {
+    if latencies.count() == 0 {
+        return Value::Null;
+    }
+    let [p50, p90, p99, p999, most] = points(latencies).map(rounded);
+    json!({"p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "p99_9_ms": p999, "max_ms": most})
+}
+
 fn row(f: &mut fmt::Formatter<'_>, name: &str, milliseconds: &[f64]) -> fmt::Result {
     write!(f, "{name:22}")?;
     for point in milliseconds {
@@ -191,7 +249,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, milliseconds: &[f64]) -> fmt::Res
 
 /// Milliseconds.
 fn points(latencies: &Latencies) -> [f64; 5] {
-    let [p50, p90, p99, p999] = [50.0, 90.0, 99.0, 99.9].map(|percent| latencies.percentile(percent));
+    let [p50, p90, p99, p999] = PERCENTILES.map(|(_, percent)| latencies.percentile(percent));
     [p50, p90, p99, p999, latencies.max()].map(|point| point.as_secs_f64() * 1_000.0)
 }
 

@@ -101,6 +101,24 @@ impl Server {
     }
 }
 
+/// The work of a server in some time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spent {
+    pub(crate) processor_seconds: f64,
+    pub(crate) commands: u64,
+    pub(crate) script_calls: u64,
+    pub(crate) script_micros: u64,
+}
+
+impl Spent {
+    pub(crate) fn add(&mut self, before: &Figures, after: &Figures) {
+        self.processor_seconds += after.processor_seconds - before.processor_seconds;
+        self.commands += after.commands.saturating_sub(before.commands);
+        self.script_calls += after.script_calls.saturating_sub(before.script_calls);
+        self.script_micros += after.script_micros.saturating_sub(before.script_micros);
+    }
+}
+
 /// The counts of a server since it was started.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {

@@ -22,7 +22,6 @@ use super::{
     example::{
         generator::Load,
         options::{Mode as LoadMode, Options},
-        progress::Progress,
         support::{Mode, Proxy, RedisServer},
         tally::Tally,
         users::UserId,
@@ -203,9 +202,11 @@ where
         redis_url: None,
         decisions_per_call: 1,
         delay: 0,
+        outputs: Default::default(),
     };
-    let mut load = Load::start(runtime, array::from_fn(|_| service.clone()), &options);
-    let mut tally = load.watch(Duration::from_secs(SECONDS), &mut Progress::new(), "  ");
+    let mut load = Load::start(runtime, array::from_fn(|_| service.clone()), &options, 0);
+    let length = Duration::from_secs(SECONDS);
+    let mut tally = load.watch(length, length, |_| {});
     tally.add(&load.finish().1);
     tally
 }

@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use serde_json::Value;
+
 pub(crate) use self::example::support;
 use self::example::users::{Random, UserId, Users};
 
@@ -89,7 +91,12 @@ fn finish(child: Child) -> (Option<i32>, String, String) {
 
 fn what_is_not_understood_prints_the_usage_and_exits_with_2() {
     for (arguments, message) in [
-        (&["--rat", "5"][..], "--rat is no option"),
+        (
+            &["--json", "no/such/folder/a"][..],
+            "--json no/such/folder/a: there can be no such file",
+        ),
+        (&["--json", "-", "--svg", "-"], "--json and --svg both go to -"),
+        (&["--rat", "5"], "--rat is no option"),
         (&["--rate"], "--rate has no value"),
         (&["--rate", "many"], "--rate many is not a number"),
         (&["--rate", "0"], "--rate 0 is outside 1..=1000000"),
@@ -139,6 +146,7 @@ fn every_mode_reports_what_it_is_for() {
     let (rejection, hot_key) = (with(&["--mode", "rejection"]), with(&["--mode", "hot-key"]));
 
     check_normal(&report(normal));
+    check_json(start(&[&small[..], &["--json", "-"]].concat(), None));
     assert_eq!(given.command(&["DBSIZE"]), "0", "what the test has left is removed");
 
     let rejection = report(rejection);
@@ -198,6 +206,31 @@ fn check_normal(report: &str) {
     }
 }
 
+/// With the schema on stdout there is nothing else.
+fn check_json(child: Child) {
+    let results: Value = serde_json::from_str(&report(child)).unwrap();
+    let number = |path: &str| results.pointer(path).and_then(Value::as_f64);
+    assert_eq!(
+        (&results["program"], &results["mode"]),
+        (&"load".into(), &"normal".into())
+    );
+    assert_eq!(number("/schema"), Some(1.0));
+    assert_eq!(
+        (number("/rate_per_second"), number("/instances")),
+        (Some(500.0), Some(4.0))
+    );
+    let of = |name: &str| number(&format!("/requests/{name}")).unwrap();
+    assert_eq!(
+        of("allowed") + of("rejected") + of("failed_open") + of("never_sent"),
+        of("due"),
+        "{results}"
+    );
+    assert!(number("/latency_from_due/limited/p99_ms") > Some(0.0), "{results}");
+    // One round shows no noise, so it shows no difference.
+    assert_eq!(results["rounds"].as_array().unwrap().len(), 1);
+    assert_eq!(results["added"]["p99"]["median_ms"], Value::Null, "{results}");
+}
+
 fn check_outage(report: &str) {
     let phases = report.split_once("\nphase ").unwrap().1;
     for (name, is_up) in [
@@ -222,7 +255,7 @@ fn check_outage(report: &str) {
 
 fn the_server_that_it_started_ends_with_it() {
     let mut child = start(&["--rate", "100"], None);
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
     let port = lines.find_map(|line| line.strip_prefix("Redis started for this on port ")?.parse().ok());
     let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, port.unwrap()));
     assert!(connect().is_ok());

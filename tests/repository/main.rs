@@ -8,4 +8,5 @@ mod conformance;
 mod documents;
 mod fuzz_seeds;
 mod mistakes;
+mod results;
 mod scale;

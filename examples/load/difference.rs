@@ -1,0 +1,71 @@
+//! The difference between two sides, as far as the noise of the machine lets it be measured.
+
+use serde_json::{Value, json};
+
+use super::results::outputs::rounded;
+
+/// With fewer rounds nothing can be said about noise: the range of so few says little about the next ones.
+pub(crate) const FEWEST_ROUNDS: usize = 5;
+
+/// The difference between two sides that were measured in turns.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Difference {
+    /// Of the differences within each round.
+    median: f64,
+    /// Half of the way from the least to the most of them. `None` with too few rounds.
+    noise: Option<f64>,
+    rounds: usize,
+}
+
+impl Difference {
+    /// Of the first to the second of each round.
+    pub(crate) fn between(rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let differences = rounds.into_iter().map(|(own, other)| own - other);
+        let mut sorted: Vec<f64> = differences.filter(|difference| difference.is_finite()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        let median = match sorted.len() {
+            0 => 0.0,
+            length if length % 2 == 1 => sorted[middle],
+            _ => f64::midpoint(sorted[middle - 1], sorted[middle]),
+        };
+        let range = sorted.first().zip(sorted.last());
+        let noise = range.filter(|_| sorted.len() >= FEWEST_ROUNDS);
+        Self {
+            median,
+            noise: noise.map(|(least, most)| (most - least) / 2.0),
+            rounds: sorted.len(),
+        }
+    }
+
+    /// The surplus of the second side over the first. It cannot be less than nothing, so a median below zero is noise.
+    pub(crate) fn added(rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
+        let mut added = Self::between(rounds.into_iter().map(|(without, with)| (with, without)));
+        added.noise = added.noise.map(|noise| noise.max(-added.median));
+        added
+    }
+
+    /// The difference and its noise, if it is larger than its noise.
+    pub(crate) fn measured(&self) -> Option<(f64, f64)> {
+        let noise = self.noise?;
+        (self.median.abs() > noise).then_some((self.median, noise))
+    }
+
+    /// With the unit as the ending of names. A difference that was not measured is `null`.
+    pub(crate) fn json(&self, unit: &str) -> Value {
+        let number = |number: Option<f64>| number.map_or(Value::Null, rounded);
+        json!({
+            format!("median_{unit}"): number(self.measured().map(|(median, _)| median)),
+            format!("noise_{unit}"): number(self.noise),
+            "rounds": self.rounds,
+        })
+    }
+
+    pub(crate) fn with_unit(&self, unit: &str) -> String {
+        match (self.measured(), self.noise) {
+            (Some((median, noise)), _) => format!("{median:+.3} {unit}, noise ±{noise:.3}"),
+            (None, Some(noise)) => format!("not measurable here: noise ±{noise:.3} {unit}"),
+            (None, None) => format!("not measurable in {} rounds: --seconds {FEWEST_ROUNDS}", self.rounds),
+        }
+    }
+}

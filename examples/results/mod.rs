@@ -1,0 +1,9 @@
+//! Shared by programs that run for long: progress on stderr, results for machines (JSON) and pictures (SVG).
+
+#![allow(dead_code, reason = "every program that includes this module uses a part of it")]
+
+pub(crate) mod chart;
+pub(crate) mod outputs;
+pub(crate) mod pictures;
+pub(crate) mod progress;
+pub(crate) mod svg;

@@ -1,0 +1,124 @@
+//! The options `--json` and `--svg`: where a program writes its results.
+
+use std::{
+    error::Error,
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use serde_json::{Value, json};
+
+use super::pictures;
+
+/// The lines of `--help` about these options.
+pub(crate) const USAGE: &str = "\
+  --json FILE        the results for machines, also to FILE; - is stdout, in place of the text
+  --svg FILE         a picture of the results, also to FILE; - is stdout, in place of the text
+";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Outputs {
+    json: Option<Target>,
+    svg: Option<Target>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Target {
+    Stdout,
+    File(PathBuf),
+}
+
+impl Outputs {
+    /// For a program without other options.
+    pub(crate) fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let (mut outputs, mut arguments) = (Self::default(), arguments.into_iter());
+        while let Some(name) = arguments.next() {
+            if !outputs.take(&name, || arguments.next())? {
+                return Err(format!("{name} is no option"));
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// For a program that `cargo bench` starts. `None` if it was started by another command, such as `cargo test --benches`, or
+    /// with the name of another benchmark.
+    pub(crate) fn of_benchmark(arguments: impl IntoIterator<Item = String>) -> Option<Result<Self, String>> {
+        let (marks, others): (Vec<_>, Vec<_>) = arguments.into_iter().partition(|argument| argument == "--bench");
+        let is_name = |argument: &String| !argument.starts_with("--");
+        let is_asked_for = !marks.is_empty() && !others.first().is_some_and(is_name);
+        is_asked_for.then(|| Self::parse(others))
+    }
+
+    /// Takes the value of an option. Returns `false` if the option is another one.
+    pub(crate) fn take(&mut self, name: &str, value: impl FnOnce() -> Option<String>) -> Result<bool, String> {
+        let own = match name {
+            "--json" => &mut self.json,
+            "--svg" => &mut self.svg,
+            _ => return Ok(false),
+        };
+        let value = value().ok_or_else(|| format!("{name} has no value"))?;
+        *own = Some(match &*value {
+            "-" => Target::Stdout,
+            path => Target::File(file(name, Path::new(path))?),
+        });
+        if self.json == self.svg {
+            return Err(format!("--json and --svg both go to {value}"));
+        }
+        Ok(true)
+    }
+
+    /// Writes the text to stdout, if no other output goes there, and the results where they were asked for.
+    pub(crate) fn write(&self, text: &str, results: &Value) -> Result<(), Box<dyn Error>> {
+        let all = [self.json.as_ref(), self.svg.as_ref()];
+        if !all.contains(&Some(&Target::Stdout)) {
+            Target::Stdout.write(text)?;
+        }
+        if let Some(target) = &self.json {
+            target.write(&lines(results))?;
+        }
+        if let Some(target) = &self.svg {
+            target.write(&pictures::draw(results)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// A mistake in the path shows before minutes of work, not after them.
+fn file(name: &str, path: &Path) -> Result<PathBuf, String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.is_none_or(Path::is_dir) && !path.is_dir() && path.file_name().is_some() {
+        true => Ok(path.to_owned()),
+        false => Err(format!("{name} {}: there can be no such file", path.display())),
+    }
+}
+
+impl Target {
+    fn write(&self, text: &str) -> Result<(), Box<dyn Error>> {
+        match self {
+            Self::Stdout => io::stdout().lock().write_all(text.as_bytes())?,
+            Self::File(path) => fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?,
+        }
+        Ok(())
+    }
+}
+
+/// The same JSON with a line for each field, and for each entry of a list.
+pub(crate) fn lines(results: &Value) -> String {
+    let Value::Object(fields) = results else {
+        return format!("{results}\n");
+    };
+    let fields = fields.iter().map(|(name, value)| match value {
+        Value::Array(entries) if entries.iter().any(Value::is_object) => {
+            let entries: Vec<_> = entries.iter().map(|entry| format!("    {entry}")).collect();
+            format!("  {}: [\n{}\n  ]", json!(name), entries.join(",\n"))
+        }
+        value => format!("  {}: {value}", json!(name)),
+    });
+    format!("{{\n{}\n}}\n", fields.collect::<Vec<_>>().join(",\n"))
+}
+
+/// The number with three digits behind the point, which is more than any measurement here has.
+pub(crate) fn rounded(number: f64) -> Value {
+    json!((number * 1_000.0).round() / 1_000.0)
+}

@@ -1,0 +1,84 @@
+//! The pictures of the soak and of the simulation of a fleet.
+
+use super::{
+    super::{
+        chart::{Axis, Bar, Bars, Chart, Panel, Series, number},
+        svg::Colour,
+    },
+    Results,
+};
+
+pub(super) fn soak(results: &Results<'_>) -> Result<String, String> {
+    let line = |name: &str, colour, field: &str, unit: f64| {
+        let points = results.points("samples", |sample| {
+            Ok((sample.number("at_seconds")?, sample.number(field)? / unit))
+        });
+        Ok::<_, String>(Series::new(name, colour, points?))
+    };
+    let memory = vec![
+        line("this process", Colour::Amber, "process_bytes", 1e6)?,
+        line("its heap", Colour::Green, "heap_bytes", 1e6)?,
+        line("Redis", Colour::Blue, "redis_bytes", 1e6)?,
+    ];
+    let held = vec![line(
+        "limits held after a fault",
+        Colour::Red,
+        "limits_hold_after_seconds",
+        1.0,
+    )?];
+    let panel = |label: &str, series| Panel::new(Axis::linear(label), series);
+    let growth = results.entries("growth")?;
+    let growth = growth.iter().map(|growth| {
+        let [bytes, most] = [growth.number("bytes")? / 1e6, growth.number("bytes_at_most")? / 1e6];
+        let of = growth.text("of")?;
+        Ok(format!(
+            "{of} has grown by {} MB, {} at most",
+            number(bytes),
+            number(most)
+        ))
+    });
+    let chart = Chart {
+        id: "soak-chart".to_owned(),
+        label: "Memory after each fault of a soak, and the time until limits held again".to_owned(),
+        x: Axis::linear("seconds since the start"),
+        panels: vec![panel("MB", memory), panel("seconds", held)],
+        marks: Vec::new(),
+        notes: growth.collect::<Result<_, String>>()?,
+    };
+    Ok(chart.draw())
+}
+
+/// A group of bars for each column of the simulation's table.
+const COLUMNS: [(&str, &str, &str); 5] = [
+    ("calls to Redis a second", "calls_per_second", ""),
+    ("wait of busy callers, p99", "wait_p99_ms", " ms"),
+    ("requests beyond the quota", "over_quota_percent", " %"),
+    ("quota that was not given", "unused_quota_percent", " %"),
+    ("requests that passed uncounted", "uncounted_percent", " %"),
+];
+
+pub(super) fn fleet(results: &Results<'_>) -> Result<String, String> {
+    let variants = results.entries("variants")?;
+    let group = |(heading, field, unit): (&str, &str, &str)| {
+        let bars = variants.iter().map(|variant| {
+            let value = variant.number(field)?;
+            Ok(Bar {
+                name: variant.text("name")?.to_owned(),
+                colour: Colour::Blue,
+                value,
+                text: format!("{}{unit}", number(value)),
+            })
+        });
+        Ok::<_, String>((heading.to_owned(), bars.collect::<Result<Vec<_>, String>>()?))
+    };
+    let callers = number(results.number("callers_with_few_requests")?);
+    let bars = Bars {
+        id: "fleet-chart".to_owned(),
+        label: "Ways to share limits between three regions, and what each of them costs".to_owned(),
+        groups: COLUMNS.into_iter().map(group).collect::<Result<_, String>>()?,
+        notes: vec![format!(
+            "A simulation of three regions with 100 instances each and {callers} callers, in virtual time."
+        )],
+    };
+    Ok(bars.draw())
+}
