@@ -46,16 +46,16 @@ impl GuardedStore {
     }
 
     /// Asks the store for an answer within a time. Returns it if it is there at once, else the call to wait for.
+    #[inline]
     pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Measurement, StoreError>, StoreCall> {
         let admission = self.breaker.as_ref().map(Breaker::admit);
         if matches!(admission, Some(Admission::Rejected)) {
             let error = StoreError::new(StoreErrorKind::CircuitOpen, "the store was not asked");
             return Ok(Err(error));
         }
-        let asked = Stopwatch::start(&self.clock);
         match self.bare.acquire(plan.within(time)).into_ready() {
             Ok(answer) => {
-                self.log.answered(asked, &self.clock);
+                self.log.answered_at_once();
                 if let (Some(breaker), Some(admission)) = (&self.breaker, admission) {
                     breaker.record_at_once(admission, answer.as_ref().err());
                 }
@@ -65,7 +65,7 @@ impl GuardedStore {
                 answer,
                 admission,
                 time,
-                asked,
+                asked: Stopwatch::start(&self.clock),
             }),
         }
     }

@@ -275,10 +275,8 @@ impl StoreMeters {
         self.handles(scope).failed_while_closed.count(outcome);
     }
 
-    pub(super) fn answered(&self, scope: &str, after: Stopwatch, clock: &Clock) {
-        let micros = clock.now().micros_since(after.0);
-        let seconds = &self.handles(scope).seconds;
-        seconds.record(Duration::from_micros(micros));
+    pub(super) fn answered(&self, scope: &str, after: Duration) {
+        self.handles(scope).seconds.record(after);
     }
 
     pub(super) fn units(&self, scope: &str, unit: &str, expected: u64, used: u64) {
@@ -313,6 +311,10 @@ pub(crate) struct Stopwatch(Timestamp);
 impl Stopwatch {
     pub(crate) fn start(clock: &Clock) -> Self {
         Self(clock.now())
+    }
+
+    pub(super) fn elapsed(self, clock: &Clock) -> Duration {
+        Duration::from_micros(clock.now().micros_since(self.0))
     }
 }
 

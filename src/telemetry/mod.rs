@@ -18,7 +18,7 @@
 //! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that no store decided, and no fallback either: `open` were passed on uncounted, `closed` were rejected |
 //! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | of these, the ones that found the circuit closed: the store looked well, and no outage explains them |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests that the store gave no decision for, before the fallback is asked |
-//! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; calls of the fallback are left out |
+//! | `tower_quota_store_seconds` | histogram | `scope` | time until the store has answered, with a decision or an error, or the deadline has passed; 0 for a store that answers at once, as one in memory does; calls of the fallback are left out |
 //! | `tower_quota_denial_cache_hits_total` | counter | `scope` | requests that were rejected without asking the store, because it is [remembered](crate::RateLimitLayerBuilder::denial_cache) that it would reject them; the decisions have them, too |
 //! | `tower_quota_circuit_open` | gauge | `scope` | circuit breakers that are open: each layer has one; on a Redis Cluster it stays closed, see the next line |
 //! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters that are not asked because their circuit is open, by each store of the process; one also while a store knows no node at all. Which ones it is says the event: addresses come and go, so they are no label |

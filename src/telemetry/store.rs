@@ -1,5 +1,7 @@
 //! Events and metrics of a layer about its store.
 
+use std::time::Duration;
+
 use super::{HeldSlots, Stopwatch, meters::StoreMeters, throttle::Sparse};
 use crate::{
     breaker::CircuitTelemetry,
@@ -59,9 +61,14 @@ impl StoreTelemetry {
         }
     }
 
+    /// The store has answered when it was asked. Not even the clock is read, which takes as long as such an answer.
+    pub(crate) fn answered_at_once(&self) {
+        self.meters.answered(&self.scope, Duration::ZERO);
+    }
+
     /// The store has answered, or the deadline has passed.
     pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
-        self.meters.answered(&self.scope, asked, clock);
+        self.meters.answered(&self.scope, asked.elapsed(clock));
     }
 
     /// A request was rejected without asking the store.

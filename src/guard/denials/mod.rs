@@ -132,6 +132,7 @@ impl DenialCache {
     }
 
     /// Asks the store. Returns the answer if it is there at once, else the call to wait for.
+    #[inline]
     pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, StoreCall> {
         let answer = self.store.begin(plan, time)?;
         Ok(answer.map(Measurement::decide))
