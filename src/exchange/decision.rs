@@ -1,6 +1,6 @@
 //! The decision about a request.
 
-use std::{fmt, time::Duration};
+use std::{fmt, iter, time::Duration};
 
 use smallvec::SmallVec;
 
@@ -385,11 +385,12 @@ impl Decision {
     /// One allowance per policy, in the order in which the policies were configured; none if no store gave a decision,
     /// and only those that reject the request if it is a [cached](Self::is_cached) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
-        let measured = self.measurement().into_iter().flat_map(|measurement| {
-            let by_now = measurement.plan().charges_for(&self.charged);
-            measurement.charges().zip(by_now).map(|(measured, by_now)| {
+        let mut measured = self.measurement().map(|measurement| {
+            measurement.charges().map(|measured| {
+                let policy = measured.charge().policy();
+                let (unit, weigh) = (policy.policy().unit(), |cost| policy.counter().weigh(cost));
                 let charged = match measured.is_charged() {
-                    true => by_now.weight() + by_now.policy().counter().weigh(self.used_since),
+                    true => weigh(self.charged.of(unit)) + weigh(self.used_since),
                     false => 0,
                 };
                 Allowance {
@@ -398,14 +399,18 @@ impl Decision {
                 }
             })
         });
-        let cached = self.cached().into_iter().flat_map(|cached| {
+        let mut cached = self.cached().map(|cached| {
             let known = cached.plan.charges().zip(&cached.denials);
             known.filter_map(|(charge, denial)| {
                 let known = Known::Denial((*denial)?);
                 Some(Allowance { charge, known })
             })
         });
-        measured.chain(cached)
+        // Not a chain of flattened iterators: the fields of each response go through it.
+        iter::from_fn(move || match &mut measured {
+            Some(measured) => measured.next(),
+            None => cached.as_mut()?.next(),
+        })
     }
 
     /// The allowances of the policies that reject the request.
