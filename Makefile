@@ -6,7 +6,7 @@ help:
 	@echo 'make browser-test  the pages of the examples in a headless Chromium, which root gets installed'
 	@echo 'make ops-test   alerts and dashboard under a real Prometheus, which root gets installed'
 	@echo 'make bench  the benchmarks'
-	@echo 'make release-check  the package, the licences of its dependencies, and with BASELINE=<revision> its interface'
+	@echo 'make release-check  the package, the licences of its dependencies, its interface since the last release or BASELINE'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
 	@echo 'make browser-soak  a quarter of an hour of load that the pages show: their memory may not grow'
 	@echo 'make soak   ten minutes of load with a fault every 20 seconds; SOAK_SECONDS for more or less,'

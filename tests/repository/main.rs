@@ -8,5 +8,6 @@ mod conformance;
 mod documents;
 mod fuzz_seeds;
 mod mistakes;
+mod release;
 mod results;
 mod scale;

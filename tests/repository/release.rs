@@ -1,0 +1,77 @@
+//! The interface may change before the first release, and the changelog names each change.
+
+use std::{
+    env, fs,
+    io::Write,
+    path::Path,
+    process::{self, Command, Stdio},
+};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// The lines of a report of cargo-semver-checks that this changelog does not name.
+fn unnamed(changelog: &str, report: &str) -> (bool, String) {
+    let name = format!("tower-quota-changelog-{}-{}.md", process::id(), changelog.len());
+    let file = env::temp_dir().join(name);
+    fs::write(&file, changelog).unwrap();
+    let mut script = Command::new(Path::new(ROOT).join("scripts/unnamed-breaks"))
+        .arg(&file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    script.stdin.take().unwrap().write_all(report.as_bytes()).unwrap();
+    let output = script.wait_with_output().unwrap();
+    fs::remove_file(file).unwrap();
+    (output.status.success(), String::from_utf8(output.stdout).unwrap())
+}
+
+const REPORT: &str = "\
+    Checking tower-quota v0.1.0 -> v0.1.0 (no change; assume patch)
+
+--- failure struct_missing: pub struct removed or renamed ---
+
+Failed in:
+  struct tower_quota::Checked, previously in file /work/src/lib.rs:10
+  method Plan::frob, previously in file /work/src/plan.rs:4
+
+--- failure enum_variant_missing: pub enum variant removed or renamed ---
+
+Failed in:
+  variant Outcome::Refused, previously in file /work/src/outcome.rs:7
+  feature tests in the package's Cargo.toml
+
+     Summary semver requires new major version: 3 major and 0 minor checks failed
+";
+
+const CHANGELOG: &str = "\
+# Changelog
+
+## [Unreleased]
+
+### Added
+
+- `Plan::frob` and `Checked`.
+
+### Changed
+
+- `Outcome::Refused` is `Rejected`, `Checked` is `PolicySet`, the feature `tests` is `test-util`. `Plan::frobs` stays.
+
+## [0.0.1]
+
+### Changed
+
+- `Plan::frob` is new.
+";
+
+#[test]
+fn a_break_that_the_changelog_does_not_name_as_a_change_is_found() {
+    let line = "method Plan::frob, previously in file /work/src/plan.rs:4\n";
+    assert_eq!(unnamed(CHANGELOG, REPORT), (false, line.to_owned()));
+}
+
+#[test]
+fn breaks_that_the_changelog_names_are_no_mistake() {
+    let changelog = CHANGELOG.replace("`Plan::frobs` stays", "`Plan::frob` is gone");
+    assert_eq!(unnamed(&changelog, REPORT), (true, String::new()));
+}
