@@ -118,11 +118,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
 
     let rules = match &settings.rule_set {
         Some(set) => RulesOf::Fleet(Fleet::follow(set, &settings.redis_url, &limits, &access)?),
-        None => {
-            let book = RuleBook::new(limits.rules_handle(), json);
-            tokio::spawn(file.watch(book.clone()));
-            RulesOf::Instance(book)
-        }
+        None => RulesOf::Instance(RuleBook::watching(file, limits.rules_handle(), json)),
     };
     let (blocks, rejected) = (Blocks::new(access), Rejected::new());
     tokio::spawn(blocks.clone().watch());
@@ -150,17 +146,11 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         .layer(layers);
 
     // Outside of the limits. In production all of this belongs on a port that clients do not reach.
-    let operators = match admin.token {
-        Some(_) => {
-            tokio::spawn(numbers.keep());
-            Router::new()
-                .route("/operators", get(page::redirect))
-                .nest("/operators/", page::router())
-        }
-        None => Router::new(),
-    };
+    if admin.token.is_some() {
+        tokio::spawn(numbers.keep());
+    }
     Ok(service
-        .merge(operators)
+        .merge(page::router(admin.token.is_some()))
         .nest("/admin", admin::router(admin)?)
         .route("/metrics", get(async move || prometheus.render())))
 }

@@ -15,7 +15,17 @@ use axum::{
 
 use super::shared;
 
-pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
+/// Without administrators there is no page.
+pub(crate) fn router(has_administrators: bool) -> Router {
+    if !has_administrators {
+        return Router::new();
+    }
+    Router::new()
+        .route("/operators", get(redirect))
+        .nest("/operators/", files())
+}
+
+fn files() -> Router {
     Router::new()
         .route("/", get(|| shared::html(include_str!("page/index.html"))))
         .route("/base.css", get(|| shared::style(shared::BASE_CSS)))
@@ -35,7 +45,7 @@ pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
 }
 
 /// Relative, because a proxy may serve the page under another path.
-pub(crate) async fn redirect() -> impl IntoResponse {
+async fn redirect() -> impl IntoResponse {
     let to = HeaderValue::from_static("operators/");
     (axum::http::StatusCode::TEMPORARY_REDIRECT, [(header::LOCATION, to)])
 }

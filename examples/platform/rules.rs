@@ -62,7 +62,7 @@ impl fmt::Display for Mistake {
 
 impl RuleBook {
     /// `json` is the text that the layer was built with.
-    pub(crate) fn new(handle: RulesHandle, json: String) -> Self {
+    fn new(handle: RulesHandle, json: String) -> Self {
         let book = Book {
             number: 1,
             since: Instant::now(),
@@ -72,6 +72,13 @@ impl RuleBook {
         };
         let book = Arc::new(Mutex::new(book));
         Self { handle, book }
+    }
+
+    /// The same, from a file that is watched from now on.
+    pub(crate) fn watching(file: RulesFile, handle: RulesHandle, json: String) -> Self {
+        let book = Self::new(handle, json);
+        tokio::spawn(file.watch(book.clone()));
+        book
     }
 
     pub(crate) fn handle(&self) -> &RulesHandle {

@@ -1,14 +1,12 @@
 //! The fleet, for the operators' page: what is published, by whom, and which instances run it.
 
-use std::{
-    collections::BTreeMap,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::collections::BTreeMap;
 
 use axum::{Json, extract::State};
 use serde_json::{Value, json};
 use tower_quota::{
     Access, QuotaPolicy, Rules,
+    clock::Clock,
     fleet::{AccessEntry, InstanceReport, PublishError, Published, RulesDocument},
 };
 
@@ -38,10 +36,7 @@ pub(super) async fn show(State(fleet): State<Fleet>) -> Result<Json<Value>, Fail
 
 fn document(published: &Published) -> Value {
     let (version, document) = (published.version(), published.document());
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_secs();
+    let now = Clock::system().now().as_micros() / 1_000_000;
     let holds = |entry: &&AccessEntry| entry.ends().is_none_or(|end| now < end);
     json!({
         "version": version.to_string(),
