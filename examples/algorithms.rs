@@ -213,7 +213,7 @@ const ROW: usize = 38;
 const PASSED: f64 = 772.0;
 const MOST: f64 = 858.0;
 
-/// What this chart has beside the usual colours and lines.
+/// The colours and lines of this chart, beside the usual ones.
 const STYLE: &str = "\
 .passed { stroke: #2f81f7 }
 .rejected { stroke: #e5533d }

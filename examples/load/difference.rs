@@ -10,7 +10,7 @@ pub(crate) const FEWEST_ROUNDS: usize = 5;
 /// The difference between two sides that were measured in turns.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Difference {
-    /// Of the differences within each round.
+    /// The median of the differences within each round.
     median: f64,
     /// Half of the way from the least to the most of them. `None` with too few rounds.
     noise: Option<f64>,
@@ -18,7 +18,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// Of the first to the second of each round.
+    /// The difference of the first to the second value of each round.
     pub(crate) fn between(rounds: impl IntoIterator<Item = (f64, f64)>) -> Self {
         let differences = rounds.into_iter().map(|(own, other)| own - other);
         let mut sorted: Vec<f64> = differences.filter(|difference| difference.is_finite()).collect();

@@ -59,7 +59,7 @@ pub(crate) struct Panel {
 /// Panels with a common horizontal axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
-    /// Of the element, for its style.
+    /// The id of the element, for its style.
     pub(crate) id: String,
     /// For those who do not see the picture.
     pub(crate) label: String,

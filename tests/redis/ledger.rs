@@ -305,7 +305,7 @@ async fn a_charge_to_a_log_that_is_given_back_twice_takes_no_unit_from_others() 
             caller.settle(Settlement::unused(&twice)).await;
             let context = format!("{:?}, {others} others after {micros}", caller.store);
             assert_eq!(caller.left(&log).await, left, "{context}");
-            // What others have charged is theirs to give back.
+            // Other requests give back what they have charged.
             if micros >= -5_000_000 {
                 caller.settle(Settlement::unused(&first)).await;
                 assert_eq!(caller.left(&log).await, left + 1, "{context}");

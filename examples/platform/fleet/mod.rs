@@ -56,7 +56,7 @@ impl Fleet {
         })
     }
 
-    /// What this instance knows without asking Redis.
+    /// The state of the rules that this instance knows without a call to Redis.
     pub(crate) fn to_json(&self) -> Value {
         let status = self.follower.status();
         let rejected = status.rejected().map(|rejected| {

@@ -1,8 +1,8 @@
 //! The partitions that are rejected at the moment, to be read without a lock.
 //!
 //! Threads that reject one key would write the lock of its shard in turn, and one core would reject as many requests as two.
-//! So a rejection leaves a copy of the partition's records here, which others only read. A copy never changes: whoever
-//! changes the records, under the lock of their shard, removes it.
+//! So a rejection leaves a copy of the partition's records here, which others only read. A copy never changes: a task
+//! that changes the records, under the lock of their shard, removes it.
 
 use arc_swap::ArcSwapOption;
 
