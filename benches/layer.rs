@@ -13,17 +13,22 @@
 //!   shows what this machine makes of it.
 //!
 //! `TIMES` is how many requests are one turn of a side (50 000), `ROUNDS` how many turns each side has (31). `SIDE=3` makes
-//! the requests of one side alone, by its place in the first table from 0 on, for a profiler.
+//! the requests of one side alone, by its place in the first table from 0 on, for a profiler. `-- --json FILE --svg FILE`
+//! writes the times of one thread for machines, and as a picture.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
 #[path = "../tests/support/boxed_store.rs"]
 mod boxed_store;
+#[path = "../examples/results/mod.rs"]
+mod results;
 mod rounds;
 
 use std::{
     alloc::System,
+    env,
     future::{Ready, ready},
+    process::exit,
     sync::Barrier,
     thread,
     time::Instant,
@@ -32,6 +37,7 @@ use std::{
 use axum::body::Body;
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use serde_json::json;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
@@ -39,6 +45,7 @@ use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Store, key};
 
 use self::{
     boxed_store::BoxedStore,
+    results::outputs::{Outputs, USAGE, rounded},
     rounds::{Side, Values},
 };
 
@@ -51,9 +58,13 @@ const USERS: usize = 10_000;
 const PLENTY: u32 = 500_000_000;
 
 fn main() {
-    let asked = rounds::is_asked_for();
-    let times = rounds::setting("TIMES", if asked { 50_000 } else { 100 });
-    let rounds = rounds::setting("ROUNDS", if asked { 31 } else { 1 });
+    let outputs = Outputs::of_benchmark(env::args().skip(1)).transpose();
+    let outputs = outputs.unwrap_or_else(|mistake| {
+        eprint!("{mistake}\n\n{USAGE}");
+        exit(2);
+    });
+    let times = rounds::setting("TIMES", if outputs.is_some() { 50_000 } else { 100 });
+    let rounds = rounds::setting("ROUNDS", if outputs.is_some() { 31 } else { 1 });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime without threads");
     let _context = runtime.enter();
@@ -65,7 +76,7 @@ fn main() {
         }
         return;
     }
-    print_one_thread(sides, rounds, times);
+    print_one_thread(sides, rounds, times, &outputs.unwrap_or_default());
     two_threads(&runtime, rounds, times);
 }
 
@@ -148,7 +159,7 @@ fn one_thread() -> [Requests; 5] {
     ]
 }
 
-fn print_one_thread(sides: [Requests; 5], rounds: usize, times: usize) {
+fn print_one_thread(sides: [Requests; 5], rounds: usize, times: usize, outputs: &Outputs) {
     let mut sides = sides.map(|Requests { name, mut send }| {
         for _ in 0..USERS {
             send();
@@ -176,6 +187,16 @@ fn print_one_thread(sides: [Requests; 5], rounds: usize, times: usize) {
             own.ratio(&other)
         );
     }
+    let sides = sides.iter().zip(&values).skip(1).map(|(side, value)| {
+        let net = value.without(&values[0]);
+        let [least, most] = [net.least(), net.most()].map(rounded);
+        json!({"name": side.name(), "net_ns": rounded(net.median()), "least_net_ns": least, "most_net_ns": most})
+    });
+    let json = json!({
+        "program": "layer", "schema": 1, "rounds": rounds, "requests_per_round": times,
+        "request_without_layer_ns": rounded(values[0].median()), "sides": sides.collect::<Vec<_>>(),
+    });
+    outputs.write("", &json).expect("the results are written");
 }
 
 /// The time of a request, where so many threads make requests, each with a clone of the service.

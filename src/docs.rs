@@ -29,6 +29,10 @@ pub mod mistakes {}
 pub mod moving {}
 
 #[doc = include_str!("../docs/PRODUCTION.md")]
+#[doc = "\n## Pictures\n\nRedis is paused and killed under load, as `--mode outage` of the example `load` does it:\n\n"]
+#[doc = include_str!("../docs/pictures/outage.svg")]
+#[doc = "\nMemory, as `--mode callers` measures it:\n\n"]
+#[doc = include_str!("../docs/pictures/memory.svg")]
 pub mod production {}
 
 #[doc = include_str!("../docs/proxies.md")]

@@ -1,6 +1,6 @@
 //! Ten minutes of mixed load with a fault every 20 seconds, and nothing grows. `make soak` runs it; it is no part of
 //! `make test`. `SOAK_SECONDS` makes it shorter or longer, `SOAK_SEED` repeats the order of the faults.
-//! `make soak ARGS="--json soak.json --svg soak.svg"` writes what was seen for machines, and as a picture.
+//! `make soak ARGS="--json $PWD/soak.json --svg $PWD/soak.svg"` writes what was seen for machines, and as a picture.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(

@@ -30,6 +30,10 @@ impl<'a> Side<'a> {
             measure: Box::new(measure),
         }
     }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 /// The measured values of one side, one for each round.
@@ -54,11 +58,11 @@ impl Values {
         }
     }
 
-    fn least(&self) -> f64 {
+    pub fn least(&self) -> f64 {
         self.0.iter().copied().fold(f64::INFINITY, f64::min)
     }
 
-    fn most(&self) -> f64 {
+    pub fn most(&self) -> f64 {
         self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
     }
 

@@ -8,6 +8,8 @@ const LEFT: f64 = 64.0;
 const RIGHT: f64 = 830.0;
 const PANEL: f64 = 190.0;
 const GAP: f64 = 44.0;
+/// The most points of a line that have marks.
+const MARKED: usize = 20;
 
 /// The quantity along an axis, with its unit.
 #[derive(Clone, Debug)]
@@ -140,7 +142,10 @@ impl Panel {
             let places = places.map(|(at_x, at_y)| format!("{} {}", round(x.place(*at_x)), round(y.place(*at_y))));
             let places: Vec<_> = places.collect();
             if !places.is_empty() {
-                svg.path(colour.class(), &format!("M{}", places.join("L")));
+                // A mark where something was measured, if there is room for marks.
+                let marks = places.iter().filter(|_| places.len() <= MARKED);
+                let marks: String = marks.map(|place| format!("M{place}m-2.5-2.5h5v5h-5z")).collect();
+                svg.path(colour.class(), &format!("M{}{marks}", places.join("L")));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The progress of long programs, and the results that they write at the end.
 
-use std::time::Duration;
+use std::{fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -205,6 +205,36 @@ fn a_picture_carries_its_figures_and_is_well_formed() {
 }
 
 #[test]
+fn a_soak_and_a_simulation_have_pictures_with_their_figures() {
+    let sample = |at: u32, bytes: u64| json!({"at_seconds": at, "limits_hold_after_seconds": 0.5, "heap_bytes": bytes, "process_bytes": bytes, "redis_bytes": 0});
+    let soak = json!({
+        "program": "soak", "samples": [sample(3, 2_000_000), sample(23, 2_500_000)],
+        "growth": [{"of": "the heap", "bytes": 12_345_678, "bytes_at_most": 1_048_576}],
+    });
+    let variant = |name: &str, calls: u64| {
+        json!({
+            "name": name, "calls_per_second": calls, "wait_p99_ms": 151, "over_quota_percent": 0.0, "unused_quota_percent": 1.26,
+            "uncounted_percent": 0.5,
+        })
+    };
+    let variants = [variant("one <Redis>, \"prefetch\" & more", 40_000), variant("two", 0)];
+    let fleet = json!({"program": "fleet_simulation", "callers_with_few_requests": 100_000, "variants": variants});
+    for (results, texts) in [
+        (
+            soak,
+            ["the heap has grown by 12 MB, 1 at most", "seconds since the start"],
+        ),
+        (fleet, ["one &lt;Redis&gt;, &quot;prefetch&quot; &amp; more", "1.3 %"]),
+    ] {
+        let drawn = pictures::draw(&results).unwrap();
+        for text in texts {
+            assert!(drawn.contains(text), "{text}: {drawn}");
+        }
+        assert_is_well_formed(&drawn);
+    }
+}
+
+#[test]
 fn results_that_lack_something_are_not_drawn() {
     let mut results = normal();
     results["latency_from_due"]["bare"] = Value::Null;
@@ -215,6 +245,36 @@ fn results_that_lack_something_are_not_drawn() {
     assert_eq!(pictures::draw(&json!([])), Err("no text at program".to_owned()));
     let other = pictures::draw(&json!({"program": "<&>"}));
     assert_eq!(other, Err("there is no picture for the results of <&>".to_owned()));
+}
+
+/// A change to the drawing shows in all pictures, and a change to the figures in one.
+#[test]
+fn each_picture_is_drawn_from_the_results_beside_it_and_has_a_command() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/pictures"));
+    let commands = fs::read_to_string(folder.join("README.md")).unwrap();
+    let (mut drawn, mut all) = (0, 0);
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if name.ends_with(".json") {
+            let text = fs::read_to_string(&path).unwrap();
+            let results: Value = serde_json::from_str(&text).unwrap();
+            let picture = fs::read_to_string(path.with_extension("svg")).unwrap();
+            assert!(
+                picture == pictures::draw(&results).unwrap(),
+                "{name}: run `cargo run --example pictures` and look at the picture"
+            );
+            assert_is_well_formed(&picture);
+            assert!(
+                commands.contains(&format!("docs/pictures/{name} --svg")),
+                "{name} has no command"
+            );
+            assert!(text.len() < 40_000, "{name} has {} bytes", text.len());
+            drawn += 1;
+        }
+        all += usize::from(name.ends_with(".svg"));
+    }
+    assert!(drawn >= 2 && drawn == all, "{drawn} of {all}");
 }
 
 /// Each element is closed, each attribute is quoted, no text has a bracket; nothing is loaded and nothing is run.

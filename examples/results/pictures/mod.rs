@@ -13,6 +13,7 @@ pub(crate) fn draw(results: &Value) -> Result<String, String> {
         ("load", Some("outage")) => load::outage(&read),
         ("load", Some("callers")) => load::callers(&read),
         ("load", _) => load::latencies(&read),
+        ("layer", _) => others::layer(&read),
         ("soak", _) => others::soak(&read),
         ("fleet_simulation", _) => others::fleet(&read),
         (program, _) => Err(format!("there is no picture for the results of {program}")),
