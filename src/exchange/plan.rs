@@ -165,6 +165,7 @@ impl Plan {
     }
 
     /// The same plan with a name for a partition.
+    #[inline]
     pub(crate) fn labelled(mut self, partition: PartitionId, label: Option<&Arc<str>>) -> Self {
         for part in self.parts.iter_mut().filter(|part| part.partition == partition) {
             part.label = label.cloned();

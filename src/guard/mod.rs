@@ -120,7 +120,7 @@ impl Guard {
             return PendingDecision::begin(self, self.log.waiting(decision));
         }
         match self.cache.begin(plan, self.deadline) {
-            Ok(Ok(decision)) => Deciding::now(decision),
+            Ok(Ok(decision)) => Deciding::Decided(decision),
             Ok(Err(error)) => self.decide_without_store(spare, &error),
             Err(call) => {
                 let guard = Arc::clone(self);

@@ -63,6 +63,7 @@ impl RequestCost {
     }
 
     /// The plan with the costs in these units.
+    #[inline]
     pub(super) fn in_units(&self, plan: Plan, units: &[usize], request: &request::Parts) -> Plan {
         units.iter().fold(plan, |plan, unit| {
             let (name, cost) = &self.units[*unit];

@@ -133,9 +133,9 @@ impl DenialCache {
 
     /// Asks the store. Returns the answer if it is there at once, else the call to wait for.
     #[inline]
-    pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, StoreCall> {
+    pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Box<Decision>, StoreError>, StoreCall> {
         let answer = self.store.begin(plan, time)?;
-        Ok(answer.map(Measurement::decide))
+        Ok(answer.map(|measurement| Box::new(measurement.decide())))
     }
 
     /// Waits for the answer, whose rejections are cached.
@@ -157,7 +157,7 @@ impl DenialCache {
             return Err(StoreError::new(StoreErrorKind::TimedOut, message));
         }
         match self.begin(plan, time) {
-            Ok(answer) => answer,
+            Ok(answer) => answer.map(|decision| *decision),
             Err(call) => self.finish(call, deadline).await,
         }
     }

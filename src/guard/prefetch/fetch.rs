@@ -40,7 +40,7 @@ impl Fetch {
     pub(super) fn begin(self, deadline: Instant) {
         let time = deadline.saturating_duration_since(Instant::now());
         match self.prefetch.cache.begin(self.plan.clone(), time) {
-            Ok(result) => self.land(result),
+            Ok(result) => self.land(result.map(|decision| *decision)),
             Err(call) => drop(tokio::spawn(async move {
                 let result = self.prefetch.cache.finish(call, deadline).await;
                 self.land(result);
