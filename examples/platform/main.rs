@@ -21,10 +21,10 @@
 //!
 //! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
 //!
-//! `REDIS_URL` says where Redis is, by default `redis://127.0.0.1/`. With `RULES_SET`, all instances follow the rule set of
-//! that name in it, and administrators of each of them change the rules of all: see `fleet`. Without it, rules are those of
-//! this process. `RULES` is the path of its rules; a fleet's take their place. Without `ADMIN_TOKEN` there are no
-//! administrators. `PORT` sets the port; 0 takes a free one.
+//! With `REDIS_URL`, all instances follow the rule set `platform` in that Redis (`RULES_SET` names another one), and the page
+//! of any of them changes the rules of all. Without it, or with an empty `RULES_SET`, Redis is at `redis://127.0.0.1/`, and
+//! rules are those of this process. `RULES` is the path of its rules; those of a fleet take their place. Without
+//! `ADMIN_TOKEN` there are no administrators. `PORT` sets the port; 0 takes a free one.
 
 mod admin;
 pub(crate) mod blocks;
@@ -80,10 +80,13 @@ pub(crate) struct Settings {
 
 impl Settings {
     fn from_environment() -> Self {
+        let redis_url = env::var("REDIS_URL").ok();
+        let of_fleet = redis_url.as_ref().map(|_| SCOPE.to_owned());
+        let rule_set = env::var("RULES_SET").ok().or(of_fleet);
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/platform/rules.json");
         Self {
-            redis_url: env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1/".to_owned()),
-            rule_set: env::var("RULES_SET").ok().filter(|name| !name.is_empty()),
+            redis_url: redis_url.unwrap_or_else(|| "redis://127.0.0.1/".to_owned()),
+            rule_set: rule_set.filter(|name| !name.is_empty()),
             rules: env::var_os("RULES").unwrap_or_else(|| rules.into()).into(),
             admin_token: env::var("ADMIN_TOKEN").ok(),
             deadline: Duration::from_millis(50),

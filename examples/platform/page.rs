@@ -41,6 +41,8 @@ fn files() -> Router {
         .route("/history.js", get(|| shared::script(include_str!("page/history.js"))))
         .route("/charts.js", get(|| shared::script(include_str!("page/charts.js"))))
         .route("/rules.js", get(|| shared::script(include_str!("page/rules.js"))))
+        .route("/fleet.js", get(|| shared::script(include_str!("page/fleet.js"))))
+        .route("/words.js", get(|| shared::script(include_str!("page/words.js"))))
         .layer(middleware::map_response(protect))
 }
 

@@ -822,15 +822,12 @@ async fn the_operators_page_is_of_this_service_alone() {
         let own = page.body.replace("http://www.w3.org/2000/svg", "");
         assert!(!own.contains(forbidden), "{forbidden}");
     }
-    let files = [
-        "base.css",
-        "operators.css",
-        "canvas.js",
-        "operators.js",
-        "history.js",
-        "charts.js",
-        "rules.js",
-    ];
+    let styles = ["base.css", "operators.css"];
+    let scripts = ["canvas", "operators", "history", "charts", "rules", "fleet", "words"];
+    let files = styles
+        .map(str::to_owned)
+        .into_iter()
+        .chain(scripts.map(|name| format!("{name}.js")));
     for path in files.map(|file| format!("/operators/{file}")) {
         let file = platform.get(&path, "").await;
         assert_eq!(file.status, StatusCode::OK, "{path}");

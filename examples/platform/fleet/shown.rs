@@ -77,7 +77,6 @@ fn version(document: &RulesDocument) -> Value {
         "time": document.time(),
         "is_off": document.is_switched_off(),
         "percent": document.roll_out().map(|roll_out| roll_out.percent()),
-        "rules": text(document.rules()),
     })
 }
 

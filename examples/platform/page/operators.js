@@ -2,8 +2,10 @@
 
 import { onFrame } from "./canvas.js";
 import { byOutcome, describe, drawDecisions, drawLatency, series, short, swatch, time } from "./charts.js";
+import { alertsOf, blocksOf, described, showFleet, showVersions } from "./fleet.js";
 import { History, MINUTES, quantile, read } from "./history.js";
 import { differences } from "./rules.js";
+import { make, rows, showEmpty, spoken, write } from "./words.js";
 
 const SECOND = 1_000;
 const NOW = 10 * SECOND;
@@ -23,6 +25,9 @@ let pause = 0;
 let instances = [];
 let isMixed = false;
 let silence = null;
+/** The last answer about the fleet, and the reason why a later one did not come. */
+let fleet = null;
+let fleetSilence = null;
 
 /** An answer of the service that is not a success. */
 class Failure extends Error {
@@ -62,28 +67,13 @@ function reason(error) {
 
 // --- Words.
 
-function spoken(seconds) {
-  for (const [unit, length] of [["day", 86_400], ["h", 3_600], ["min", 60]]) {
-    if (seconds >= 2 * length) return `${Math.floor(seconds / length)} ${unit}${unit === "day" ? "s" : ""}`;
-  }
-  return `${Math.round(seconds)} s`;
-}
-
 const many = (number, word) => `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
 const nameOf = (caller) => caller.user ?? caller.address;
 const kindOf = (caller) => (caller.user === undefined ? "address" : "user");
-const nameOfClient = (client) => (client.user === undefined ? `network ${client.network}` : `user ${client.user}`);
-
-/** Changes the text of an element only if it is another one, so that readers and selections are not disturbed. */
-function write(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
-function make(name, properties = {}, ...children) {
-  const element = Object.assign(document.createElement(name), properties);
-  element.append(...children);
-  return element;
-}
+const nameOfClient = ({ user, network, key }) => (user !== undefined ? `user ${user}` : network !== undefined ? `network ${network}` : `key ${key}`);
+/** The instances that a change concerns. */
+const isFleet = () => state?.fleet != null;
+const where = () => (isFleet() ? "on all instances" : "on this instance");
 
 // --- What the operator has done.
 
@@ -103,9 +93,9 @@ async function act(place, text, action) {
   said.textContent = "…";
   try {
     const more = await action();
+    await poll();
     said.textContent = more ?? `${text}.`;
     note(said.textContent, false);
-    await poll();
     return true;
   } catch (error) {
     said.classList.add("is-error");
@@ -114,6 +104,21 @@ async function act(place, text, action) {
     if (error instanceof Failure && error.status === 404 && error.message.includes("404")) signOut("Your token is no longer right. Sign in again.");
     return false;
   }
+}
+
+/** Sends a change. In a fleet it says who makes it, and waits until this instance has followed. */
+async function send(method, path, body, fields = {}, more = "") {
+  if (!isFleet()) {
+    await ask(method, path, body, fields);
+    return;
+  }
+  const { value } = await ask(method, `${path}?by=${encodeURIComponent(at("who").value.trim())}${more}`, body, fields);
+  for (let look = 0; look < 30 && state !== null; look++) {
+    await poll();
+    if (state === null || state.fleet.number >= value.number) break;
+    await new Promise((done) => setTimeout(done, 200));
+  }
+  await pollFleet();
 }
 
 /** Asks before something is done; the answer is no unless the operator says yes. */
@@ -152,6 +157,7 @@ async function signIn(event) {
   at("sign-out").hidden = false;
   at("now-heading").tabIndex = -1;
   at("now-heading").focus();
+  await pollFleet();
   loadRules();
   redraw();
 }
@@ -170,6 +176,9 @@ function signOut(text = "") {
   instances = [];
   isMixed = false;
   rules = { number: null, current: "", tried: "" };
+  fleet = null;
+  fleetSilence = null;
+  for (const id of ["instances", "running", "versions"]) at(id).tBodies[0].replaceChildren();
   for (const id of ["found", "signed-in", "sign-out"]) at(id).hidden = true;
   for (const id of ["entries", "alerts", "current", "tried", "instance"]) at(id).replaceChildren();
   for (const shown of document.querySelectorAll("[data-key]")) delete shown.dataset.key;
@@ -210,6 +219,33 @@ async function poll() {
   }
 }
 
+let isAskingFleet = false;
+
+/** Asks about the fleet, which needs Redis: the state of this instance never waits for it. */
+async function pollFleet() {
+  if (token === null || !isFleet() || isAskingFleet || silence !== null) return;
+  isAskingFleet = true;
+  const asked = token;
+  try {
+    const { value } = await ask("GET", "fleet");
+    if (token !== asked) return;
+    fleet = { ...value, heard: new Date().toLocaleTimeString() };
+    fleetSilence = null;
+  } catch (error) {
+    if (token === asked) fleetSilence = reason(error);
+  } finally {
+    isAskingFleet = false;
+  }
+  if (state !== null && rules.number !== null && rules.number !== numberOfRules()) loadRules();
+  redraw();
+}
+
+/** The version that a change of rules is made for. */
+function numberOfRules() {
+  if (!isFleet()) return state.rules.number;
+  return fleet === null ? "unknown" : (fleet.published?.version ?? "none");
+}
+
 function hear(told) {
   heard = performance.now();
   silence = null;
@@ -226,14 +262,21 @@ function hear(told) {
   if (!instances.includes(told.instance)) instances = [...instances, told.instance].slice(-10);
   state = told;
   history.push(told.numbers);
-  if (rules.number !== null && rules.number !== told.rules.number) loadRules();
+  if (rules.number !== null && rules.number !== numberOfRules()) loadRules();
 }
 
 // --- Showing.
 
 const redraw = onFrame(() => {
   if (state === null || token === null) return;
-  write(at("instance"), `This page shows and changes one instance: ${state.instance}, up for ${spoken(state.numbers.milliseconds / SECOND)}. Other instances have numbers and switches of their own.`);
+  const instance = `${state.instance}, up for ${spoken(state.numbers.milliseconds / SECOND)}`;
+  write(at("instance"), isFleet()
+    ? `Numbers are those of one instance: ${instance}. Rules, blocks and the switch are those of all instances that follow the rule set “${state.fleet.set}”.`
+    : `This page shows and changes one instance: ${instance}. Other instances have numbers and switches of their own.`);
+  for (const element of document.querySelectorAll(".where")) write(element, where());
+  for (const element of document.querySelectorAll(".of-fleet")) element.hidden = !isFleet();
+  for (const element of document.querySelectorAll(".of-instance")) element.hidden = isFleet();
+  at("signed-in").classList.toggle("is-unknown", fleetSilence !== null);
   at("signed-in").classList.toggle("is-old", silence !== null);
   showAlerts();
   showTiles();
@@ -243,6 +286,10 @@ const redraw = onFrame(() => {
   showRejected();
   showBlocks();
   showRules();
+  if (fleet !== null) {
+    showFleet(state, fleet);
+    showVersions(fleet, rollBack);
+  }
 });
 
 /** The rate of the outcomes that a filter lets pass, over the last ten seconds. */
@@ -260,7 +307,9 @@ function showAlerts() {
   const add = (kind, title, text) => alerts.push([kind, title, text]);
   if (silence !== null) add("", "Old numbers.", `${silence} The last answer came ${spoken((performance.now() - heard) / SECOND)} ago.`);
   if (isMixed) add("", "More than one instance answers.", "Something between this page and the service spreads your requests. Numbers jump, and a change reaches any of them. Open the page of one instance, by its own address.");
-  if (!state.is_on) add("", "The limits are switched off.", "All requests to this instance pass uncounted; only blocked clients are rejected. Other instances still limit, unless they are switched off, too.");
+  if (isFleet()) alerts.push(...alertsOf(state, fleet, fleetSilence));
+  if (isOff() && isFleet()) add("", "The limits are switched off on all instances.", `All requests pass uncounted; only blocked clients are rejected. ${described(fleet.published)}, says so.`);
+  else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected.${isFleet() ? "" : " Other instances still limit, unless they are switched off, too."}`);
   if (state.circuit?.is_open) {
     const what = failed > 0 ? "Requests get 503" : "Requests pass uncounted";
     add("", `The circuit to Redis is open, for ${spoken(state.circuit.seconds)}.`, `${what}. The last error: ${state.circuit.error}. While requests come, the service tries again by itself, some times a second. Is Redis up? Do other instances say the same? If only this one does, look at the network between.`);
@@ -269,7 +318,7 @@ function showAlerts() {
     const reasons = undecided.map(([{ policy }, count]) => `${policy} ${short(count / seconds)}/s`).join(", ");
     add("", "Limits leak.", `${short(uncounted + failed)} requests a second are not decided, although Redis is asked${reasons === "" ? "" : `: ${reasons}`}.`);
   }
-  const { roll_out: trial } = state.rules;
+  const trial = trialOf();
   if (trial !== null) add("note", "New rules are tried", `on ${trial.percent} % of the callers.`);
   if (alerts.every(([kind]) => kind !== "")) {
     // Without a request, nothing tries Redis, and the circuit says nothing.
@@ -300,30 +349,38 @@ function showTiles() {
   const rejected = all - of("allowed", "unlimited", "failed_open");
   const [half, most] = [0.5, 0.99].map((part) => quantile(history.calls(MINUTE), part));
   const isOpen = state.circuit?.is_open === true;
-  tile("limits", state.is_on ? "on" : "OFF", state.is_on ? `rules ${state.rules.digest}` : "nothing is counted", !state.is_on);
-  tile("circuit", state.circuit === null ? "cluster" : isOpen ? "OPEN" : "closed", state.circuit === null ? "each node has one of its own" : isOpen ? "Redis is not asked" : "Redis decides", isOpen);
+  tile("limits", state.is_on ? "on" : "OFF", state.is_on ? versionInForce() : "nothing is counted", !state.is_on);
+  tile("circuit", state.circuit === null ? "cluster" : isOpen ? "OPEN" : "closed", state.circuit === null ? "each node has one of its own" : isOpen ? "Redis is not asked" : most === null ? "no call in the last minute" : "Redis decides", isOpen);
   tile("all", `${short(all)} /s`, `${short(of("unlimited"))} /s without limits`);
   tile("rejected", `${short(rejected)} /s`, percent(rejected));
   tile("uncounted", `${short(of("failed_open"))} /s`, percent(of("failed_open")), of("failed_open") > 0);
   tile("store", most === null ? "–" : `≤ ${time(most)}`, most === null ? "not asked in the last minute" : `99 % of the last minute; half ≤ ${time(half)}`);
   const button = at("switch");
-  write(button, state.is_on ? "Switch the limits off …" : "Switch the limits on");
-  button.classList.toggle("danger", state.is_on);
-  button.classList.toggle("primary", !state.is_on);
+  const limits = isFleet() ? "limits of all instances" : "limits";
+  write(button, isOff() ? `Switch the ${limits} on` : `Switch the ${limits} off …`);
+  button.classList.toggle("danger", !isOff());
+  button.classList.toggle("primary", isOff());
+  if (!isFleet()) return;
+  write(at("own-state"), ownSwitch());
+  at("own-fleet").classList.toggle("primary", state.fleet.is_overridden);
 }
 
-/** The rows of a table, which stay the same elements while their keys do. */
-function rows(body, list, keyOf, create, update) {
-  const keys = list.map(keyOf);
-  const old = new Map([...body.rows].map((row) => [row.dataset.key, row]));
-  const wanted = list.map((item, index) => {
-    const row = old.get(keys[index]) ?? create(item);
-    row.dataset.key = keys[index];
-    update(row, item);
-    return row;
-  });
-  const isSame = wanted.length === body.rows.length && wanted.every((row, index) => row === body.rows[index]);
-  if (!isSame) body.replaceChildren(...wanted);
+/** Returns true if the switch that the large button turns is off. */
+const isOff = () => (isFleet() ? fleet?.published?.is_off === true : !state.is_on);
+
+const trialOf = () => {
+  if (!isFleet()) return state.rules.roll_out;
+  return state.fleet.percent === null ? null : { percent: state.fleet.percent };
+};
+
+function versionInForce() {
+  if (!isFleet()) return `rules ${state.rules.digest}`;
+  return state.fleet.number === null ? "rules of its own file" : `version ${state.fleet.number}`;
+}
+
+function ownSwitch() {
+  const now = state.is_on ? "on" : "off";
+  return state.fleet.is_overridden ? `its own switch overrides the fleet: limits are ${now} here.` : `limits are ${now} here, as the fleet says.`;
 }
 
 function showOutcomes() {
@@ -380,40 +437,48 @@ function showRejected() {
   showEmpty(table, "Nobody was rejected in the last five minutes.");
 }
 
-function showEmpty(table, text) {
-  const body = table.tBodies[0];
-  if (body.rows.length > 0) return;
-  body.append(make("tr", { className: "empty" }, make("td", { className: "hint", colSpan: table.tHead.rows[0].cells.length, textContent: text })));
-  body.rows[0].dataset.key = "empty";
-}
-
 function showBlocks() {
   const table = at("blocks");
-  rows(table.tBodies[0], state.blocks, ({ client }) => JSON.stringify(client), ({ client }) => {
+  rows(table.tBodies[0], isFleet() ? blocksOf(fleet?.published) : state.blocks, ({ client }) => JSON.stringify(client), ({ client }) => {
     const button = make("button", { type: "button", textContent: "Unblock" });
     button.setAttribute("aria-label", `Unblock ${nameOfClient(client)}`);
     button.addEventListener("click", () => unblock(client, "blocked-said"));
+    button.hidden = client.key !== undefined;
     return make("tr", {}, make("th", { scope: "row", textContent: nameOfClient(client) }), make("td"), make("td", {}, button));
   }, (row, { seconds }) => {
     write(row.cells[1], seconds === null ? "somebody ends it" : `in ${spoken(seconds)}`);
   });
-  showEmpty(table, "Nobody is blocked.");
+  showEmpty(table, isFleet() && fleet === null ? "Unknown: Redis did not answer." : "Nobody is blocked.");
 }
 
 // --- The switch.
 
 async function turn() {
-  if (!state.is_on) {
-    await act("now-said", "The limits of this instance are on", () => ask("POST", "switch/on").then(() => undefined));
+  const who = isFleet() ? "all instances" : "this instance";
+  if (isOff()) {
+    await act("now-said", `The limits of ${who} are on`, () => send("POST", "switch/on"));
     return;
   }
   const isSure = await confirmed(
-    "Switch the limits of this instance off?",
-    "From now on, all requests to this instance pass uncounted and without RateLimit fields, until somebody switches the limits on again, or the process ends. Blocked clients stay blocked.",
+    `Switch the limits of ${who} off?`,
+    `From now on, all requests to ${who} pass uncounted and without RateLimit fields, until somebody switches the limits on again${isFleet() ? "" : ", or the process ends"}. Blocked clients stay blocked.`,
     "Switch them off",
-    [`This instance: ${state.instance}.`, "Other instances still limit: switch them off one by one."],
+    isFleet() ? ["All instances follow within two seconds, but for those whose own switch overrides the fleet."]
+      : [`This instance: ${state.instance}.`, "Other instances still limit: switch them off one by one."],
   );
-  if (isSure) await act("now-said", "The limits of this instance are OFF", () => ask("POST", "switch/off").then(() => undefined));
+  if (isSure) await act("now-said", `The limits of ${who} are OFF`, () => send("POST", "switch/off"));
+}
+
+/** The switch of this instance, which overrides that of the fleet and needs no Redis. */
+async function turnOwn(position) {
+  if (position === "off") {
+    const isSure = await confirmed("Switch the limits of only this instance off?",
+      "All requests to this instance pass uncounted, whatever the fleet says, until you choose “As the fleet” or the process ends. It needs no Redis.",
+      "Switch them off here", [`This instance: ${state.instance}.`, "Other instances still limit."]);
+    if (!isSure) return;
+  }
+  const text = { off: "The limits of this instance are OFF", on: "The limits of this instance are on", fleet: "The switch of this instance is that of the fleet" }[position];
+  await act("own-said", text, () => ask("POST", `own-switch/${position}`).then(() => undefined));
 }
 
 // --- A caller.
@@ -447,8 +512,8 @@ function showCaller(kind, name, { caller, tier, policies, is_blocked: isBlocked 
   found = { kind, name: nameOf(caller), isBlocked };
   at("found").hidden = false;
   at("found-name").textContent = `${found.name} · ${kind === "user" ? `tier ${tier}` : "requests without a user"} · at ${new Date().toLocaleTimeString()}`;
-  at("found-blocked").textContent = isBlocked ? "Blocked on this instance." : "";
-  at("block-button").textContent = isBlocked ? "Unblock" : "Block on this instance …";
+  at("found-blocked").textContent = isBlocked ? `Blocked ${where()}.` : "";
+  at("block-button").textContent = isBlocked ? "Unblock" : `Block ${where()} …`;
   at("block-time").hidden = isBlocked;
   at("block").querySelector("label").hidden = isBlocked;
   const meters = policies.map((policy) => meter(policy));
@@ -504,7 +569,7 @@ async function block(event) {
     return;
   }
   if (await sure(client, at("block-time"))) {
-    await actOnCaller(() => `${nameOfClient(client)} blocked on this instance ${until(at("block-time"))}`, () => blocked(client, at("block-time").value));
+    await actOnCaller(() => `${nameOfClient(client)} blocked ${where()} ${until(at("block-time"))}`, () => blocked(client, at("block-time").value));
   }
 }
 
@@ -513,18 +578,18 @@ const until = (times) => (times.value === "" ? "until somebody unblocks it" : `f
 function sure(client, times) {
   return confirmed(
     `Block ${nameOfClient(client)}?`,
-    `This instance answers its requests with 403, ${until(times)}.`,
+    `${isFleet() ? "All instances answer" : "This instance answers"} its requests with 403, ${until(times)}.`,
     "Block",
-    ["Other instances still serve it: block it on each.", ...(client.network?.includes(":") ? ["An IPv6 subscriber has a whole network, at least a /64: a narrower block does not stop it."] : [])],
+    [...(isFleet() ? [] : ["Other instances still serve it: block it on each."]), ...(client.network?.includes(":") ? ["An IPv6 subscriber has a whole network, at least a /64: a narrower block does not stop it."] : [])],
   );
 }
 
 const blocked = (client, seconds) =>
-  ask("POST", "block", JSON.stringify({ ...client, ...(seconds === "" ? {} : { seconds: Number(seconds) }) })).then(() => undefined);
+  send("POST", "block", JSON.stringify({ ...client, ...(seconds === "" ? {} : { seconds: Number(seconds) }) }));
 
 async function unblocked(client) {
   try {
-    await ask("DELETE", "block", JSON.stringify(client));
+    await send("DELETE", "block", JSON.stringify(client));
   } catch (error) {
     if (error.status !== 404) throw error;
     return `${nameOfClient(client)} has no block of its own. If it is blocked, a wider network is: see the list.`;
@@ -540,7 +605,7 @@ async function blockNetwork(event) {
   event.preventDefault();
   const [client, times] = [{ network: at("network").value.trim() }, at("network-time")];
   if (!(await sure(client, times))) return;
-  if (await act("blocked-said", `${nameOfClient(client)} blocked on this instance ${until(times)}`, () => blocked(client, times.value))) at("network").value = "";
+  if (await act("blocked-said", `${nameOfClient(client)} blocked ${where()} ${until(times)}`, () => blocked(client, times.value))) at("network").value = "";
 }
 
 // --- Rules.
@@ -554,13 +619,11 @@ const isDrafted = () => at("draft").value !== draft.text;
 
 async function loadRules() {
   if (state === null) return;
-  const { number, roll_out: trial } = state.rules;
+  const number = numberOfRules();
   // Before the answer, so that it is not asked for twice.
   rules = { ...rules, number };
   try {
-    const current = (await ask("GET", "rules")).text;
-    const tried = trial === null ? "" : (await ask("GET", "roll-out")).text;
-    rules = { number, current, tried };
+    rules = { number, ...(await textsOfRules()) };
   } catch {
     // The next answer about the state asks again.
     rules = { ...rules, number: -1 };
@@ -573,6 +636,14 @@ async function loadRules() {
   redraw();
 }
 
+/** The rules that are published; where none are, or they are not known, those by which this instance limits. */
+async function textsOfRules() {
+  const published = fleet?.published ?? null;
+  if (isFleet() && published !== null) return { current: published.rules, tried: published.tried ?? "" };
+  const current = (await ask("GET", "rules")).text;
+  return { current, tried: trialOf() === null ? "" : (await ask("GET", "roll-out")).text };
+}
+
 function startDraft() {
   at("draft").value = rules.current;
   // As the field has it: it changes the ends of lines.
@@ -581,18 +652,28 @@ function startDraft() {
 }
 
 function showRules() {
-  const { number, digest, origin, seconds, roll_out: trial } = state.rules;
-  write(at("version"), `Version ${digest}, from ${origin}, ${spoken(seconds)} ago. Instances that show the same version have the same rules.`);
+  write(at("version"), isFleet() ? versionOfFleet() : versionOfInstance(state.rules));
+  const trial = trialOf();
   at("trial").hidden = trial === null;
   if (trial !== null) {
-    write(at("trial-text"), `Version ${trial.digest ?? "of another source"} is tried on ${trial.percent} % of the callers, always the same ones.`);
+    const tried = isFleet() ? "New rules are" : `Version ${trial.digest ?? "of another source"} is`;
+    write(at("trial-text"), `${tried} tried on ${trial.percent} % of the callers, always the same ones.`);
     if (document.activeElement !== at("share-percent") && at("share-percent").dataset.shown !== `${trial.percent}`) {
       at("share-percent").value = trial.percent;
       at("share-percent").dataset.shown = `${trial.percent}`;
     }
   }
-  const isOutdated = isDrafted() && draft.number !== number;
+  const isOutdated = isDrafted() && draft.number !== numberOfRules();
   write(at("draft-said"), isOutdated ? "The rules have changed since you began: start again, or the service rejects your change." : "");
+}
+
+const versionOfInstance = ({ digest, origin, seconds }) => `Version ${digest}, from ${origin}, ${spoken(seconds)} ago. Instances that show the same version have the same rules.`;
+
+function versionOfFleet() {
+  const here = `This instance limits by ${versionInForce()}.`;
+  if (fleet === null) return `${here} This page does not know what is published.`;
+  if (fleet.published === null) return `Nothing is published. ${here}`;
+  return `${described(fleet.published)}, ${fleetSilence === null ? "is published" : "was published when Redis last answered"}. ${here}`;
 }
 
 /** What changes, as far as this page can read it: the service has the last word. */
@@ -605,8 +686,18 @@ function changes(before, after) {
 }
 
 async function changeRules(title, text, yes, list, said, method, path, body, seen) {
-  if (!(await confirmed(title, text, yes, [...list, "On this instance only, until the file of rules changes or the process ends."]))) return;
-  const isDone = await act("rules-said", said, () => ask(method, path, body, { "if-match": `"${seen}"` }).then(() => undefined));
+  const fields = { "if-match": `"${seen}"` };
+  let more = "";
+  if (isFleet()) {
+    const preview = await effects(method, path, body, fields);
+    if (preview === null) return;
+    const anew = preview.starting_anew;
+    if (anew.length > 0) more = "&restart_counts=true";
+    list = [...preview.effects, ...(anew.length > 0 ? ["COUNTS ARE LOST: the policies that start anew give each of their callers a full quota once."] : [])];
+  }
+  const scope = isFleet() ? "On all instances, within two seconds." : "On this instance only, until the file of rules changes or the process ends.";
+  if (!(await confirmed(title, text, yes, [...list, scope]))) return;
+  const isDone = await act("rules-said", said, () => send(method, path, body, fields, more));
   if (isDone && body !== undefined) {
     draft.text = body;
     at("edit").open = false;
@@ -614,7 +705,29 @@ async function changeRules(title, text, yes, list, said, method, path, body, see
   await loadRules();
 }
 
-const endsTrial = () => (state.rules.roll_out === null ? "" : " The trial that runs ends with it.");
+/** Asks for the effects of a change on the fleet. `null` if it cannot be published; the reason is shown. */
+async function effects(method, path, body, fields) {
+  const said = at("rules-said");
+  said.className = "said";
+  said.textContent = "…";
+  try {
+    const { value } = await ask(method, `${path}?preview=true`, body, fields);
+    said.textContent = "";
+    return value;
+  } catch (error) {
+    said.classList.add("is-error");
+    said.textContent = `Nothing was published: ${reason(error)}`;
+    await pollFleet();
+    return null;
+  }
+}
+
+function rollBack(version) {
+  changeRules(`Roll back to version ${version}?`, "Its rules and its trial hold again, as a new version. The switch and the blocks stay as they are.", "Roll back", [],
+    `The rules of version ${version} hold again`, "POST", `roll-back/${version}`, undefined, numberOfRules());
+}
+
+const endsTrial = () => (trialOf() === null ? "" : " The trial that runs ends with it.");
 
 function tryRules(event) {
   event.preventDefault();
@@ -633,18 +746,18 @@ function replaceRules() {
 function share(event) {
   event.preventDefault();
   const percent = at("share-percent").value;
-  changeRules(`Try the new rules on ${percent} % of the callers?`, `It was ${state.rules.roll_out?.percent} %.`, "Change the share",
-    changes(rules.current, rules.tried), `The new rules are tried on ${percent} % of the callers`, "PUT", `roll-out/${percent}`, undefined, state.rules.number);
+  changeRules(`Try the new rules on ${percent} % of the callers?`, `It was ${trialOf()?.percent} %.`, "Change the share",
+    changes(rules.current, rules.tried), `The new rules are tried on ${percent} % of the callers`, "PUT", `roll-out/${percent}`, undefined, numberOfRules());
 }
 
 function finish() {
   changeRules("Use the tried rules for all callers?", "The trial ends with it.", "Use them for all",
-    changes(rules.current, rules.tried), "The rules that were tried hold for all callers", "POST", "roll-out", undefined, state.rules.number);
+    changes(rules.current, rules.tried), "The rules that were tried hold for all callers", "POST", "roll-out", undefined, numberOfRules());
 }
 
 function abandon() {
   changeRules("End the trial?", "All callers have the old rules again.", "End the trial",
-    changes(rules.tried, rules.current), "The trial has ended; the old rules hold for all callers", "DELETE", "roll-out", undefined, state.rules.number);
+    changes(rules.tried, rules.current), "The trial has ended; the old rules hold for all callers", "DELETE", "roll-out", undefined, numberOfRules());
 }
 
 // --- Start.
@@ -656,6 +769,7 @@ for (const times of document.querySelectorAll(".times")) {
 at("sign-in").addEventListener("submit", signIn);
 at("sign-out").addEventListener("click", () => signOut());
 at("switch").addEventListener("click", turn);
+for (const position of ["off", "on", "fleet"]) at(`own-${position}`).addEventListener("click", () => turnOwn(position));
 at("look-up").addEventListener("submit", (event) => {
   event.preventDefault();
   lookUp();
@@ -673,6 +787,7 @@ at("finish").addEventListener("click", finish);
 at("abandon").addEventListener("click", abandon);
 addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+setInterval(pollFleet, 2 * SECOND);
 setInterval(() => {
   poll();
   if (silence !== null) redraw();
