@@ -45,5 +45,6 @@ pub(crate) async fn within<T, C: Future>(
         }
         None
     };
-    timeout(LONGEST_TURN, last_turn).await.ok().flatten()
+    // On the heap, because few calls need it.
+    Box::pin(timeout(LONGEST_TURN, last_turn)).await.ok().flatten()
 }

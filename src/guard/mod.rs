@@ -154,7 +154,7 @@ impl Guard {
         };
         match self.fallback.begin(spare, &error) {
             Ok(decision) => decision,
-            Err(answer) => self.fallback.finish(answer, &error).await,
+            Err(answer) => Box::pin(self.fallback.finish(answer, &error)).await,
         }
     }
 

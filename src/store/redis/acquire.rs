@@ -32,14 +32,16 @@ pub(super) struct Engine {
 }
 
 impl Engine {
+    /// A decision that shares a call needs a few bytes while it waits, and one with a call of its own a thousand: those are
+    /// on the heap for it only.
     pub(super) async fn acquire(&self, plan: Plan) -> Result<Measurement, StoreError> {
         if self.server.order.is_before(&plan) {
-            return self.acquire_alone(plan).await;
+            return Box::pin(self.acquire_alone(plan)).await;
         }
         let (_running, queued) = self.shared_calls.queue(&self.server, plan);
         match queued {
             Ok(answered) => together(answered).await,
-            Err(plan) => self.acquire_alone(plan).await,
+            Err(plan) => Box::pin(self.acquire_alone(plan)).await,
         }
     }
 
@@ -53,9 +55,9 @@ impl Engine {
             return self.acquire_at_once(plan, lease).await;
         }
         if !plan.is_charged() {
-            return self.ask_at_once(&plan, groups).await;
+            return Box::pin(self.ask_at_once(&plan, groups)).await;
         }
-        self.acquire_in_turn(&plan, groups, lease).await
+        Box::pin(self.acquire_in_turn(&plan, groups, lease)).await
     }
 
     /// Sends all calls of a plan that charges nothing: none of them can be in vain.
@@ -92,7 +94,7 @@ impl Engine {
     async fn route(&self, plan: &Plan, key: &Key) -> Result<Route<'_>, StoreError> {
         let mut lane = Lane::Any;
         if self.server.order.is_before(plan) {
-            self.send_before(plan, key).await;
+            Box::pin(self.send_before(plan, key)).await;
             lane = Lane::Ordered;
         }
         self.server.topology.route(key, lane).await
@@ -210,6 +212,22 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::all_of;
+    use crate::{
+        RedisStore,
+        exchange::Plan,
+        partition::{PartitionKey, Scope},
+        policy::{PolicySet, QuotaPolicy},
+    };
+
+    /// It was 5 KiB: copied to the heap for each decision, and too large for what allocators keep at hand.
+    #[tokio::test]
+    async fn a_decision_that_may_share_a_call_waits_in_less_than_a_kibibyte() {
+        let store = RedisStore::new("redis://127.0.0.1:1/").unwrap();
+        let policies = PolicySet::new([QuotaPolicy::per_day("daily", 3)]).unwrap();
+        let alice = Scope::new("sizes").partition(&PartitionKey::new("user", "alice"));
+        let waiting = store.0.acquire(Plan::new(policies, alice, 1));
+        assert!(size_of_val(&waiting) <= 1_000, "{}", size_of_val(&waiting));
+    }
 
     #[tokio::test]
     async fn all_calls_go_out_before_any_of_them_is_answered() {

@@ -211,7 +211,7 @@ impl SharedConnection {
         let written = wire.map(Wire::written);
         let in_flight = PendingReply::new(health, Clock::system().now());
         let reply = match self.is_asking {
-            true => self.connection.send_after_asking(command).await,
+            true => Box::pin(self.connection.send_after_asking(command)).await,
             false => self.connection.send(command).await,
         };
         in_flight.answered();

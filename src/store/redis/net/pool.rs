@@ -90,7 +90,7 @@ impl Pool {
     pub(crate) async fn get(&self, lane: Lane) -> Result<SharedConnection, StoreError> {
         match lane {
             Lane::Any => self.0.get().await,
-            Lane::Ordered => self.0.get_ordered().await,
+            Lane::Ordered => Box::pin(self.0.get_ordered()).await,
         }
     }
 
@@ -107,7 +107,7 @@ impl Pool {
             match call.send(&mut connection).await {
                 Err(Unanswered::Unsent(error)) if others > 0 => {
                     others -= 1;
-                    connection = connection.replaced_by(self.0.get().await.map_err(|_| error)?);
+                    connection = connection.replaced_by(Box::pin(self.0.get()).await.map_err(|_| error)?);
                 }
                 reply => return reply.map_err(RedisError::from),
             }

@@ -32,7 +32,10 @@ impl Topology {
     pub(crate) async fn route(&self, key: &Key, lane: Lane) -> Result<Route<'_>, StoreError> {
         Ok(match self {
             Self::Single { pool, .. } => Route::Single(pool.get(lane).await?, pool),
-            Self::Cluster(cluster) => Route::Cluster(cluster.get(cluster::slot(key), lane).await?, cluster),
+            Self::Cluster(cluster) => {
+                let connection = Box::pin(cluster.get(cluster::slot(key), lane)).await?;
+                Route::Cluster(connection, cluster)
+            }
         })
     }
 
@@ -92,12 +95,15 @@ impl Route<'_> {
             Self::Single(connection, pool) => match pool.send(connection, call).await {
                 // The old primary, which is a replica now. The script has stopped at its first write.
                 Err(error) if pool.follows_primary() && code(&error) == Some("READONLY") => {
-                    let connection = pool.get(Lane::Any).await?;
-                    pool.send(connection, call).await.map_err(store_error)
+                    let again = async {
+                        let connection = pool.get(Lane::Any).await?;
+                        pool.send(connection, call).await.map_err(store_error)
+                    };
+                    Box::pin(again).await
                 }
                 reply => reply.map_err(store_error),
             },
-            Self::Cluster(connection, cluster) => cluster.send(connection, call).await,
+            Self::Cluster(connection, cluster) => Box::pin(cluster.send(connection, call)).await,
         }
     }
 }
