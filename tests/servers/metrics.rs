@@ -397,6 +397,24 @@ async fn the_time_of_a_store_is_measured_in_seconds() {
     assert_eq!(seconds, 1.5);
 }
 
+#[tokio::test]
+async fn a_store_that_answers_at_once_is_counted_and_not_timed() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let layer = builder(MemoryStore::new())
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    send(&layer, request("alice")).await;
+    let shown = ["count", "sum"].map(|part| {
+        value(
+            &page.render(),
+            &format!(r#"tower_quota_store_seconds_{part}{{scope="test"}}"#),
+        )
+    });
+    assert_eq!(shown, [1.0, 0.0]);
+}
+
 /// Has no answer, and needs a second and a half to say so.
 #[derive(Debug)]
 struct Distant(Clock);
