@@ -22,7 +22,7 @@ use std::{convert::Infallible, fs, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use http::{Request, Response};
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, time::timeout};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Scope, Store, key};
 
@@ -57,7 +57,7 @@ fn main() {
         let took = median(|| {
             server.command(&["FLUSHALL"]);
             let plan = |user| plan(policies, partitions, user);
-            runtime.block_on(decide(&server, plan, together, tasks))
+            within(&runtime, decide(&server, plan, together, tasks))
         });
         print(name, took)
     };
@@ -67,12 +67,12 @@ fn main() {
     line("one policy, shared calls", 1, 1, None, 512);
     let shared = line("three policies, shared", 3, 1, None, 512);
     line("the same and one of another partition, shared", 3, 2, None, 512);
-    let layer = median(|| runtime.block_on(layer(&server, 1)));
+    let layer = median(|| within(&runtime, layer(&server, 1)));
     print("the whole layer, three policies, shared", layer);
-    let spent = median(|| runtime.block_on(layer_with_blocks(&server)));
+    let spent = median(|| within(&runtime, layer_with_blocks(&server)));
     print("the whole layer, one hot caller, prefetch", spent);
-    let one = runtime.block_on(memory(&server, 1));
-    let caller = runtime.block_on(memory(&server, 3));
+    let one = within(&runtime, memory(&server, 1));
+    let caller = within(&runtime, memory(&server, 3));
     println!("bytes of memory for a caller: {one:.0} with one policy, {caller:.0} with three\n");
 
     let prefetched = rounds::setting("PREFETCHED", 0.0075);
@@ -89,6 +89,15 @@ fn main() {
     let page = page(&values);
     let inputs = model::Inputs::read(&page).expect("all of them are there");
     println!("{page}\n{}", inputs.tables());
+}
+
+/// Ends a round that stands still: a store without a layer has no deadline, so a reply that is lost would be waited for
+/// without end. The longest round takes some ten seconds.
+fn within<T>(runtime: &Runtime, round: impl Future<Output = T>) -> T {
+    const PATIENCE: Duration = Duration::from_secs(300);
+
+    let round = runtime.block_on(async { timeout(PATIENCE, round).await });
+    round.expect("a round ends within five minutes; is the server overloaded?")
 }
 
 /// The table of the inputs, as the page has it.

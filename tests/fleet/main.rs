@@ -3,11 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod document;
+mod events;
 mod following;
 mod formats;
 mod publish;
 mod redis;
 mod rulesctl;
+mod sentinel;
 mod source;
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,0 +1,126 @@
+//! The events of an instance that follows rules: what operators read in its log.
+
+use std::{
+    io,
+    sync::{Arc, LazyLock, Mutex},
+    time::Duration,
+};
+
+use tower_quota::{
+    Access, QuotaPolicy,
+    fleet::{AccessEntry, RulesFollower},
+};
+
+use crate::source::{Manner, Source, hour, layer, pass, poll, version};
+
+/// The lines of the log with this text. One subscriber serves all threads, because `tracing` remembers for the whole
+/// process if an event is enabled.
+pub(crate) fn log(text: &str) -> Vec<String> {
+    static LOG: LazyLock<Arc<Mutex<Vec<u8>>>> = LazyLock::new(|| {
+        let log = Arc::default();
+        let lines = Lines(Arc::clone(&log));
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_thread_names(true)
+            .with_writer(move || lines.clone());
+        tracing::subscriber::set_global_default(subscriber.finish()).unwrap();
+        log
+    });
+    let log = String::from_utf8(LOG.lock().unwrap().clone()).unwrap();
+    let lines = log.lines().filter(|line| line.contains(text));
+    lines.map(str::to_owned).collect()
+}
+
+#[derive(Clone)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The events of one test: the thread of a test has its name, and runs the tasks of its followers.
+struct Events {
+    test: &'static str,
+    seen: usize,
+}
+
+impl Events {
+    fn of(test: &'static str) -> Self {
+        Self {
+            test,
+            seen: log(test).len(),
+        }
+    }
+
+    /// Each of the new lines has one of these parts.
+    fn expect(&mut self, parts: &[&str]) {
+        let lines = log(self.test).split_off(self.seen);
+        self.seen += lines.len();
+        assert_eq!(lines.len(), parts.len(), "{parts:#?}: {lines:#?}");
+        for (line, part) in lines.iter().zip(parts) {
+            assert!(line.contains(part), "{part:?} is not in {line:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_version_has_one_event_with_its_author_or_the_reason_of_its_rejection() {
+    let mut events = Events::of("each_version_has_one_event_with_its_author_or_the_reason_of_its_rejection");
+    let (source, layer) = (Source::default(), layer());
+    let _follower = RulesFollower::builder(layer.rules_handle(), source.clone())
+        .start()
+        .unwrap();
+    let fifth = source.publish(&version(5));
+    poll().await;
+    let in_force = format!("new rules of the fleet are in force rules=test version={fifth} author=alice");
+    events.expect(&[&in_force]);
+    let third = source.publish(&version(3));
+    poll().await;
+    let lower = format!("has a fail-over lost a publication? rules=test version={third} before={fifth} author=alice");
+    events.expect(&[&lower]);
+
+    let planet = hour(7).policy(QuotaPolicy::per_day("day", 7).counted_by("planet"));
+    source.publish(&version(7).with_rules(planet));
+    poll().await;
+    events.expect(&["published rules are rejected; the rules before stay in force rules=test version=7 "]);
+    let entry = AccessEntry::network("203.0.113.0/24", Access::Block);
+    source.publish(&version(8).with_access([entry]));
+    poll().await;
+    events.expect(&["the follower has none to put it into", "in force rules=test version=8 "]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_turn_of_a_switch_and_each_outage_has_an_event() {
+    let mut events = Events::of("each_turn_of_a_switch_and_each_outage_has_an_event");
+    let (source, layer) = (Source::default(), layer());
+    let _follower = RulesFollower::builder(layer.rules_handle(), source.clone())
+        .start()
+        .unwrap();
+    source.publish(&version(6).switched_off(true));
+    poll().await;
+    events.expect(&[
+        "the fleet has switched the limits rules=test limits=off author=alice",
+        "in force rules=test version=6 ",
+    ]);
+
+    layer.rules_handle().switch_on();
+    poll().await;
+    events.expect(&["override the rules or the switch of the fleet rules=test overrides=true"]);
+    layer.rules_handle().return_to_fleet();
+    poll().await;
+    events.expect(&["override the rules or the switch of the fleet rules=test overrides=false"]);
+
+    source.state().head = None;
+    pass(Duration::from_secs(30)).await;
+    events.expect(&["no rules of the fleet are published any more; those in force stay"]);
+    source.state().manner = Manner::Fails;
+    poll().await;
+    events.expect(&["the rules of the fleet cannot be read; those in force stay rules=test error="]);
+}

@@ -1,0 +1,66 @@
+//! Rules in a Redis behind sentinels.
+
+#![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
+
+use std::time::Duration;
+
+use tokio::time::{sleep, timeout};
+use tower_quota::{
+    RedisStore,
+    fleet::{Publication, RedisRules, RulesFollower, RulesPublisher},
+};
+
+use crate::{
+    events::log,
+    source::{hour, layer, quota},
+    support::Sentinels,
+};
+
+/// The replica has not heard of the last publication when it becomes the primary.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_was_lost() {
+    let (servers, layer) = (Sentinels::start(), layer());
+    drop(log("rules=sentinel"));
+    let redis = RedisStore::sentinel_builder(servers.urls(), Sentinels::SERVICE);
+    let rules = RedisRules::new(redis, "sentinel").unwrap();
+    let follower = RulesFollower::builder(layer.rules_handle(), rules.clone())
+        .start()
+        .unwrap();
+    let publisher = RulesPublisher::new(rules, "alice");
+    let until = async |quota_then| {
+        let follows = async {
+            while quota(&layer) != quota_then {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), follows).await.unwrap();
+    };
+    for quota in [10, 20] {
+        publisher.publish(Publication::rules(hour(quota))).await.unwrap();
+    }
+    until(20).await;
+
+    let primary = servers.primary();
+    let server = &servers.servers[primary];
+    assert_eq!(server.command(&["WAIT", "1", "5000"]), "1");
+    // From now on the replica cannot follow.
+    server.command(&["ACL", "SETUSER", "default", "-psync", "-sync", "-replconf"]);
+    server.command(&["CLIENT", "KILL", "TYPE", "replica"]);
+    let lost = publisher.publish(Publication::rules(hour(30))).await.unwrap().version();
+    until(30).await;
+    server.kill();
+    servers.wait_for_primary(1 - primary);
+
+    until(20).await;
+    assert_eq!(follower.status().version().unwrap().number(), 2);
+    assert_eq!(follower.status().rejected(), None);
+    let event = "has a fail-over lost a publication? rules=sentinel version=2 ";
+    let lines = log(event);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains(&format!("before={lost}")), "{lines:?}");
+    // The next one has the number of the one that was lost, and another digest.
+    let next = publisher.publish(Publication::rules(hour(40))).await.unwrap().version();
+    assert_eq!(next.number(), lost.number());
+    until(40).await;
+    assert_eq!(follower.status().version(), Some(next));
+}
