@@ -58,7 +58,8 @@ export function showFleet(state, known) {
   const list = [...known.instances].sort((one, other) => (one.name < other.name ? -1 : 1));
   rows(at("instances").tBodies[0], list.slice(0, 100), ({ name }) => name, ({ name }) => make("tr", {}, make("th", { scope: "row", textContent: nameOf(name), title: name }), make("td"), make("td")), (row, instance) => {
     const here = isHere(state, instance.name) ? "this instance" : "";
-    const isCurrent = published !== null && instance.version === published.version;
+    // Before the first publication, the rules of the file are those that an instance should have.
+    const isCurrent = known.problem === null && instance.version === (published?.version ?? null);
     write(row.cells[1], instance.number === null ? "rules of its file" : `version ${instance.number}${isCurrent ? "" : ", not the published one"}`);
     write(row.cells[2], [here, ...(instance.rejects !== null || instance.is_overridden ? [problemOf(instance).slice(nameOf(instance.name).length + 1)] : [])].filter((text) => text !== "").join("; "));
     row.classList.toggle("is-error", !isCurrent || instance.rejects !== null || instance.is_overridden);
