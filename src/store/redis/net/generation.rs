@@ -48,7 +48,7 @@ impl Generation {
         self.all.0.is_over(self.number)
     }
 
-    /// Ends the generation, if that has not happened yet; what is newer has nothing to do with it.
+    /// Ends the generation, if that has not happened yet. A newer one goes on.
     pub(crate) fn end(&self) {
         let mut primary = self.all.0.primary.lock();
         if !self.is_over() {
@@ -126,7 +126,7 @@ mod tests {
         assert!(old.is_over() && !new.is_over());
         // It has begun before, so it is broken from its start.
         assert!(under_way.admit(named("old", 1)).unwrap().is_over());
-        // What ends later ends nothing else.
+        // It has ended already, and the new one goes on.
         old.end();
         assert!(!new.is_over());
     }

@@ -252,7 +252,7 @@ impl Manager {
         };
         let generation = self.generations.current();
         let (opened, named) = sentinels.connect(&self.opener).await?;
-        let stale = || RedisError::from((ErrorKind::Io, "what a sentinel called the primary is the old one"));
+        let stale = || RedisError::from((ErrorKind::Io, "a sentinel named the old primary"));
         let generation = generation.admit(named).ok_or_else(stale)?;
         Ok(SharedConnection::new(opened, Some(generation)))
     }

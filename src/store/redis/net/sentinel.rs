@@ -34,23 +34,33 @@ enum Step {
     Connected(usize, Result<OpenConnection, RedisError>),
 }
 
-/// The addresses that sentinels have named, each once, with the newest epoch of those that named it.
+/// The addresses to try, each once, with the newest epoch of the sentinels that named it.
 #[derive(Default)]
 struct Candidates(Vec<Named>);
 
+/// A connection to the primary of the newest fail-over that was heard of so far.
+struct Ready {
+    connection: OpenConnection,
+    candidate: usize,
+    /// The end of the time for sentinels that have not answered yet.
+    until: Instant,
+}
+
 impl Candidates {
-    /// Returns the number of the candidate if it is to be tried.
+    /// Returns the number of the candidate if it is to be tried. A sentinel that names a primary of an older epoch does not
+    /// know of the last fail-over yet.
     fn add(&mut self, named: Named) -> Option<usize> {
+        if self.0.iter().any(|other| other.epoch > named.epoch) {
+            return None;
+        }
         if let Some(known) = self.0.iter_mut().find(|known| known.address == named.address) {
-            known.epoch = known.epoch.max(named.epoch);
+            known.epoch = named.epoch;
             return None;
         }
         self.0.push(named);
-        let added = self.0.len() - 1;
-        self.is_newest(added).then_some(added)
+        Some(self.0.len() - 1)
     }
 
-    /// A sentinel that has named an older one does not know of the last fail-over yet.
     fn is_newest(&self, number: usize) -> bool {
         self.0.iter().all(|other| other.epoch <= self.0[number].epoch)
     }
@@ -65,45 +75,49 @@ impl Sentinels {
     /// one of them names is tried once: one that is down or slow keeps no call waiting for long, and one that does not know
     /// of a fail-over yet is outvoted by one that does.
     pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<(OpenConnection, Named), RedisError> {
+        let end = Instant::now() + opener.timeout;
         let mut steps = JoinSet::new();
         for sentinel in 0..self.sentinels.len() {
             let (this, opener) = (Arc::clone(self), opener.clone());
             steps.spawn(async move { Step::Named(this.ask(sentinel, &opener).await) });
         }
-        let mut unheard = self.sentinels.len();
-        let mut candidates = Candidates::default();
-        let mut ready = None;
-        let mut last = RedisError::from((ErrorKind::Io, "no sentinel has answered in time"));
-        let mut end = Instant::now() + opener.timeout;
+        let (mut unheard, mut candidates) = (self.sentinels.len(), Candidates::default());
+        let mut ready: Option<Ready> = None;
+        let mut last = RedisError::from((ErrorKind::Io, "no primary was found in time"));
         while unheard > 0 || ready.is_none() {
-            let Ok(Some(step)) = timeout_at(end, steps.join_next()).await else {
+            let until = ready.as_ref().map_or(end, |ready| ready.until.min(end));
+            let Ok(Some(step)) = timeout_at(until, steps.join_next()).await else {
                 break;
             };
+            unheard -= usize::from(matches!(step, Ok(Step::Named(_))));
             match step {
-                Ok(Step::Connected(number, Ok(connection))) => {
-                    ready = Some((connection, number));
-                    end = end.min(Instant::now() + opener.timeout / Self::OTHERS);
-                }
                 Ok(Step::Named(Ok(named))) => {
-                    unheard -= 1;
                     if let Some(number) = candidates.add(named) {
                         let (this, opener) = (Arc::clone(self), opener.clone());
                         let address = candidates.0[number].address.clone();
                         steps.spawn(async move { Step::Connected(number, this.connect_to(address, &opener).await) });
                     }
+                    ready = ready.filter(|ready| candidates.is_newest(ready.candidate));
                 }
-                Ok(Step::Named(Err(error))) => {
-                    unheard -= 1;
-                    last = error;
+                Ok(Step::Connected(candidate, Ok(connection))) => {
+                    if ready.is_none() && candidates.is_newest(candidate) {
+                        let until = Instant::now() + opener.timeout / Self::OTHERS;
+                        ready = Some(Ready {
+                            connection,
+                            candidate,
+                            until,
+                        });
+                    }
                 }
-                Ok(Step::Connected(_, Err(error))) => last = error,
+                Ok(Step::Named(Err(error)) | Step::Connected(_, Err(error))) => last = error,
                 // A task that has panicked has nothing to say.
                 Err(_) => {}
             }
-            ready = ready.filter(|(_, number)| candidates.is_newest(*number));
         }
-        let (connection, number) = ready.ok_or(last)?;
-        Ok((connection, candidates.0.swap_remove(number)))
+        let Ready {
+            connection, candidate, ..
+        } = ready.ok_or(last)?;
+        Ok((connection, candidates.0.swap_remove(candidate)))
     }
 
     async fn ask(&self, sentinel: usize, opener: &Opener) -> Result<Named, RedisError> {
@@ -134,13 +148,13 @@ impl Sentinels {
             Ok(Value::Array(role)) if is_primary(&role) => Ok(connection),
             // Who may not ask finds out by READONLY.
             Err(error) if code(&error) == Some("NOPERM") => Ok(connection),
-            Ok(_) => Err((ErrorKind::Io, "what a sentinel called the primary is a replica").into()),
+            Ok(_) => Err((ErrorKind::Io, "a sentinel named a replica").into()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Returns 0 where the sentinel does not say: who may not ask for it follows fail-overs all the same.
+/// Returns 0 where the sentinel does not say, as for a user without that permission: fail-overs are followed all the same.
 fn epoch(master: Value) -> u64 {
     let fields: HashMap<String, String> = from_redis_value(master).unwrap_or_default();
     let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
@@ -174,9 +188,12 @@ mod tests {
         assert!(candidates.is_newest(0));
         assert_eq!(candidates.add(named("new", 2)), Some(1));
         assert!(!candidates.is_newest(0) && candidates.is_newest(1));
-        assert_eq!(candidates.add(named("older", 1)), None);
+        assert_eq!(candidates.add(named("other", 1)), None);
         assert_eq!(candidates.add(named("new", 3)), None);
         assert!(candidates.is_newest(1));
+        // After a fail-over back to it, which the sentinel that was heard first does not know of.
+        assert_eq!(candidates.add(named("other", 4)), Some(2));
+        assert!(!candidates.is_newest(1) && candidates.is_newest(2));
     }
 
     /// Without epochs, each of them may be the primary, and the server itself says whether it is.

@@ -33,6 +33,7 @@ impl Topology {
         Ok(match self {
             Self::Single { pool, .. } => Route::Single(pool.get(lane).await?, pool),
             Self::Cluster(cluster) => {
+                // On the heap, here and below: it would make the future of each decision on a single server as large.
                 let connection = Box::pin(cluster.get(cluster::slot(key), lane)).await?;
                 Route::Cluster(connection, cluster)
             }
