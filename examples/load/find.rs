@@ -15,8 +15,6 @@ use super::{
 
 /// The share of requests that must be decided for a rate to count as carried.
 const DECIDED: f64 = 0.99;
-/// Milliseconds.
-const P99: f64 = 5.0;
 const TRIES: usize = 3;
 const HIGHEST: u64 = 1_000_000;
 
@@ -24,47 +22,51 @@ pub(crate) fn run(test: &mut Test<'_>) -> Result<Found, Box<dyn Error>> {
     let (mut rate, mut steps) = (test.options.rate, Vec::new());
     while rate <= HIGHEST {
         let step = Step::try_often(test, rate)?;
-        let is_carried = step.is_carried();
+        let is_carried = step.is_carried;
         steps.push(step);
         if !is_carried {
             break;
         }
         rate += rate.div_ceil(4);
     }
-    let best = steps.iter().rfind(|step| step.is_carried()).map(|step| step.rate);
+    let best = steps.iter().rfind(|step| step.is_carried).map(|step| step.rate);
     let half = match best {
         Some(best) => Some(Step::try_often(test, best.div_ceil(2))?),
         None => None,
     };
     let json = json!({
         "highest_rate_carried_per_second": best,
-        "carried_means": {"decided_percent_at_least": DECIDED * 100.0, "p99_ms_at_most": P99},
+        "carried_means": {"decided_percent_at_least": DECIDED * 100.0, "p99_ms_at_most": test.options.p99},
         "half_of_it": half.as_ref().map(Step::json),
         "steps": steps.iter().map(Step::json).collect::<Vec<_>>(),
     });
     Ok(Found {
-        text: text(&steps, half),
+        text: text(&steps, half, test.options.p99),
         json,
     })
 }
 
-fn text(steps: &[Step], half: Option<Step>) -> String {
+fn text(steps: &[Step], half: Option<Step>, p99: u64) -> String {
     let mut text = "        rate   decided in time   p99 with limits   p99 bare service\n".to_owned();
     for step in steps {
         text += &format!("{step}\n");
     }
-    let best = steps.iter().rfind(|step| step.is_carried());
+    let best = steps.iter().rfind(|step| step.is_carried);
     let Some((best, half)) = best.zip(half) else {
         return text + "\nThe first rate is too much already: begin with a lower --rate.\n";
     };
     for (name, step) in [("\nhighest rate carried  ", best), ("half of it            ", &half)] {
         text += &format!("{name} {}/s, p99 {:.3} ms\n", step.rate, step.limited.1);
     }
-    text + "Carried: at least 99 % decided in time, and p99 at most 5 ms, counted from when requests were due.\n"
+    let carried = format!(
+        "Carried: at least 99 % decided in time, and p99 at most {p99} ms, counted from when requests were due.\n"
+    );
+    text + &carried
 }
 
 struct Step {
     rate: u64,
+    is_carried: bool,
     /// The share of all due requests that was decided.
     decided: f64,
     /// Milliseconds at p50 and at p99.
@@ -76,7 +78,7 @@ impl Step {
     fn try_often(test: &mut Test<'_>, rate: u64) -> Result<Self, Box<dyn Error>> {
         let mut step = Self::measure(test, rate)?;
         for _ in 1..TRIES {
-            if step.is_carried() {
+            if step.is_carried {
                 break;
             }
             step = Self::measure(test, rate)?;
@@ -91,10 +93,13 @@ impl Step {
         };
         let Measured { limited, bare, .. } = measure(test, &options, &[[1, options.seconds]])?;
         let decided = limited.in_time.saturating_sub(limited.tally.failed_open.count());
+        let decided = decided as f64 / limited.due.max(1) as f64;
+        let p99 = limited.percentile(99.0);
         let step = Self {
             rate,
-            decided: decided as f64 / limited.due.max(1) as f64,
-            limited: (limited.percentile(50.0), limited.percentile(99.0)),
+            is_carried: decided >= DECIDED && p99 <= options.p99 as f64,
+            decided,
+            limited: (limited.percentile(50.0), p99),
             bare: (bare.percentile(50.0), bare.percentile(99.0)),
         };
         let found = format!(
@@ -110,12 +115,8 @@ impl Step {
         json!({
             "rate_per_second": self.rate, "decided_percent": rounded(self.decided * 100.0),
             "limited_p50_ms": rounded(self.limited.0), "limited_p99_ms": rounded(self.limited.1),
-            "bare_p50_ms": rounded(self.bare.0), "bare_p99_ms": rounded(self.bare.1), "is_carried": self.is_carried(),
+            "bare_p50_ms": rounded(self.bare.0), "bare_p99_ms": rounded(self.bare.1), "is_carried": self.is_carried,
         })
-    }
-
-    fn is_carried(&self) -> bool {
-        self.decided >= DECIDED && self.limited.1 <= P99
     }
 }
 

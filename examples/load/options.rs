@@ -18,6 +18,7 @@ Usage: cargo run --release --example load -- [OPTIONS]
                      hot-key     all requests are those of one user, who has 100 a minute
                      find        the highest rate that this machine carries
                      callers     the memory that so many users take; --users alone counts
+  --p99 NUMBER       milliseconds: find goes on while p99 is at most this        [5]
   --delay NUMBER     milliseconds by which the way to Redis and back is longer   [0]
   --together NUMBER  decisions that may share a call of the script, 1 to 64       [32]
   --help             this text
@@ -50,6 +51,8 @@ pub(crate) struct Options {
     /// The exponent of Zipf's law.
     pub(crate) skew: f64,
     pub(crate) mode: Mode,
+    /// The p99 up to which a rate is carried, in milliseconds.
+    pub(crate) p99: u64,
     /// The delay of the way to Redis and back, in milliseconds.
     pub(crate) delay: u64,
     pub(crate) decisions_per_call: usize,
@@ -69,7 +72,7 @@ impl Options {
         redis_url: Option<String>,
     ) -> Result<Asked, String> {
         let (mut rate, mut seconds, mut users, mut skew, mut mode) = (None, None, None, 1.0, Mode::Normal);
-        let (mut delay, mut decisions_per_call, mut outputs) = (0, 32, Outputs::default());
+        let (mut p99, mut delay, mut decisions_per_call, mut outputs) = (5, 0, 32, Outputs::default());
         while let Some(name) = arguments.next() {
             if name == "--help" {
                 return Ok(Asked::Help);
@@ -84,6 +87,7 @@ impl Options {
                 "--users" => users = Some(number(&name, &value()?, 1..=1_000_000_000)?),
                 "--skew" => skew = number(&name, &value()?, 0.0..=10.0)?,
                 "--mode" => mode = Mode::parse(&value()?)?,
+                "--p99" => p99 = number(&name, &value()?, 1..=10_000)?,
                 "--delay" => delay = number(&name, &value()?, 0..=1_000)?,
                 "--together" => decisions_per_call = number(&name, &value()?, 1..=64)?,
                 _ => return Err(format!("{name} is no option")),
@@ -98,6 +102,7 @@ impl Options {
             users: users.unwrap_or(usual_users),
             skew,
             mode,
+            p99,
             delay,
             decisions_per_call,
             redis_url: redis_url.filter(|url| !url.is_empty()),

@@ -292,18 +292,21 @@ pub(crate) struct Bars {
     pub(crate) notes: Vec<String>,
 }
 
-/// Pixels from the left: where the longest bar ends.
-const LONGEST: f64 = 740.0;
+/// Pixels that an average character has at most.
+const CHARACTER: f64 = 7.6;
 /// Pixels from the left: the least and the most at which bars begin, by the length of their names.
 const BARS: [f64; 2] = [180.0, 530.0];
 
 impl Bars {
     pub(crate) fn draw(&self) -> String {
         let (mut svg, mut y) = (Svg::default(), 20.0);
-        let names = self.groups.iter().flat_map(|(_, bars)| bars);
-        let longest = names.map(|bar| bar.name.chars().count()).max().unwrap_or(0);
-        // An average character has less than seven pixels.
-        let left = (longest as f64 * 6.9 + 10.0).clamp(BARS[0], BARS[1]);
+        let longest = |text: fn(&Bar) -> &str| {
+            let bars = self.groups.iter().flat_map(|(_, bars)| bars);
+            let characters = bars.map(|bar| text(bar).chars().count()).max();
+            characters.unwrap_or(0) as f64 * CHARACTER + 10.0
+        };
+        let left = longest(|bar| &bar.name).clamp(BARS[0], BARS[1]);
+        let most_length = WIDTH - left - longest(|bar| &bar.text);
         for (heading, bars) in &self.groups {
             svg.text("above", 0.0, y, heading);
             let most = bars.iter().map(|bar| bar.value).fold(f64::MIN_POSITIVE, f64::max);
@@ -311,7 +314,7 @@ impl Bars {
             for bar in bars {
                 y += 22.0;
                 svg.text("end", round(left - 10.0), y, &bar.name);
-                let length = round((bar.value / most).clamp(0.0, 1.0) * (LONGEST - left));
+                let length = round((bar.value / most).clamp(0.0, 1.0) * most_length);
                 let class = format!("{} area", bar.colour.class());
                 svg.path(&class, &format!("M{} {}h{length}v14h-{length}z", round(left), y - 11.0));
                 svg.text("", round(left + length + 8.0), y, &bar.text);

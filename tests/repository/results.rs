@@ -274,7 +274,7 @@ fn each_picture_is_drawn_from_the_results_beside_it_and_has_a_command() {
         }
         all += usize::from(name.ends_with(".svg"));
     }
-    assert!(drawn >= 2 && drawn == all, "{drawn} of {all}");
+    assert!(drawn >= 4 && drawn == all, "{drawn} of {all}");
 }
 
 /// Each element is closed, each attribute is quoted, no text has a bracket; nothing is loaded and nothing is run.

@@ -82,6 +82,7 @@ pub(super) fn rates(results: &Results<'_>) -> Result<String, String> {
         Ok(rate) => format!("{} requests a second were carried", number(rate)),
         Err(_) => "No rate was carried".to_owned(),
     };
+    let p99 = number(results.number("carried_means.p99_ms_at_most")?);
     let chart = Chart {
         id: "latency-chart".to_owned(),
         label: "Time until a request is answered against requests a second, with limits and without".to_owned(),
@@ -90,7 +91,7 @@ pub(super) fn rates(results: &Results<'_>) -> Result<String, String> {
         marks: Vec::new(),
         notes: vec![
             settings(results)?,
-            format!("{carried}: 99 % decided in time, p99 at most 5 ms."),
+            format!("{carried}: 99 % decided in time, p99 at most {p99} ms."),
             MACHINE.to_owned(),
         ],
     };
