@@ -1,4 +1,4 @@
-//! The operators' pages of two instances that follow one rule set, used as somebody on call uses them.
+//! The operators' pages of two instances that follow one rule set, used as an engineer on call uses them.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

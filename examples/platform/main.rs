@@ -21,9 +21,9 @@
 //!
 //! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
 //!
-//! With `REDIS_URL`, all instances follow the rule set `platform` in that Redis (`RULES_SET` names another one), and the page
-//! of any of them changes the rules of all. Without it, or with an empty `RULES_SET`, Redis is at `redis://127.0.0.1/`, and
-//! rules are those of this process. `RULES` is the path of its rules; those of a fleet take their place. Without
+//! Redis is at `REDIS_URL`, by default at `redis://127.0.0.1/`. All instances follow the rule set `RULES_SET` in it, and the
+//! page of any of them changes the rules of all; with `REDIS_URL` alone, the set is `platform`. Without both, or with an empty
+//! `RULES_SET`, rules are those of this process. `RULES` is the path of its rules; those of a fleet take their place. Without
 //! `ADMIN_TOKEN` there are no administrators. `PORT` sets the port; 0 takes a free one.
 
 mod admin;

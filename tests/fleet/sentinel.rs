@@ -27,9 +27,14 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
         .start()
         .unwrap();
     let publisher = RulesPublisher::new(rules, "alice");
-    let until = async |quota_then| {
+    // What was done is logged before the status has it.
+    let until = async |quota_then, number: u64| {
+        let is_so = || {
+            let version = follower.status().version();
+            quota(&layer) == quota_then && version.is_some_and(|version| version.number() == number)
+        };
         let follows = async {
-            while quota(&layer) != quota_then {
+            while !is_so() {
                 sleep(Duration::from_millis(10)).await;
             }
         };
@@ -38,8 +43,13 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     for quota in [10, 20] {
         publisher.publish(Publication::rules(hour(quota))).await.unwrap();
     }
-    until(20).await;
+    until(20, 2).await;
 
+    // Sentinels promote no replica that was cut off for more than ten times this before the primary went down.
+    for sentinel in &servers.sentinels {
+        let patience = ["SENTINEL", "SET", Sentinels::SERVICE, "down-after-milliseconds", "3000"];
+        assert_eq!(sentinel.command(&patience), "OK");
+    }
     let primary = servers.primary();
     let server = &servers.servers[primary];
     assert_eq!(server.command(&["WAIT", "1", "5000"]), "1");
@@ -47,12 +57,11 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     server.command(&["ACL", "SETUSER", "default", "-psync", "-sync", "-replconf"]);
     server.command(&["CLIENT", "KILL", "TYPE", "replica"]);
     let lost = publisher.publish(Publication::rules(hour(30))).await.unwrap().version();
-    until(30).await;
+    until(30, 3).await;
     server.kill();
     servers.wait_for_primary(1 - primary);
 
-    until(20).await;
-    assert_eq!(follower.status().version().unwrap().number(), 2);
+    until(20, 2).await;
     assert_eq!(follower.status().rejected(), None);
     let event = "has a fail-over lost a publication? rules=sentinel version=2 ";
     let lines = log(event);
@@ -61,6 +70,6 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     // The next one has the number of the one that was lost, and another digest.
     let next = publisher.publish(Publication::rules(hour(40))).await.unwrap().version();
     assert_eq!(next.number(), lost.number());
-    until(40).await;
+    until(40, 3).await;
     assert_eq!(follower.status().version(), Some(next));
 }

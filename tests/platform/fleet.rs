@@ -211,7 +211,13 @@ async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
     assert_eq!(rows.len(), 1);
     assert_eq!((&rows[0]["quota"], &rows[0]["instances"]), (&json!(200), &json!(1)));
 
-    assert_eq!(platform.change(Method::POST, "roll-back", "").await, 200);
+    // Who switches the limits of all off in an incident need not know which instances have rejected which rules.
+    assert_eq!(platform.change(Method::POST, "switch/off", "").await, 200);
+    eventually("the limits are off", async || platform.state().await["is_on"] == false).await;
+    assert_eq!(platform.change(Method::POST, "switch/on", "").await, 200);
+    eventually("the limits are on", async || platform.state().await["is_on"] == true).await;
+
+    assert_eq!(platform.change(Method::POST, "roll-back/1", "").await, 200);
     eventually("nothing is rejected", async || rejected().await == Value::Null).await;
 }
 

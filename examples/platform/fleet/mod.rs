@@ -16,7 +16,10 @@ use axum::{
 use serde_json::{Value, json};
 use tower_quota::{
     Access, AccessList, ConfigError, RateLimitLayer, RedisStore, Rules, RulesHandle,
-    fleet::{AccessEntry, Proposal, Publication, PublishError, Published, RedisRules, RulesFollower, RulesPublisher},
+    fleet::{
+        AccessEntry, Proposal, Publication, PublishError, Published, RedisRules, RulesDocument, RulesFollower,
+        RulesPublisher,
+    },
 };
 
 use self::order::Order;
@@ -80,11 +83,13 @@ impl Fleet {
         RulesPublisher::new(self.rules.clone(), author)
     }
 
-    /// The version that is published, with rules that are being tried.
-    async fn tried(&self) -> Result<Published, Failure> {
+    /// The version that is published, with rules that are being tried. The change is about no other version.
+    async fn tried(&self, order: &mut Order) -> Result<Published, Failure> {
         let published = self.publisher("").current().await.map_err(failure)?;
         let tried = published.filter(|published| published.document().roll_out().is_some());
-        tried.ok_or_else(|| (StatusCode::CONFLICT, "no rules are being tried\n".to_owned()))
+        let tried = tried.ok_or_else(|| (StatusCode::CONFLICT, "no rules are being tried\n".to_owned()))?;
+        order.is_about(&tried.version().to_string());
+        Ok(tried)
     }
 
     /// Publishes a change for all instances, or says what it would do.
@@ -99,27 +104,36 @@ impl Fleet {
         if order.has_seen_another(before.as_deref()) {
             return Err(outdated(&proposal));
         }
-        self.check(&proposal)?;
+        let new = new_rules(&proposal);
+        // Rules that this instance cannot carry out, no instance should have.
+        for rules in &new {
+            self.handle.check(rules).map_err(unprocessable)?;
+        }
         if order.is_preview() {
             return Ok(Json(preview(&proposal)).into_response());
         }
-        let published = match order.has_seen_one() {
+        let published = match order.has_seen_one() || !new.is_empty() {
             true => publisher.commit(&proposal).await,
+            // A switch and a block hold whatever rules another operator publishes meanwhile.
             false => publisher.publish(change).await,
         };
         let published = published.map_err(failure)?;
         tracing::warn!("an operator has published {published} for all instances");
         Ok(Json(json!({ "number": published.version().number() })).into_response())
     }
+}
 
-    /// Rules that this instance cannot carry out, no instance should have.
-    fn check(&self, proposal: &Proposal) -> Result<(), Failure> {
-        let document = proposal.document();
-        let tried = document.roll_out().map(|roll_out| roll_out.rules());
-        let mut all = std::iter::once(document.rules()).chain(tried);
-        all.try_for_each(|rules| self.handle.check(rules))
-            .map_err(unprocessable)
-    }
+/// The rules of a change that are not published yet. A switch and a block have none, so they hold also on the page of an
+/// instance that rejects the published rules.
+fn new_rules(proposal: &Proposal) -> Vec<&Rules> {
+    let before = proposal.before().map(|before| before.document());
+    let is_new = |rules: &&Rules| !before.into_iter().flat_map(rules_of).any(|before| before == *rules);
+    rules_of(proposal.document()).filter(is_new).collect()
+}
+
+fn rules_of(document: &RulesDocument) -> impl Iterator<Item = &Rules> {
+    let tried = document.roll_out().map(|roll_out| roll_out.rules());
+    std::iter::once(document.rules()).chain(tried)
 }
 
 /// The effects of a change, line by line.
@@ -193,12 +207,12 @@ async fn replace_rules(State(fleet): State<Fleet>, order: Order, json: String) -
 }
 
 /// Tries the rules of the body on so many percent of the callers. Without a body, those that are being tried.
-async fn roll_out(State(fleet): State<Fleet>, Path(percent): Path<u8>, order: Order, json: String) -> Changed {
+async fn roll_out(State(fleet): State<Fleet>, Path(percent): Path<u8>, mut order: Order, json: String) -> Changed {
     if percent > 100 {
         return Err(unprocessable(format_args!("percent {percent} is outside 0..=100")));
     }
     let change = if json.is_empty() {
-        let published = fleet.tried().await?;
+        let published = fleet.tried(&mut order).await?;
         let tried = published.document().roll_out().expect("it has one");
         Publication::rules(tried.rules().clone()).with_partitions(tried.partitions().to_vec())
     } else {
@@ -207,14 +221,14 @@ async fn roll_out(State(fleet): State<Fleet>, Path(percent): Path<u8>, order: Or
     fleet.change(change.to_percent(percent), order).await
 }
 
-async fn roll_out_to_all(State(fleet): State<Fleet>, order: Order) -> Changed {
-    let published = fleet.tried().await?;
+async fn roll_out_to_all(State(fleet): State<Fleet>, mut order: Order) -> Changed {
+    let published = fleet.tried(&mut order).await?;
     let tried = published.document().roll_out().expect("it has one");
     fleet.change(Publication::rules(tried.rules().clone()), order).await
 }
 
-async fn end_roll_out(State(fleet): State<Fleet>, order: Order) -> Changed {
-    let published = fleet.tried().await?;
+async fn end_roll_out(State(fleet): State<Fleet>, mut order: Order) -> Changed {
+    let published = fleet.tried(&mut order).await?;
     let rules = published.document().rules().clone();
     fleet.change(Publication::rules(rules), order).await
 }

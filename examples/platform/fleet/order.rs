@@ -53,6 +53,11 @@ impl Order {
         self.preview
     }
 
+    /// Sets the version that the change was made for, if the operator has named none.
+    pub(super) fn is_about(&mut self, version: &str) {
+        self.seen.get_or_insert_with(|| version.to_owned());
+    }
+
     pub(super) fn has_seen_one(&self) -> bool {
         self.seen.is_some()
     }

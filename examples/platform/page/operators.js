@@ -13,7 +13,7 @@ const MINUTE = 60 * SECOND;
 /** The service waits for Redis for five seconds. */
 const PATIENCE = 8 * SECOND;
 const MAX_ENTRIES = 50;
-const TIMES = [["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"], ["", "until somebody ends it"]];
+const TIMES = [["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"], ["", "until an operator ends it"]];
 
 const at = (id) => document.getElementById(id);
 const history = new History();
@@ -308,8 +308,8 @@ function showAlerts() {
   if (silence !== null) add("", "Old numbers.", `${silence} The last answer came ${spoken((performance.now() - heard) / SECOND)} ago.`);
   if (isMixed) add("", "More than one instance answers.", "Something between this page and the service spreads your requests. Numbers jump, and a change reaches any of them. Open the page of one instance, by its own address.");
   if (isFleet()) alerts.push(...alertsOf(state, fleet, fleetSilence));
-  if (isOff() && isFleet()) add("", "The limits are switched off on all instances.", `All requests pass uncounted; only blocked clients are rejected. ${described(fleet.published)}, says so.`);
-  else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected.${isFleet() ? "" : " Other instances still limit, unless they are switched off, too."}`);
+  if (isOff() && isFleet()) add("", "The limits are switched off on all instances.", `All requests pass uncounted, except on an instance whose own switch is on; only blocked clients are rejected. ${described(fleet.published)}, says so.`);
+  else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected.${isFleet() ? " The others limit, as the fleet says." : " Other instances still limit, unless they are switched off, too."}`);
   if (state.circuit?.is_open) {
     const what = failed > 0 ? "Requests get 503" : "Requests pass uncounted";
     add("", `The circuit to Redis is open, for ${spoken(state.circuit.seconds)}.`, `${what}. The last error: ${state.circuit.error}. While requests come, the service tries again by itself, some times a second. Is Redis up? Do other instances say the same? If only this one does, look at the network between.`);
@@ -446,7 +446,7 @@ function showBlocks() {
     button.hidden = client.key !== undefined;
     return make("tr", {}, make("th", { scope: "row", textContent: nameOfClient(client) }), make("td"), make("td", {}, button));
   }, (row, { seconds }) => {
-    write(row.cells[1], seconds === null ? "somebody ends it" : `in ${spoken(seconds)}`);
+    write(row.cells[1], seconds === null ? "an operator ends it" : `in ${spoken(seconds)}`);
   });
   showEmpty(table, isFleet() && fleet === null ? "Unknown: Redis did not answer." : "Nobody is blocked.");
 }
@@ -461,7 +461,7 @@ async function turn() {
   }
   const isSure = await confirmed(
     `Switch the limits of ${who} off?`,
-    `From now on, all requests to ${who} pass uncounted and without RateLimit fields, until somebody switches the limits on again${isFleet() ? "" : ", or the process ends"}. Blocked clients stay blocked.`,
+    `From now on, all requests to ${who} pass uncounted and without RateLimit fields, until an operator switches the limits on again${isFleet() ? "" : ", or the process ends"}. Blocked clients stay blocked.`,
     "Switch them off",
     isFleet() ? ["All instances follow within two seconds, but for those whose own switch overrides the fleet."]
       : [`This instance: ${state.instance}.`, "Other instances still limit: switch them off one by one."],
@@ -573,7 +573,7 @@ async function block(event) {
   }
 }
 
-const until = (times) => (times.value === "" ? "until somebody unblocks it" : `for ${times.selectedOptions[0].textContent}`);
+const until = (times) => (times.value === "" ? "until an operator unblocks it" : `for ${times.selectedOptions[0].textContent}`);
 
 function sure(client, times) {
   return confirmed(
