@@ -16,6 +16,14 @@ use crate::{
     support::Sentinels,
 };
 
+/// Sentinels promote no replica that was cut off for more than ten times this before the primary went down.
+fn set_patience(servers: &Sentinels) {
+    for sentinel in &servers.sentinels {
+        let patience = ["SENTINEL", "SET", Sentinels::SERVICE, "down-after-milliseconds", "3000"];
+        assert_eq!(sentinel.command(&patience), "OK");
+    }
+}
+
 /// The replica has not heard of the last publication when it becomes the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_was_lost() {
@@ -45,11 +53,7 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     }
     until(20, 2).await;
 
-    // Sentinels promote no replica that was cut off for more than ten times this before the primary went down.
-    for sentinel in &servers.sentinels {
-        let patience = ["SENTINEL", "SET", Sentinels::SERVICE, "down-after-milliseconds", "3000"];
-        assert_eq!(sentinel.command(&patience), "OK");
-    }
+    set_patience(&servers);
     let primary = servers.primary();
     let server = &servers.servers[primary];
     assert_eq!(server.command(&["WAIT", "1", "5000"]), "1");

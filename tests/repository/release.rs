@@ -75,3 +75,15 @@ fn breaks_that_the_changelog_names_are_no_mistake() {
     let changelog = CHANGELOG.replace("`Plan::frobs` stays", "`Plan::frob` is gone");
     assert_eq!(unnamed(&changelog, REPORT), (true, String::new()));
 }
+
+#[test]
+fn the_same_word_in_the_text_or_of_another_type_names_no_break() {
+    let report = REPORT.replace("Plan::frob", "Plan::key");
+    for text in ["the key of a plan is gone", "`Rules::key` is gone", "`key` is gone"] {
+        let changelog = CHANGELOG.replace("`Plan::frobs` stays", text);
+        let (is_named, lines) = unnamed(&changelog, &report);
+        assert!(!is_named && lines.contains("method Plan::key"), "{text}: {lines}");
+    }
+    let changelog = CHANGELOG.replace("`Plan::frobs` stays", "`Plan::key` is gone");
+    assert_eq!(unnamed(&changelog, &report), (true, String::new()));
+}
