@@ -18,7 +18,7 @@ Usage: cargo run --release --example load -- [OPTIONS]
                      hot-key     all requests are those of one user, who has 100 a minute
                      find        the highest rate that this machine carries
                      callers     the memory that so many users take; --users alone counts
-  --p99 NUMBER       milliseconds: find goes on while p99 is at most this        [5]
+  --p99 NUMBER       the p99 up to which find goes on, in milliseconds         [5]
   --delay NUMBER     milliseconds by which the way to Redis and back is longer   [0]
   --together NUMBER  decisions that may share a call of the script, 1 to 64       [32]
   --help             this text

@@ -35,7 +35,7 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
         .start()
         .unwrap();
     let publisher = RulesPublisher::new(rules, "alice");
-    // What was done is logged before the status has it.
+    // The follower logs a change before its status shows it.
     let until = async |quota_then, number: u64| {
         let is_so = || {
             let version = follower.status().version();

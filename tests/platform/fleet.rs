@@ -211,7 +211,7 @@ async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
     assert_eq!(rows.len(), 1);
     assert_eq!((&rows[0]["quota"], &rows[0]["instances"]), (&json!(200), &json!(1)));
 
-    // Who switches the limits of all off in an incident need not know which instances have rejected which rules.
+    // An operator who switches all limits off in an incident need not know which instances have rejected which rules.
     assert_eq!(platform.change(Method::POST, "switch/off", "").await, 200);
     eventually("the limits are off", async || platform.state().await["is_on"] == false).await;
     assert_eq!(platform.change(Method::POST, "switch/on", "").await, 200);

@@ -32,13 +32,13 @@ const REPORT: &str = "\
 --- failure struct_missing: pub struct removed or renamed ---
 
 Failed in:
-  struct tower_quota::Checked, previously in file /work/src/lib.rs:10
-  method Plan::frob, previously in file /work/src/plan.rs:4
+  struct tower_quota::Checked, previously in file /src/lib.rs:10
+  method Plan::frob, previously in file /src/plan.rs:4
 
 --- failure enum_variant_missing: pub enum variant removed or renamed ---
 
 Failed in:
-  variant Outcome::Refused, previously in file /work/src/outcome.rs:7
+  variant Outcome::Refused, previously in file /src/outcome.rs:7
   feature tests in the package's Cargo.toml
 
      Summary semver requires new major version: 3 major and 0 minor checks failed
@@ -66,7 +66,7 @@ const CHANGELOG: &str = "\
 
 #[test]
 fn a_break_that_the_changelog_does_not_name_as_a_change_is_found() {
-    let line = "method Plan::frob, previously in file /work/src/plan.rs:4\n";
+    let line = "method Plan::frob, previously in file /src/plan.rs:4\n";
     assert_eq!(unnamed(CHANGELOG, REPORT), (false, line.to_owned()));
 }
 

@@ -73,7 +73,7 @@ impl Sentinels {
 
     /// A connection to the primary, and how it was named. All sentinels are asked at the same time, and each address that
     /// one of them names is tried once: one that is down or slow keeps no call waiting for long, and one that does not know
-    /// of a fail-over yet is outvoted by one that does.
+    /// of a fail-over yet does not count beside one that does.
     pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<(OpenConnection, Named), RedisError> {
         let end = Instant::now() + opener.timeout;
         let mut steps = JoinSet::new();
