@@ -72,8 +72,11 @@ pub(crate) fn builder(store: impl Store) -> RateLimitLayerBuilder {
 }
 
 fn nine_a_day() -> RateLimitLayer {
-    let policy = QuotaPolicy::per_day("day", 9);
-    builder(MemoryStore::new()).policy(policy).build().unwrap()
+    nine_a_day_of(builder(MemoryStore::new()))
+}
+
+fn nine_a_day_of(builder: RateLimitLayerBuilder) -> RateLimitLayer {
+    builder.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
 }
 
 pub(crate) fn request(user: &str) -> Request<()> {
@@ -381,51 +384,51 @@ async fn open_circuits_of_layers_with_the_same_scope_are_added_up() {
     assert_eq!(open(), 0.0);
 }
 
-#[tokio::test]
-async fn the_time_of_a_store_is_measured_in_seconds() {
+/// Sends a request to a store that needs a second and a half. Returns the count and the sum that operators see.
+async fn time_of_a_store(answers_at_once: bool) -> [f64; 2] {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let clock = Clock::manual(Timestamp::from_micros(1));
-    let layer = builder(Distant(clock.clone()));
-    let layer = layer
-        .clock(clock)
-        .policy(QuotaPolicy::per_day("day", 9))
-        .build()
-        .unwrap();
-    send(&layer, request("alice")).await;
-    let seconds = value(&page.render(), r#"tower_quota_store_seconds_sum{scope="test"}"#);
-    assert_eq!(seconds, 1.5);
+    let store = Distant {
+        clock: clock.clone(),
+        answers_at_once,
+    };
+    send(&nine_a_day_of(builder(store).clock(clock)), request("alice")).await;
+    let page = page.render();
+    ["count", "sum"].map(|part| {
+        let series = format!(r#"tower_quota_store_seconds_{part}{{scope="test"}}"#);
+        value(&page, &series)
+    })
+}
+
+#[tokio::test]
+async fn the_time_of_a_store_is_measured_in_seconds() {
+    assert_eq!(time_of_a_store(false).await, [1.0, 1.5]);
 }
 
 #[tokio::test]
 async fn a_store_that_answers_at_once_is_counted_and_not_timed() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
-    let layer = builder(MemoryStore::new())
-        .policy(QuotaPolicy::per_day("day", 9))
-        .build()
-        .unwrap();
-    send(&layer, request("alice")).await;
-    let shown = ["count", "sum"].map(|part| {
-        value(
-            &page.render(),
-            &format!(r#"tower_quota_store_seconds_{part}{{scope="test"}}"#),
-        )
-    });
-    assert_eq!(shown, [1.0, 0.0]);
+    assert_eq!(time_of_a_store(true).await, [1.0, 0.0]);
 }
 
-/// Has no answer, and needs a second and a half to say so.
+/// Has no answer, and needs a second and a half to say so: within `acquire`, or while the layer waits.
 #[derive(Debug)]
-struct Distant(Clock);
+struct Distant {
+    clock: Clock,
+    answers_at_once: bool,
+}
 
 impl Store for Distant {
     fn acquire(&self, _: Plan) -> AcquireFuture {
-        let clock = self.0.clone();
-        AcquireFuture::boxed(async move {
+        let clock = self.clock.clone();
+        let answer = move || {
             clock.advance(Duration::from_millis(1_500));
             Err(StoreError::new(StoreErrorKind::Failed, "test"))
-        })
+        };
+        if self.answers_at_once {
+            return AcquireFuture::ready(answer());
+        }
+        AcquireFuture::boxed(async move { answer() })
     }
 
     fn settle(&self, _: Settlement) -> StoreFuture<()> {
