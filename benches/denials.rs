@@ -13,8 +13,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
-#[path = "../tests/support/boxed_store.rs"]
-mod boxed_store;
+#[path = "../tests/support/remote_store.rs"]
+mod remote_store;
 mod rounds;
 
 use std::{
@@ -31,7 +31,7 @@ use http_body_util::Empty;
 use tower::{Layer, Service, service_fn};
 use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Store, key};
 
-use self::{boxed_store::BoxedStore, rounds::Side};
+use self::{remote_store::RemoteStore, rounds::Side};
 
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 const ROUNDS: usize = 21;
@@ -121,11 +121,11 @@ fn rejected(rounds: usize) {
         side("no layer", service_fn(answer), "alice", StatusCode::OK),
         limited(
             "cached, status only",
-            exhausted(bare(layer(BoxedStore::default(), ONE))),
+            exhausted(bare(layer(RemoteStore::<0>::default(), ONE))),
         ),
         limited(
             "cached, fields and problem",
-            exhausted(layer(BoxedStore::default(), ONE)),
+            exhausted(layer(RemoteStore::<0>::default(), ONE)),
         ),
         limited(
             "MemoryStore, status only",
@@ -145,7 +145,7 @@ fn passed(rounds: usize) {
         let service = build(builder).layer(service_fn(answer));
         side(name, service, "bob", StatusCode::OK)
     };
-    let attacked = build(layer(BoxedStore::default(), PLENTY));
+    let attacked = build(layer(RemoteStore::<0>::default(), PLENTY));
     let mut attack = attacked.clone().layer(service_fn(answer));
     let mut attack = move || {
         let mut request = Request::put("/").body(Empty::new()).expect("it is a path");
@@ -157,9 +157,9 @@ fn passed(rounds: usize) {
     let mut sides = [
         plenty(
             "without the cache",
-            layer(BoxedStore::default(), PLENTY).denial_cache(0),
+            layer(RemoteStore::<0>::default(), PLENTY).denial_cache(0),
         ),
-        plenty("with an empty cache", layer(BoxedStore::default(), PLENTY)),
+        plenty("with an empty cache", layer(RemoteStore::<0>::default(), PLENTY)),
         Side::new("while another key is rejected", move || {
             attack();
             let start = Instant::now();
@@ -180,11 +180,11 @@ fn together(runtime: &tokio::runtime::Runtime) {
     let sides = [
         (
             "cached, status only",
-            exhausted(bare(layer(BoxedStore::default(), ONE))),
+            exhausted(bare(layer(RemoteStore::<0>::default(), ONE))),
         ),
         (
             "cached, fields and problem",
-            exhausted(layer(BoxedStore::default(), ONE)),
+            exhausted(layer(RemoteStore::<0>::default(), ONE)),
         ),
         (
             "MemoryStore, status only",

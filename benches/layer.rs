@@ -18,8 +18,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
-#[path = "../tests/support/boxed_store.rs"]
-mod boxed_store;
+#[path = "../tests/support/remote_store.rs"]
+mod remote_store;
 #[path = "../examples/results/mod.rs"]
 mod results;
 mod rounds;
@@ -44,7 +44,7 @@ use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuild
 use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Store, key};
 
 use self::{
-    boxed_store::BoxedStore,
+    remote_store::RemoteStore,
     results::outputs::{Outputs, USAGE, rounded},
     rounds::{Side, Values},
 };
@@ -240,7 +240,7 @@ where
 fn two_threads(runtime: &tokio::runtime::Runtime, rounds: usize, times: usize) {
     let many = users();
     let one = [HeaderValue::from_static("mallory")];
-    let rejecting = layer(BoxedStore::default(), [QuotaPolicy::per_day("day", 1)]);
+    let rejecting = layer(RemoteStore::<0>::default(), [QuotaPolicy::per_day("day", 1)]);
     println!("\ntwo threads on one layer, time of a request to that with one thread");
     let print = |name: &str, measure: &dyn Fn(usize) -> f64| {
         measure(1);

@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-#[path = "support/boxed_store.rs"]
-mod boxed_store;
+#[path = "support/remote_store.rs"]
+mod remote_store;
 
 use std::{alloc::System, convert::Infallible, future::ready, time::Duration};
 
@@ -20,7 +20,7 @@ use tower_quota::{
     RatioCap, ResponseFields, Scope, Store, ToPartitionKey, key,
 };
 
-use self::boxed_store::BoxedStore;
+use self::remote_store::RemoteStore;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -143,7 +143,10 @@ fn of_a_whole_request() {
     let three_of = three(builder(MemoryStore::new())).build().unwrap();
     let told = builder(MemoryStore::new()).decision_in_response().build().unwrap();
     let dear = builder(MemoryStore::new()).cost_by(|_| 20_000).build().unwrap();
-    let cached = builder(BoxedStore::default()).cost_by(|_| 20_000).build().unwrap();
+    let cached = builder(RemoteStore::<0>::default())
+        .cost_by(|_| 20_000)
+        .build()
+        .unwrap();
     let counts = [&one, &three_of, &told, &dear, &cached].map(allocations_of_all);
     assert!(
         counts.iter().zip([4, 4, 7, 8, 8]).all(|(count, most)| *count <= most),

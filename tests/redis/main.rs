@@ -8,8 +8,6 @@ mod charges;
 mod connections;
 mod differential;
 mod garbage;
-#[path = "../support/later_store.rs"]
-mod later_store;
 mod ledger;
 #[path = "../support/load.rs"]
 mod load;
@@ -21,6 +19,8 @@ mod partitions;
 mod prefetch;
 mod questions;
 mod reloads;
+#[path = "../support/remote_store.rs"]
+mod remote_store;
 mod rules_diff;
 #[path = "../../src/store/redis/scripts/mod.rs"]
 #[allow(dead_code, reason = "leases are not renewed by hand here")]

@@ -21,8 +21,8 @@ use tower_quota::{
     key,
 };
 
-use crate::later_store::LaterStore;
 use crate::load::{ask, outcome, until};
+use crate::remote_store::RemoteStore;
 use crate::support::shared_server;
 
 const RELOADS: u64 = 600;
@@ -295,7 +295,7 @@ impl Rehearsal {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let layer = |_| {
-            let layer = RateLimitLayer::builder(LaterStore(store.clone()))
+            let layer = RateLimitLayer::builder(RemoteStore::<1>(store.clone()))
                 .decision_in_response()
                 .scope("rehearsal")
                 .key(key::header("x-user-id"))
@@ -365,7 +365,7 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let hour = |quota| rules([QuotaPolicy::per_hour("hour", quota)]);
     let access = AccessList::new(key::client_ip());
-    let layer = RateLimitLayer::builder(LaterStore(store))
+    let layer = RateLimitLayer::builder(RemoteStore::<1>(store))
         .decision_in_response()
         .scope("administrators")
         .key(key::header("x-user-id"))

@@ -21,7 +21,7 @@ use tower_quota::{
     RequestContentLayer, Store, key,
 };
 
-use crate::{LaterStore, Server};
+use crate::{RemoteStore, Server};
 
 const SLOTS: QuotaPolicy = QuotaPolicy::concurrent("slots", 4);
 
@@ -73,7 +73,7 @@ impl Scene {
     async fn both(policy: QuotaPolicy) -> [Self; 2] {
         [
             Self::new(MemoryStore::new(), &policy).await,
-            Self::new(LaterStore::default(), &policy).await,
+            Self::new(RemoteStore::<1>::default(), &policy).await,
         ]
     }
 

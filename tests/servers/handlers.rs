@@ -26,7 +26,7 @@ use tower_quota::{
     key::{self, KeyExtractor},
 };
 
-use crate::{LaterStore, Server, grpc::client_of, limits, limits_by, listener, remaining};
+use crate::{RemoteStore, Server, grpc::client_of, limits, limits_by, listener, remaining};
 
 fn least(decision: &Decision) -> u64 {
     let left = decision.allowances().map(|allowance| allowance.remaining());
@@ -46,7 +46,7 @@ fn limits_that_show(quota: u64) -> [RateLimitLayer; 2] {
     let by_user = || key::header("x-user-id").or_else(key::client_ip());
     [
         limits_by(by_user(), MemoryStore::new(), "api", quota),
-        limits_by(by_user(), LaterStore::default(), "api", quota),
+        limits_by(by_user(), RemoteStore::<1>::default(), "api", quota),
     ]
     .map(|builder| builder.decision_in_request().build().unwrap())
 }

@@ -13,8 +13,6 @@ mod handlers;
 mod holder;
 mod hostile;
 mod hyper_server;
-#[path = "../support/later_store.rs"]
-mod later_store;
 mod llm_gateway;
 #[path = "../support/load.rs"]
 mod load;
@@ -23,6 +21,8 @@ mod metrics;
 mod operators;
 mod order;
 mod proxy;
+#[path = "../support/remote_store.rs"]
+mod remote_store;
 mod routers;
 mod stacks;
 #[path = "../support/mod.rs"]
@@ -53,7 +53,7 @@ use tower_quota::{
     key::{self, KeyExtractor, PeerAddress},
 };
 
-use self::later_store::LaterStore;
+use self::remote_store::RemoteStore;
 
 /// So many requests a day for each user id, or for each address if there is none; 403 if there is neither.
 fn limits(store: impl Store, scope: &str, quota: u64) -> RateLimitLayer {
@@ -76,7 +76,7 @@ fn limits_by(key: impl KeyExtractor, store: impl Store, scope: &str, quota: u64)
 fn limits_of_both_kinds(quota: u64) -> [RateLimitLayer; 2] {
     [
         limits(MemoryStore::new(), "api", quota),
-        limits(LaterStore::default(), "api", quota),
+        limits(RemoteStore::<1>::default(), "api", quota),
     ]
 }
 

@@ -27,7 +27,7 @@ use tower_quota::{
     tier::TierLayer,
 };
 
-use crate::LaterStore;
+use crate::RemoteStore;
 use crate::load::until;
 use crate::support::RedisCluster;
 
@@ -489,7 +489,7 @@ async fn what_the_fallback_decides_has_not_failed() {
 async fn rejections_from_memory_are_counted_apart_and_among_the_decisions() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let layer = builder(LaterStore::default())
+    let layer = builder(RemoteStore::<1>::default())
         .policy(QuotaPolicy::per_day("day", 1))
         .build()
         .unwrap();

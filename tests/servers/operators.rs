@@ -36,7 +36,7 @@ use tower_quota::{
 };
 
 use crate::{
-    LaterStore, listener,
+    RemoteStore, listener,
     metrics::{Failing, builder, look_up_a_tier, recorder, request, send},
     support::RedisServer,
     tokens,
@@ -244,7 +244,7 @@ fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
     let bytes = day(1_000_000).with_content_bytes(Direction::Request);
     vec![
         (memory().policy(day(1_000_000)), Request::new(())),
-        (builder(LaterStore::default()).policy(day(1)), request("alice")),
+        (builder(RemoteStore::<1>::default()).policy(day(1)), request("alice")),
         (memory().tiers(free("gold", 1)), request("alice")),
         (memory().tiers(free("free", 1_000_000)), request("alice")),
         (memory().cost_by(|_| 7).policy(day(5)), request("alice")),

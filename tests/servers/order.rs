@@ -22,7 +22,7 @@ use tower_quota::{
     key::{self, ClientIp, ForwardingField, KeyExtractor},
 };
 
-use crate::{LaterStore, Server, limits_by, remaining};
+use crate::{RemoteStore, Server, limits_by, remaining};
 
 #[derive(Clone)]
 struct User(String);
@@ -208,7 +208,7 @@ async fn only_failed_logins_are_counted() {
 async fn of_many_guesses_at_the_same_moment_no_more_than_the_limit_are_looked_at() {
     for limits in [
         limits_by(by_address(), MemoryStore::new(), "failed logins", 5),
-        limits_by(by_address(), LaterStore::default(), "failed logins", 5),
+        limits_by(by_address(), RemoteStore::<1>::default(), "failed logins", 5),
     ] {
         let (passwords, server) = failed_logins(limits).await;
         let (attacker, _) = callers(&server);

@@ -1,7 +1,7 @@
 //! While the tier of a user is unknown: which requests wait, for how long, and how they are counted afterwards.
 
-#[path = "../../support/later_store.rs"]
-mod later_store;
+#[path = "../../support/remote_store.rs"]
+mod remote_store;
 
 use std::{collections::HashMap, convert::Infallible, time::Duration};
 
@@ -15,7 +15,7 @@ use tower_quota::{
     tier::{TierLayerBuilder, WhileUnknown},
 };
 
-use self::later_store::LaterStore;
+use self::remote_store::RemoteStore;
 use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, settle};
 
 type TextBody = Full<Bytes>;
@@ -47,7 +47,7 @@ impl Limited {
             .tier("pro", [QuotaPolicy::per_minute("minute", 20)])
             .tier("trial", [QuotaPolicy::per_minute("minute", 5)]);
         // With a store that has to be waited for, rejections are cached.
-        let limits = RateLimitLayer::builder(LaterStore(store))
+        let limits = RateLimitLayer::builder(RemoteStore::<1>(store))
             .decision_in_response()
             .scope("api")
             .key(key::extension::<UserId>())

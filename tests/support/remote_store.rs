@@ -1,0 +1,28 @@
+//! A store whose answers the layer caches as those of a server.
+
+use tower_quota::{AcquireFuture, MemoryStore, Plan, Settlement, Store, StoreFuture};
+
+/// Answers after `POLLS` polls without an answer: `RemoteStore::<0>` when it is first polled; the layer has to wait for
+/// `RemoteStore::<1>`, as for a store across a network.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RemoteStore<const POLLS: usize>(pub(crate) MemoryStore);
+
+impl<const POLLS: usize> Store for RemoteStore<POLLS> {
+    fn acquire(&self, plan: Plan) -> AcquireFuture {
+        let Self(store) = self.clone();
+        AcquireFuture::boxed(async move {
+            for _ in 0..POLLS {
+                tokio::task::yield_now().await;
+            }
+            store.acquire(plan).await
+        })
+    }
+
+    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
+        self.0.settle(settlement)
+    }
+
+    fn reset(&self, plan: Plan) -> StoreFuture<()> {
+        self.0.reset(plan)
+    }
+}
