@@ -5,13 +5,17 @@ use std::{
     io::Write,
     path::Path,
     process::{self, Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// The lines of a report of cargo-semver-checks that this changelog does not name.
 fn unnamed(changelog: &str, report: &str) -> (bool, String) {
-    let name = format!("tower-quota-changelog-{}-{}.md", process::id(), changelog.len());
+    static FILES: AtomicU64 = AtomicU64::new(0);
+    // Tests run at the same time, and each has a file of its own.
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let name = format!("tower-quota-changelog-{}-{number}.md", process::id());
     let file = env::temp_dir().join(name);
     fs::write(&file, changelog).unwrap();
     let mut script = Command::new(Path::new(ROOT).join("scripts/unnamed-breaks"))
@@ -86,4 +90,29 @@ fn the_same_word_in_the_text_or_of_another_type_names_no_break() {
     }
     let changelog = CHANGELOG.replace("`Plan::frobs` stays", "`Plan::key` is gone");
     assert_eq!(unnamed(&changelog, &report), (true, String::new()));
+}
+
+#[test]
+fn a_member_is_named_only_with_its_type_however_the_report_writes_it() {
+    for member in [
+        "field frob of struct tower_quota::Plan",
+        "field Plan.frob",
+        "field frob of variant Outcome::Plan",
+        "trait method <tower_quota::Plan>::frob",
+        "trait method tower_quota::Plan::frob",
+    ] {
+        let report = REPORT.replace("method Plan::frob", member);
+        for (text, expected) in [
+            ("`Plan` has other fields, and `Rules::frob` is gone", false),
+            ("`Plan::frob` is gone", true),
+        ] {
+            let changelog = CHANGELOG.replace("`Plan::frobs` stays", text);
+            let (is_named, lines) = unnamed(&changelog, &report);
+            assert_eq!(
+                (is_named, lines.contains(member)),
+                (expected, !expected),
+                "{member}, {text}: {lines}"
+            );
+        }
+    }
 }
