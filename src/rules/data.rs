@@ -68,6 +68,23 @@ impl Rules {
         self.tiers.iter().map(|(name, policies)| (&**name, policies.as_deref()))
     }
 
+    /// All policies, each with its tier; `None` for those of all callers.
+    ///
+    /// ```
+    /// use tower_quota::{QuotaPolicy, Rules};
+    ///
+    /// let rules = Rules::new().tier("free", [QuotaPolicy::per_minute("minute", 60)]).unlimited("admin");
+    /// let names: Vec<_> = rules.all_policies().map(|(tier, policy)| (tier, policy.name())).collect();
+    /// assert_eq!(names, [(Some("free"), "minute")]);
+    /// ```
+    pub fn all_policies(&self) -> impl Iterator<Item = (Option<&str>, &QuotaPolicy)> {
+        let of_tiers = self.tiers().flat_map(|(tier, policies)| {
+            let policies = policies.unwrap_or_default().iter();
+            policies.map(move |policy| (Some(tier), policy))
+        });
+        self.policies.iter().map(|policy| (None, policy)).chain(of_tiers)
+    }
+
     /// Adds a policy for all callers.
     #[must_use]
     pub fn policy(mut self, policy: QuotaPolicy) -> Self {

@@ -11,10 +11,7 @@ use crate::{
 
 /// The checks of `build()` that need no layer: any tier, key and unit that is named will do.
 pub(crate) fn check_rules(rules: &Rules) -> Result<(), ConfigError> {
-    let policies = || {
-        let of_tiers = rules.tiers().filter_map(|(_, policies)| policies).flatten();
-        rules.policies().iter().chain(of_tiers)
-    };
+    let policies = || rules.all_policies().map(|(_, policy)| policy);
     let unit = |policy: &QuotaPolicy| match policy.unit() {
         QuotaUnit::Custom(unit) => Some(unit),
         _ => None,

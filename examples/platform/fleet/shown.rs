@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::{Json, extract::State};
 use serde_json::{Value, json};
 use tower_quota::{
-    Access, QuotaPolicy, Rules,
+    Access,
     clock::Clock,
     fleet::{AccessEntry, InstanceReport, PublishError, Published, RulesDocument},
 };
@@ -110,9 +110,9 @@ fn policies(
             .roll_out()
             .map(|roll_out| (roll_out.rules(), Some(roll_out.percent())));
         for (rules, percent) in std::iter::once((document.rules(), None)).chain(tried) {
-            for (tier, policy) in of(rules) {
+            for (tier, policy) in rules.all_policies() {
                 rows.push(json!({
-                    "tier": tier,
+                    "tier": tier.unwrap_or_default(),
                     "policy": policy.name(),
                     "quota": policy.quota(),
                     "window_seconds": policy.window().map(|window| window.as_secs()),
@@ -124,13 +124,4 @@ fn policies(
         }
     }
     Value::Array(rows)
-}
-
-fn of(rules: &Rules) -> impl Iterator<Item = (&str, &QuotaPolicy)> {
-    let general = rules.policies().iter().map(|policy| ("", policy));
-    let of_tiers = rules.tiers().flat_map(|(tier, policies)| {
-        let policies = policies.unwrap_or_default().iter();
-        policies.map(move |policy| (tier, policy))
-    });
-    general.chain(of_tiers)
 }

@@ -8,7 +8,7 @@ use crate::{
     error::ConfigError,
     fleet::{document::RulesDocument, version::RulesVersion},
     mutex::Mutex,
-    rules::{FleetRules, RulesHandle},
+    rules::{FleetRules, Rules, RulesHandle},
     screening::AccessList,
     telemetry::FleetTelemetry,
 };
@@ -198,14 +198,8 @@ fn policies(document: &RulesDocument) -> Vec<(&str, &str)> {
     let tried = document.roll_out().map(|roll_out| roll_out.rules());
     let all = std::iter::once(document.rules()).chain(tried);
     let mut names: Vec<(&str, &str)> = all
-        .flat_map(|rules| {
-            let general = rules.policies().iter().map(|policy| ("", policy.name()));
-            let of_tiers = rules.tiers().flat_map(|(tier, policies)| {
-                let policies = policies.unwrap_or_default().iter();
-                policies.map(move |policy| (tier, policy.name()))
-            });
-            general.chain(of_tiers)
-        })
+        .flat_map(Rules::all_policies)
+        .map(|(tier, policy)| (tier.unwrap_or_default(), policy.name()))
         .collect();
     names.sort_unstable();
     names.dedup();

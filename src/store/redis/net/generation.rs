@@ -95,16 +95,18 @@ impl State {
     }
 }
 
+/// The primary on this host, for tests.
+#[cfg(test)]
+pub(super) fn named(host: &str, epoch: u64) -> Named {
+    Named {
+        address: (host.to_owned(), 6_379),
+        epoch,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn named(host: &str, epoch: u64) -> Named {
-        Named {
-            address: (host.to_owned(), 6_379),
-            epoch,
-        }
-    }
 
     #[test]
     fn an_attempt_that_succeeds_late_on_the_old_primary_is_not_admitted() {

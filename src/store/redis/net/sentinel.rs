@@ -171,14 +171,7 @@ fn is_primary(role: &[Value]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
-    fn named(host: &str, epoch: u64) -> Named {
-        Named {
-            address: (host.to_owned(), 6_379),
-            epoch,
-        }
-    }
+    use super::{super::generation::named, *};
 
     #[test]
     fn each_address_is_tried_once_and_only_while_no_sentinel_knows_of_a_newer_one() {
