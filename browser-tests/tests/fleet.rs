@@ -180,5 +180,101 @@ fn without_redis_the_page_says_what_it_does_not_know_and_switches_its_own_instan
     for _ in 0..40 {
         assert!(one.has_status("dave", "200"));
     }
+    one.page
+        .wait_for_text("#alerts", "This page does not know if the others limit.");
+
+    one.page.set("#network-kind", "user");
+    one.page.set("#network", "mallory");
+    one.page.set("#network-scope", "here");
+    one.page.click("#block-network button");
+    one.confirm("This instance answers its requests with 403");
+    one.page.wait_for_text("#blocks", "user mallory, only on this instance");
+    assert!(one.has_status("mallory", "403") && one.has_status("dave", "200"));
+    one.page.screenshot("fleet-own-block");
+    one.page.click("#blocks .is-own button");
+    one.page.wait_for_text("#blocks", "Unknown: Redis did not answer.");
+    assert!(one.has_status("mallory", "200"));
+    one.end_with(&["/admin/"]);
+}
+
+/// A page with two alerts, and nothing published.
+fn in_trouble(redis: &mut RedisServer) -> Instance {
+    let mut one = Instance::start(redis, "Alice");
+    redis.kill();
+    one.page.click("#own-off");
+    one.confirm("Switch the limits of only this instance off?");
+    one.page.wait_for_text("#alerts", "This instance overrides the fleet");
+    one.page
+        .wait_for_text("#alerts", "The rules of the fleet cannot be read.");
+    one
+}
+
+/// An operator reads and types at the bottom of the page while something goes wrong.
+#[test]
+fn alerts_stay_in_sight_and_hide_no_control_that_gets_the_focus() {
+    let mut one = in_trouble(&mut RedisServer::start());
+    assert_eq!(one.page.eval(SHOWN), serde_json::json!(["hidden", 0, true]));
+    for (width, height) in [(1_400, 500), (360, 640)] {
+        one.page.resize(width, height);
+        one.page.eval("void scrollTo(0, 1e6)");
+        one.page
+            .wait_for("getComputedStyle(document.querySelector('#problems')).visibility === 'visible'");
+        assert_eq!(one.page.eval(SHOWN), serde_json::json!(["visible", 0, true]), "{width}");
+        for title in ["cannot be read.", "This instance overrides", "are switched off."] {
+            one.page.wait_for_text("#problems", title);
+        }
+        one.page.screenshot(&format!("fleet-alerts-{width}"));
+        // From the bottom to the top, as with Shift and Tab.
+        let hidden = one.page.eval(
+            "[...document.querySelectorAll('#panels :is(button, input, select, summary, textarea)')].reverse()
+                .filter((control) => control.checkVisibility())
+                .filter((control) => {
+                    control.focus();
+                    const below = document.querySelector('#problems').getBoundingClientRect().bottom;
+                    return document.activeElement === control && control.getBoundingClientRect().top < below;
+                })
+                .map((control) => control.outerHTML)",
+        );
+        assert_eq!(hidden, serde_json::json!([]), "{width}");
+    }
+    // A click on the titles leads to the alerts.
+    one.page.eval("void scrollTo(0, 1e6)");
+    one.page
+        .wait_for("getComputedStyle(document.querySelector('#problems')).visibility === 'visible'");
+    one.page.click("#problems");
+    one.page
+        .wait_for("getComputedStyle(document.querySelector('#problems')).visibility === 'hidden'");
+    one.end_with(&["/admin/"]);
+}
+
+/// The titles of the alerts: visible or not, their place, and true if they take less than half of the window.
+const SHOWN: &str = "(() => {
+    const titles = document.querySelector('#problems');
+    const { top, height } = titles.getBoundingClientRect();
+    const fits = height > 20 && height < innerHeight / 2 && document.documentElement.scrollWidth <= innerWidth;
+    return [getComputedStyle(titles).visibility, Math.round(top), fits];
+})()";
+
+#[test]
+fn alerts_that_become_more_hide_no_control_that_has_the_focus() {
+    let mut one = in_trouble(&mut RedisServer::start());
+    one.page.resize(1_400, 500);
+    one.page.eval("void scrollTo(0, 1e6)");
+    one.page
+        .wait_for("getComputedStyle(document.querySelector('#problems')).visibility === 'visible'");
+    one.page
+        .eval("void document.querySelector('#block-network button').focus()");
+    one.page.eval(
+        "(() => {
+            const titles = document.querySelector('#problems');
+            const space = document.activeElement.getBoundingClientRect().top - titles.getBoundingClientRect().bottom;
+            scrollBy(0, space - 4);
+            titles.textContent += ' Another problem, which needs a second line.'.repeat(5);
+        })()",
+    );
+    one.page.wait_for(
+        "document.activeElement.getBoundingClientRect().top
+            >= document.querySelector('#problems').getBoundingClientRect().bottom",
+    );
     one.end_with(&["/admin/"]);
 }

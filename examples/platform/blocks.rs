@@ -110,11 +110,14 @@ impl Blocks {
         }
     }
 
-    /// Returns `true` if a caller with this address and this key is blocked, here or by the fleet.
+    /// Returns `true` if this instance blocks a caller with this address and this key.
     pub(crate) fn is_blocked(&self, address: Option<IpAddr>, key: &PartitionKey) -> bool {
-        let all = [self.access.rules(), self.access.fleet_rules()];
-        all.iter()
-            .any(|rules| rules.access(address, Some(key)) == Access::Block)
+        is_blocked(&self.access.rules(), address, key)
+    }
+
+    /// Returns `true` if the fleet blocks a caller with this address and this key.
+    pub(crate) fn is_blocked_by_fleet(&self, address: Option<IpAddr>, key: &PartitionKey) -> bool {
+        is_blocked(&self.access.fleet_rules(), address, key)
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -126,6 +129,10 @@ impl Blocks {
         });
         blocked.collect()
     }
+}
+
+fn is_blocked(rules: &AccessRules, address: Option<IpAddr>, key: &PartitionKey) -> bool {
+    rules.access(address, Some(key)) == Access::Block
 }
 
 /// `{"user": "mallory", "seconds": 3600}`; without `seconds`, until an administrator ends it.

@@ -91,11 +91,17 @@ pub(crate) async fn look_up(State(admin): State<Admin>, Query(caller): Query<Cal
         Caller::Address(address) => Some(*address),
         Caller::User(_) => None,
     };
+    let (blocks, key) = (&admin.blocks, caller.to_partition_key());
+    let (here, by_fleet) = (
+        blocks.is_blocked(address, &key),
+        blocks.is_blocked_by_fleet(address, &key),
+    );
     Ok(Json(json!({
         "caller": caller,
         "tier": tier.unwrap_or("free"),
         "policies": policies,
-        "is_blocked": admin.blocks.is_blocked(address, &caller.to_partition_key()),
+        "is_blocked": here || by_fleet,
+        "is_blocked_here": here,
     })))
 }
 

@@ -216,9 +216,68 @@ async fn a_document_that_an_instance_rejects_is_shown_with_the_reason() {
     eventually("the limits are off", async || platform.state().await["is_on"] == false).await;
     assert_eq!(platform.change(Method::POST, "switch/on", "").await, 200);
     eventually("the limits are on", async || platform.state().await["is_on"] == true).await;
+    let mallory = r#"{"user": "mallory"}"#;
+    assert_eq!(platform.change(Method::POST, "block", mallory).await, 200);
+    eventually("mallory is blocked", async || platform.is_blocked("mallory").await).await;
+    assert_eq!(platform.get("/", "mallory").await.status, StatusCode::FORBIDDEN);
+    let shown = platform.fleet().await["published"]["access"].clone();
+    assert_eq!(
+        shown,
+        json!([{"client": {"user": "mallory"}, "seconds": null, "access": "block"}])
+    );
+    assert_eq!(platform.quota().await, 200);
 
     assert_eq!(platform.change(Method::POST, "roll-back/1", "").await, 200);
     eventually("nothing is rejected", async || rejected().await == Value::Null).await;
+}
+
+#[tokio::test]
+async fn tried_rules_that_an_instance_rejects_are_not_for_all_by_its_page() {
+    let server = shared_server();
+    let platform = Platform::in_fleet(server, 37, "platform-tried").await;
+    platform.change(Method::POST, "rules", &rules(200)).await;
+    let day = QuotaPolicy::per_day("day", 7).counted_by("planet");
+    let by_planet = Rules::new().tier("free", [day]).unlimited("premium").unlimited("admin");
+    let change = Publication::rules(by_planet).to_percent(10).restarting_counts();
+    publisher(server, "platform-tried").publish(change).await.unwrap();
+
+    for (method, path) in [
+        (Method::POST, "roll-out?restart_counts=true"),
+        (Method::PUT, "roll-out/20"),
+    ] {
+        let answer = platform.admin(method, &format!("/admin/{path}"), "").await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY, "{path}");
+        let reason = "the layer has no key named \"planet\"";
+        assert!(answer.body.contains(reason), "{}", answer.body);
+    }
+    assert_eq!(platform.fleet().await["published"]["number"], 2);
+    // The way out is open.
+    assert_eq!(
+        platform
+            .change(Method::DELETE, "roll-out?restart_counts=true", "")
+            .await,
+        200
+    );
+    platform.runs(3).await;
+    assert_eq!(platform.quota().await, 200);
+}
+
+/// A roll-back that only ends a trial brings no other rules.
+#[tokio::test]
+async fn a_roll_back_ends_a_trial_and_keeps_the_rules() {
+    let platform = Platform::in_fleet(shared_server(), 38, "platform-roll-back").await;
+    platform.change(Method::POST, "rules", &rules(200)).await;
+    platform.change(Method::PUT, "roll-out/100", &rules(300)).await;
+    platform.runs(2).await;
+    assert_eq!(platform.quota().await, 300);
+    assert_eq!(platform.change(Method::POST, "roll-back?by=alice", "").await, 200);
+    platform.runs(3).await;
+    assert_eq!(platform.quota().await, 200);
+    let published = platform.fleet().await["published"].clone();
+    assert_eq!(
+        (&published["author"], &published["percent"]),
+        (&json!("alice"), &Value::Null)
+    );
 }
 
 #[tokio::test]
@@ -246,4 +305,33 @@ async fn without_redis_the_page_says_what_it_does_not_know_and_the_own_switch_wo
     assert_eq!(platform.get("/", "premium-away").await.left(), Vec::new());
     let answer = platform.admin(Method::GET, "/admin/rules", "").await;
     assert!(answer.body.contains("200"), "{}", answer.body);
+
+    let mallory = r#"{"user": "mallory"}"#;
+    assert_eq!(platform.change(Method::POST, "own-block", mallory).await, 204);
+    assert_eq!(platform.get("/", "mallory").await.status, StatusCode::FORBIDDEN);
+    let blocks = platform.state().await["blocks"].clone();
+    assert_eq!(blocks, json!([{"client": {"user": "mallory"}, "seconds": null}]));
+    assert_eq!(platform.change(Method::DELETE, "own-block", mallory).await, 204);
+    assert_eq!(platform.change(Method::DELETE, "own-block", mallory).await, 404);
+    assert_eq!(platform.get("/", "mallory").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_block_of_an_instance_is_beside_those_of_the_fleet() {
+    let one = Platform::in_fleet(shared_server(), 39, "platform-own-block").await;
+    let other = Platform::in_fleet(shared_server(), 40, "platform-own-block").await;
+    one.change(Method::POST, "rules", &rules(100)).await;
+    let mallory = r#"{"user": "mallory", "seconds": 600}"#;
+    assert_eq!(one.change(Method::POST, "own-block", mallory).await, 204);
+    assert!(one.is_blocked("mallory").await && !other.is_blocked("mallory").await);
+    assert_eq!(other.get("/", "mallory").await.status, StatusCode::OK);
+
+    assert_eq!(other.change(Method::POST, "block", mallory).await, 200);
+    eventually("the fleet blocks, too", async || other.is_blocked("mallory").await).await;
+    one.runs(2).await;
+    assert_eq!(
+        one.change(Method::DELETE, "own-block", r#"{"user": "mallory"}"#).await,
+        204
+    );
+    assert!(one.is_blocked("mallory").await);
 }

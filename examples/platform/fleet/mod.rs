@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 use tower_quota::{
     Access, AccessList, ConfigError, RateLimitLayer, RedisStore, Rules, RulesHandle,
     fleet::{
-        AccessEntry, Proposal, Publication, PublishError, Published, RedisRules, RulesDocument, RulesFollower,
+        AccessEntry, Proposal, Publication, PublishError, Published, RedisRules, RollOut, RulesDocument, RulesFollower,
         RulesPublisher,
     },
 };
 
 use self::order::Order;
 use super::{
-    admin::{Failure, json, unavailable, unprocessable},
-    blocks::{Block, Client},
+    admin::{Admin, Failure, json, unavailable, unprocessable},
+    blocks::{self, Block, Client},
     state::instance,
 };
 
@@ -104,36 +104,45 @@ impl Fleet {
         if order.has_seen_another(before.as_deref()) {
             return Err(outdated(&proposal));
         }
-        let new = new_rules(&proposal);
-        // Rules that this instance cannot carry out, no instance should have.
-        for rules in &new {
-            self.handle.check(rules).map_err(unprocessable)?;
-        }
+        self.check(&proposal)?;
         if order.is_preview() {
             return Ok(Json(preview(&proposal)).into_response());
         }
-        let published = match order.has_seen_one() || !new.is_empty() {
-            true => publisher.commit(&proposal).await,
+        let published = match publisher.commit(&proposal).await {
             // A switch and a block hold whatever rules another operator publishes meanwhile.
-            false => publisher.publish(change).await,
+            Err(PublishError::Conflict { .. }) if keeps_rules(&proposal) && !order.has_seen_one() => {
+                publisher.publish(change).await
+            }
+            committed => committed,
         };
         let published = published.map_err(failure)?;
         tracing::warn!("an operator has published {published} for all instances");
         Ok(Json(json!({ "number": published.version().number() })).into_response())
     }
+
+    /// Rejects rules that this instance cannot carry out, because then no instance should have them.
+    ///
+    /// Rules that hold for the same callers as before are not checked again: operators of an instance that rejects them can
+    /// still switch the limits off, block clients and end a trial.
+    fn check(&self, proposal: &Proposal) -> Result<(), Failure> {
+        let (held, document) = (held(proposal), proposal.document());
+        let rules = Some(document.rules()).filter(|rules| held.is_none_or(|held| held.rules() != *rules));
+        let tried = document.roll_out();
+        let tried = tried.filter(|tried| held.and_then(RulesDocument::roll_out) != Some(tried));
+        for rules in rules.into_iter().chain(tried.map(RollOut::rules)) {
+            self.handle.check(rules).map_err(unprocessable)?;
+        }
+        Ok(())
+    }
 }
 
-/// The rules of a change that are not published yet. A switch and a block have none, so they hold also on the page of an
-/// instance that rejects the published rules.
-fn new_rules(proposal: &Proposal) -> Vec<&Rules> {
-    let before = proposal.before().map(|before| before.document());
-    let is_new = |rules: &&Rules| !before.into_iter().flat_map(rules_of).any(|before| before == *rules);
-    rules_of(proposal.document()).filter(is_new).collect()
+fn held(proposal: &Proposal) -> Option<&RulesDocument> {
+    proposal.before().map(Published::document)
 }
 
-fn rules_of(document: &RulesDocument) -> impl Iterator<Item = &Rules> {
-    let tried = document.roll_out().map(|roll_out| roll_out.rules());
-    std::iter::once(document.rules()).chain(tried)
+fn keeps_rules(proposal: &Proposal) -> bool {
+    let document = proposal.document();
+    held(proposal).is_some_and(|held| held.rules() == document.rules() && held.roll_out() == document.roll_out())
 }
 
 /// The effects of a change, line by line.
@@ -171,7 +180,7 @@ fn failure(error: PublishError) -> Failure {
 
 type Changed = Result<Response, Failure>;
 
-pub(crate) fn router<S>(fleet: Fleet) -> Router<S> {
+pub(crate) fn router(fleet: Fleet) -> Router<Admin> {
     Router::new()
         .route("/fleet", get(shown::show))
         .route("/rules", get(rules).post(replace_rules))
@@ -183,6 +192,8 @@ pub(crate) fn router<S>(fleet: Fleet) -> Router<S> {
         .route("/own-switch/{position}", post(own_switch))
         .route("/block", post(block).delete(unblock))
         .with_state(fleet)
+        // Of this instance, and so without Redis, as its own switch.
+        .route("/own-block", post(blocks::block).delete(blocks::unblock))
 }
 
 /// The rules by which this instance limits.

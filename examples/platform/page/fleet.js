@@ -20,7 +20,7 @@ export function alertsOf(state, known, silence) {
   const alerts = [];
   const published = known?.published ?? null;
   if (fleet.failure !== null || silence !== null) {
-    alerts.push(["", "The rules of the fleet cannot be read.", `This instance goes on with ${runs(fleet)}. This page does not know what is published now, which instances run it, or who is blocked${known === null ? "" : `: it shows the answer of ${known.heard}`}. You can change nothing for all instances until Redis answers; "Only this instance" works. ${fleet.failure ?? silence}`]);
+    alerts.push(["", "The rules of the fleet cannot be read.", `This instance goes on with ${runs(fleet)}. This page does not know what is published now, which instances run it, or who is blocked on all instances${known === null ? "" : `: it shows the answer of ${known.heard}`}. You can change nothing for all instances until Redis answers; "Only this instance" and blocks "only on this instance" work. ${fleet.failure ?? silence}`]);
   }
   if (fleet.is_overridden) {
     const own = state.is_on ? "on" : "off";

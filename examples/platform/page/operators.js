@@ -15,6 +15,8 @@ const PATIENCE = 8 * SECOND;
 const MAX_ENTRIES = 50;
 const TIMES = [["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"], ["", "until an operator ends it"]];
 
+const SCOPES = [["all", "on all instances"], ["here", "only on this instance"]];
+
 const at = (id) => document.getElementById(id);
 const history = new History();
 /** The token, in the memory of this page only. */
@@ -71,9 +73,9 @@ const many = (number, word) => `${number.toLocaleString("en")} ${word}${number =
 const nameOf = (caller) => caller.user ?? caller.address;
 const kindOf = (caller) => (caller.user === undefined ? "address" : "user");
 const nameOfClient = ({ user, network, key }) => (user !== undefined ? `user ${user}` : network !== undefined ? `network ${network}` : `key ${key}`);
-/** The instances that a change concerns. */
 const isFleet = () => state?.fleet != null;
-const where = () => (isFleet() ? "on all instances" : "on this instance");
+/** The instances that a block concerns. `isOwn` is true for a block that an operator wants on this instance only. */
+const where = (isOwn) => (isFleet() && !isOwn ? "on all instances" : "on this instance");
 
 // --- What the operator has done.
 
@@ -180,7 +182,7 @@ function signOut(text = "") {
   fleetSilence = null;
   for (const id of ["instances", "running", "versions"]) at(id).tBodies[0].replaceChildren();
   for (const id of ["found", "signed-in", "sign-out"]) at(id).hidden = true;
-  for (const id of ["entries", "alerts", "current", "tried", "instance"]) at(id).replaceChildren();
+  for (const id of ["entries", "alerts", "problems", "current", "tried", "instance"]) at(id).replaceChildren();
   for (const shown of document.querySelectorAll("[data-key]")) delete shown.dataset.key;
   for (const said of document.querySelectorAll(".said")) said.textContent = "";
   draft = { number: null, text: "" };
@@ -273,7 +275,6 @@ const redraw = onFrame(() => {
   write(at("instance"), isFleet()
     ? `Numbers are those of one instance: ${instance}. Rules, blocks and the switch are those of all instances that follow the rule set “${state.fleet.set}”.`
     : `This page shows and changes one instance: ${instance}. Other instances have numbers and switches of their own.`);
-  for (const element of document.querySelectorAll(".where")) write(element, where());
   for (const element of document.querySelectorAll(".of-fleet")) element.hidden = !isFleet();
   for (const element of document.querySelectorAll(".of-instance")) element.hidden = isFleet();
   at("signed-in").classList.toggle("is-unknown", fleetSilence !== null);
@@ -308,8 +309,9 @@ function showAlerts() {
   if (silence !== null) add("", "Old numbers.", `${silence} The last answer came ${spoken((performance.now() - heard) / SECOND)} ago.`);
   if (isMixed) add("", "More than one instance answers.", "Something between this page and the service spreads your requests. Numbers jump, and a change reaches any of them. Open the page of one instance, by its own address.");
   if (isFleet()) alerts.push(...alertsOf(state, fleet, fleetSilence));
-  if (isOff() && isFleet()) add("", "The limits are switched off on all instances.", `All requests pass uncounted, except on an instance whose own switch is on; only blocked clients are rejected. ${described(fleet.published)}, says so.`);
-  else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected.${isFleet() ? " The others limit, as the fleet says." : " Other instances still limit, unless they are switched off, too."}`);
+  const isUnknown = isFleet() && (fleet === null || fleetSilence !== null);
+  if (isOff() && isFleet()) add("", `The limits ${isUnknown ? "were" : "are"} switched off on all instances${isUnknown ? " when Redis last answered" : ""}.`, `All requests pass uncounted, except on an instance whose own switch is on; only blocked clients are rejected. ${described(fleet.published)}, says so.`);
+  else if (!state.is_on) add("", "The limits are switched off.", `All requests to this instance pass uncounted; only blocked clients are rejected. ${others(isUnknown)}`);
   if (state.circuit?.is_open) {
     const what = failed > 0 ? "Requests get 503" : "Requests pass uncounted";
     add("", `The circuit to Redis is open, for ${spoken(state.circuit.seconds)}.`, `${what}. The last error: ${state.circuit.error}. While requests come, the service tries again by itself, some times a second. Is Redis up? Do other instances say the same? If only this one does, look at the network between.`);
@@ -329,7 +331,28 @@ function showAlerts() {
   const key = JSON.stringify(alerts);
   if (at("alerts").dataset.key === key) return;
   at("alerts").dataset.key = key;
+  const problems = alerts.filter(([kind]) => kind === "").map(([, title]) => title);
+  at("problems").hidden = problems.length === 0;
+  write(at("problems"), problems.join(" "));
   at("alerts").replaceChildren(...alerts.map(([kind, title, text]) => make("p", { className: kind }, make("strong", { textContent: title }), ` ${text}`)));
+}
+
+/** The switches of the other instances, as far as this page knows them. */
+function others(isUnknown) {
+  if (isUnknown) return "This page does not know if the others limit.";
+  const isOwn = isFleet() && state.fleet.is_overridden && fleet.published !== null;
+  return isOwn ? "The others limit, as the fleet says." : "Other instances still limit, unless they are switched off, too.";
+}
+
+/** The titles of the alerts that stay in sight hide no control that has the focus. */
+function makeRoom() {
+  const titles = at("problems");
+  document.documentElement.style.scrollPaddingTop = `${titles.offsetHeight + 8}px`;
+  if (!titles.classList.contains("is-shown")) return;
+  const [focused, below] = [document.activeElement, titles.getBoundingClientRect().bottom];
+  const { top, bottom, height } = focused.getBoundingClientRect();
+  const isHidden = top < below && bottom > 0 && height < innerHeight / 2;
+  if (isHidden && at("panels").contains(focused)) focused.scrollIntoView({ block: "nearest" });
 }
 
 function tile(id, text, small, isBad = false) {
@@ -439,16 +462,19 @@ function showRejected() {
 
 function showBlocks() {
   const table = at("blocks");
-  rows(table.tBodies[0], isFleet() ? blocksOf(fleet?.published) : state.blocks, ({ client }) => JSON.stringify(client), ({ client }) => {
+  const own = state.blocks.map((block) => ({ ...block, isOwn: true }));
+  rows(table.tBodies[0], isFleet() ? [...own, ...blocksOf(fleet?.published)] : own, ({ client, isOwn }) => JSON.stringify([client, isOwn]), ({ client, isOwn }) => {
+    const name = `${nameOfClient(client)}${isFleet() && isOwn ? ", only on this instance" : ""}`;
     const button = make("button", { type: "button", textContent: "Unblock" });
-    button.setAttribute("aria-label", `Unblock ${nameOfClient(client)}`);
-    button.addEventListener("click", () => unblock(client, "blocked-said"));
+    button.setAttribute("aria-label", `Unblock ${name}`);
+    button.addEventListener("click", () => unblock(client, isOwn));
     button.hidden = client.key !== undefined;
-    return make("tr", {}, make("th", { scope: "row", textContent: nameOfClient(client) }), make("td"), make("td", {}, button));
+    return make("tr", { className: isOwn ? "is-own" : "" }, make("th", { scope: "row", textContent: name }), make("td"), make("td", {}, button));
   }, (row, { seconds }) => {
     write(row.cells[1], seconds === null ? "an operator ends it" : `in ${spoken(seconds)}`);
   });
-  showEmpty(table, isFleet() && fleet === null ? "Unknown: Redis did not answer." : "Nobody is blocked.");
+  const isUnknown = isFleet() && (fleet === null || fleetSilence !== null);
+  showEmpty(table, isUnknown ? "Unknown: Redis did not answer." : "Nobody is blocked.");
 }
 
 // --- The switch.
@@ -508,14 +534,13 @@ async function lookUp() {
   }
 }
 
-function showCaller(kind, name, { caller, tier, policies, is_blocked: isBlocked }) {
-  found = { kind, name: nameOf(caller), isBlocked };
+function showCaller(kind, name, { caller, tier, policies, is_blocked: isBlocked, is_blocked_here: isOwn }) {
+  found = { kind, name: nameOf(caller), isBlocked, isOwn };
   at("found").hidden = false;
   at("found-name").textContent = `${found.name} · ${kind === "user" ? `tier ${tier}` : "requests without a user"} · at ${new Date().toLocaleTimeString()}`;
-  at("found-blocked").textContent = isBlocked ? `Blocked ${where()}.` : "";
-  at("block-button").textContent = isBlocked ? "Unblock" : `Block ${where()} …`;
-  at("block-time").hidden = isBlocked;
-  at("block").querySelector("label").hidden = isBlocked;
+  at("found-blocked").textContent = isBlocked ? `Blocked ${where(isOwn)}.` : "";
+  at("block-button").textContent = isBlocked ? "Unblock" : isFleet() ? "Block …" : "Block on this instance …";
+  at("block-options").hidden = isBlocked;
   const meters = policies.map((policy) => meter(policy));
   at("found-policies").replaceChildren(...(meters.length > 0 ? meters : [make("p", { textContent: "No policy limits this caller." })]));
 }
@@ -562,34 +587,42 @@ function giveBack(event) {
 
 async function block(event) {
   event.preventDefault();
-  const { kind, name, isBlocked } = found;
+  const { kind, name, isBlocked, isOwn } = found;
   const client = kind === "user" ? { user: name } : { network: name.includes(":") ? `${name}/64` : name };
   if (isBlocked) {
-    await actOnCaller(() => `${nameOfClient(client)} unblocked`, () => unblocked(client));
+    await actOnCaller(() => `${nameOfClient(client)} unblocked ${where(isOwn)}`, () => unblocked(client, isOwn));
     return;
   }
-  if (await sure(client, at("block-time"))) {
-    await actOnCaller(() => `${nameOfClient(client)} blocked ${where()} ${until(at("block-time"))}`, () => blocked(client, at("block-time").value));
+  const [time, isHere] = [at("block-time"), isFleet() && at("block-scope").value === "here"];
+  if (await sure(client, time, isHere)) {
+    await actOnCaller(() => `${nameOfClient(client)} blocked ${where(isHere)} ${until(time)}`, () => blocked(client, time.value, isHere));
   }
 }
 
 const until = (times) => (times.value === "" ? "until an operator unblocks it" : `for ${times.selectedOptions[0].textContent}`);
 
-function sure(client, times) {
+function sure(client, times, isOwn) {
+  const isForAll = isFleet() && !isOwn;
   return confirmed(
     `Block ${nameOfClient(client)}?`,
-    `${isFleet() ? "All instances answer" : "This instance answers"} its requests with 403, ${until(times)}.`,
+    `${isForAll ? "All instances answer" : "This instance answers"} its requests with 403, ${until(times)}${isForAll ? "" : ", or until the process ends"}.`,
     "Block",
-    [...(isFleet() ? [] : ["Other instances still serve it: block it on each."]), ...(client.network?.includes(":") ? ["An IPv6 subscriber has a whole network, at least a /64: a narrower block does not stop it."] : [])],
+    [...(isForAll ? [] : ["Other instances still serve it: block it on each."]), ...(client.network?.includes(":") ? ["An IPv6 subscriber has a whole network, at least a /64: a narrower block does not stop it."] : [])],
   );
 }
 
-const blocked = (client, seconds) =>
-  send("POST", "block", JSON.stringify({ ...client, ...(seconds === "" ? {} : { seconds: Number(seconds) }) }));
+/** Sends a block or its end. One of this instance needs no Redis. */
+async function changeBlock(method, isOwn, body) {
+  if (isFleet() && isOwn) await ask(method, "own-block", JSON.stringify(body));
+  else await send(method, "block", JSON.stringify(body));
+}
 
-async function unblocked(client) {
+const blocked = (client, seconds, isOwn) =>
+  changeBlock("POST", isOwn, { ...client, ...(seconds === "" ? {} : { seconds: Number(seconds) }) });
+
+async function unblocked(client, isOwn) {
   try {
-    await send("DELETE", "block", JSON.stringify(client));
+    await changeBlock("DELETE", isOwn, client);
   } catch (error) {
     if (error.status !== 404) throw error;
     return `${nameOfClient(client)} has no block of its own. If it is blocked, a wider network is: see the list.`;
@@ -597,15 +630,16 @@ async function unblocked(client) {
   return undefined;
 }
 
-async function unblock(client, place) {
-  if (await act(place, `${nameOfClient(client)} unblocked`, () => unblocked(client)) && found !== null) lookUp();
+async function unblock(client, isOwn) {
+  if (await act("blocked-said", `${nameOfClient(client)} unblocked ${where(isOwn)}`, () => unblocked(client, isOwn)) && found !== null) lookUp();
 }
 
-async function blockNetwork(event) {
+async function blockClient(event) {
   event.preventDefault();
-  const [client, times] = [{ network: at("network").value.trim() }, at("network-time")];
-  if (!(await sure(client, times))) return;
-  if (await act("blocked-said", `${nameOfClient(client)} blocked ${where()} ${until(times)}`, () => blocked(client, times.value))) at("network").value = "";
+  const [client, times] = [{ [at("network-kind").value]: at("network").value.trim() }, at("network-time")];
+  const isOwn = isFleet() && at("network-scope").value === "here";
+  if (!(await sure(client, times, isOwn))) return;
+  if (await act("blocked-said", `${nameOfClient(client)} blocked ${where(isOwn)} ${until(times)}`, () => blocked(client, times.value, isOwn))) at("network").value = "";
 }
 
 // --- Rules.
@@ -766,6 +800,14 @@ for (const times of document.querySelectorAll(".times")) {
   times.append(...TIMES.map(([value, textContent]) => make("option", { value, textContent })));
   times.value = "3600";
 }
+for (const scope of document.querySelectorAll(".scope")) {
+  scope.append(...SCOPES.map(([value, textContent]) => make("option", { value, textContent })));
+}
+new ResizeObserver(makeRoom).observe(at("problems"));
+new IntersectionObserver((entries) => {
+  const { isIntersecting, boundingClientRect } = entries[entries.length - 1];
+  at("problems").classList.toggle("is-shown", !isIntersecting && boundingClientRect.bottom <= 0);
+}).observe(at("alerts"));
 at("sign-in").addEventListener("submit", signIn);
 at("sign-out").addEventListener("click", () => signOut());
 at("switch").addEventListener("click", turn);
@@ -778,7 +820,10 @@ at("reset").addEventListener("click", () =>
   actOnCaller(({ name }) => `${name} has the whole quota again`, ({ kind, name }) => ask("DELETE", `caller?${query(kind, name)}`).then(() => undefined)));
 at("give-back").addEventListener("submit", giveBack);
 at("block").addEventListener("submit", block);
-at("block-network").addEventListener("submit", blockNetwork);
+at("block-network").addEventListener("submit", blockClient);
+at("network-kind").addEventListener("change", () => {
+  at("network").placeholder = at("network-kind").value === "network" ? "203.0.113.0/24" : "";
+});
 at("try").addEventListener("submit", tryRules);
 at("replace").addEventListener("click", replaceRules);
 at("again").addEventListener("click", startDraft);
