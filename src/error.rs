@@ -222,7 +222,7 @@ pub struct StoreError {
 ///     // …
 /// }
 ///
-/// // How many calls it gets from twenty requests.
+/// // The number of calls that it gets from twenty requests.
 /// let calls = async |kind| {
 ///     let store = Failing(kind, Arc::default());
 /// #   let layer = RateLimitLayer::builder(store.clone()).clock(Clock::manual(Timestamp::from_micros(0)))

@@ -136,7 +136,7 @@ impl<'a> Load<'a> {
         total
     }
 
-    /// Waits for the responses that are missing. What was due and is not sent by now is given up.
+    /// Waits for the responses that are missing. A request that was due and is not sent by now is dropped.
     ///
     /// Returns how many were due in all, and what became of them since the last look.
     pub(crate) fn finish(mut self) -> (u64, Tally) {

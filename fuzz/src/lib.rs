@@ -151,7 +151,7 @@ fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
     let client = by_address.resolve(&request);
     assert!(client.is_none_or(|client| client == client.to_canonical()));
     assert_eq!(by_address.extract(&request).is_some(), client.is_some());
-    // Whatever stands left of it, a line of the proxy's own says who the client is; of one address, no other may be there.
+    // A line of the proxy's own says who the client is, whatever stands left of it; of one address, no other may be there.
     let is_alone = !request.headers.contains_key(&name);
     request.headers.append(&name, HeaderValue::from_static(reported));
     let client = (is_list || is_alone).then_some(IpAddr::from([203, 0, 113, 9]));
@@ -210,7 +210,7 @@ pub fn response(input: &[u8]) {
     }
 }
 
-/// Whatever a server says, no wait is longer than the cap of it, and no memory without a bound.
+/// No wait is longer than its cap and no memory without a bound, whatever a server says.
 fn obey(advice: &Advice, mut pacing: Pacing, latest: Timestamp, now: Timestamp) {
     for _ in 0..3 {
         match pacing.ask(now) {

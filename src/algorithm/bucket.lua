@@ -57,16 +57,16 @@
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
         after = amount
         if age < limit and charged_birth == birth then
-          -- What is left of that to which it was filled, as if nobody had come since.
+          -- The rest of the level to which it was filled, as if no request had come since.
           local is_leaky, left = mark < 0, mark
           if is_leaky then left = -mark end
           left = left - age * drain
           if left < 0 then left = 0 end
           if is_leaky then
-            -- Only the last place can be given up, and it was the last if nothing has come in since.
+            -- Only the last place can be released, and it was the last if nothing has come in since.
             if amount == left then after = amount + charge end
           elseif left < -charge then
-            -- What has come back by itself is not given back again.
+            -- Units that have come back by themselves are not given back again.
             after = amount - left
           else
             after = amount + charge

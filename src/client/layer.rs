@@ -25,7 +25,7 @@ use super::{Client, ClientLayerBuilder, Limit, NoRetries, origins::Origins};
 ///
 /// let start = Instant::now();
 /// get("http://a.example/").await?;
-/// // What is known of one server says nothing about another.
+/// // The limits of one server say nothing about another.
 /// get("http://b.example/").await?;
 /// assert_eq!(start.elapsed().as_secs(), 0);
 /// get("http://a.example/other").await?;

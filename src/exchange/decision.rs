@@ -140,7 +140,7 @@ pub struct Decision {
 ///     assert_eq!(response.extensions().get::<Decision>().map(Decision::outcome), Some(outcome));
 ///     assert_eq!(response.status().is_success(), outcome.is_pass());
 /// }
-/// // What is left is up to the failure mode.
+/// // The rest is up to the failure mode.
 /// assert!(Outcome::FailedOpen.is_pass() && !Outcome::FailedClosed.is_pass());
 /// # Ok(()) });
 /// ```

@@ -29,7 +29,7 @@ const NO_FIELD: &str = "extension parameter";
 /// assert_eq!(policy.extension("acme-id").and_then(ExtensionValue::as_bytes), Some(b"hi".as_slice()));
 /// assert_eq!(policy.extension("acme-soft").and_then(ExtensionValue::as_bool), Some(true));
 ///
-/// // What each form looks like.
+/// // The text of each form.
 /// assert_eq!(ExtensionValue::integer(5)?.to_string(), "5");
 /// assert_eq!(ExtensionValue::string("a b")?.to_string(), r#""a b""#);
 /// assert_eq!(ExtensionValue::token("sliding")?.to_string(), "sliding");

@@ -44,7 +44,7 @@ use crate::{
 ///
 /// let by_address = key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8", "::1"]);
 ///
-/// // What the client (203.0.113.9) claims, and what the proxy (10.0.0.1) has appended:
+/// // The claim of the client (203.0.113.9), and the address that the proxy (10.0.0.1) has appended:
 /// let mut request = http::Request::get("/").header("x-forwarded-for", "192.0.2.66, 203.0.113.9").body(()).unwrap();
 /// request.extensions_mut().insert(PeerAddress(SocketAddr::from(([10, 0, 0, 1], 4711))));
 /// let (mut request, ()) = request.into_parts();

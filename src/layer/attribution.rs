@@ -32,8 +32,8 @@ use crate::{
 ///     .build();
 ///
 /// let shared = layer(NoKey::Share)?;
-/// send(&shared, Request::get("/from/somebody")).await;
-/// let another = send(&shared, Request::get("/from/somebody/else")).await;
+/// send(&shared, Request::get("/from/one")).await;
+/// let another = send(&shared, Request::get("/from/another")).await;
 /// assert_eq!(another.headers()["ratelimit"], r#""hour";r=98;t=3528"#);
 ///
 /// let uncounted = send(&layer(NoKey::Allow)?, Request::get("/")).await;

@@ -116,7 +116,7 @@ impl QuotaPolicy {
     /// It counts as a [fixed window](crate::Algorithm::FixedWindow) does: all units are there when a window begins, and twice
     /// the quota can pass around a border. Take a policy per minute beside it if that is too much at once.
     ///
-    /// - **What clients read.** `t` is the time until the window ends, or longer where a client would be invited to more
+    /// - **The fields.** `t` is the time until the window ends, or longer where a client would be invited to more
     ///   than twice the rate. `w` is left out, because no number of seconds is a month.
     /// - **The clock** is the store's: that of the Redis server. Each call brings the borders of some windows, and the script
     ///   picks the window by its time. If that is in none of them, it says so before it does anything, and is called again with
@@ -126,7 +126,7 @@ impl QuotaPolicy {
     ///   of different builds may have different data. Counts carry the start of their window: where the data disagree about a
     ///   border, the first instance that reaches its border begins the window, and all others go on with its count. So no
     ///   window has its quota twice.
-    /// - **What does not apply**: other algorithms, a burst capacity, and [prefetching](Self::with_prefetch). `build()`
+    /// - **Not for** other algorithms, a burst capacity, and [prefetching](Self::with_prefetch). `build()`
     ///   rejects them.
     /// - A change of the period or the time zone begins with a full quota. A change of the quota keeps what was used.
     /// - A change of a charge comes too late once the window has ended.

@@ -359,12 +359,13 @@ impl QuotaPolicy {
     /// - **At times less.** What one instance holds, the others cannot spend meanwhile: at most instances × `units` for
     ///   each caller, what is under way included. Keep that far below the quota; a tenth is a good choice. What an instance
     ///   holds when it is killed is used up, as is a block whose fetching was not answered in time.
-    /// - **How many units.** What one instance spends on one caller in a second: fewer need more calls. With 500 and 200
-    ///   requests a second, there is one call for about 60 requests.
-    /// - **How far.** Three round trips within the [deadline](crate::RateLimitLayerBuilder::deadline): near the end of a quota
-    ///   a request asks for a block, for itself, and once more when a rest was given back. Where two round trips take longer
-    ///   than half of the lifetime, as with a window of a second and a store 80 ms away, requests wait.
-    /// - **What is shown** is what the store had left when the block was charged, less what this instance has charged since.
+    /// - **The size of a block.** As many units as one instance spends on one caller in a second: fewer need more calls.
+    ///   With 500 and 200 requests a second, there is one call for about 60 requests.
+    /// - **The distance.** Three round trips within the [deadline](crate::RateLimitLayerBuilder::deadline): near the end of
+    ///   a quota a request asks for a block, for itself, and once more when a rest was given back. Where two round trips
+    ///   take longer than half of the lifetime, as with a window of a second and a store 80 ms away, requests wait.
+    /// - **The remaining units that are shown** are those that the store had left when the block was charged, less what this
+    ///   instance has charged since.
     /// - **While a quota is used up**, each request is charged or rejected for itself again, as without the setting.
     /// - **While the store is unavailable**, prefetched units are still spent; then it is up to the
     ///   [`FailureMode`](crate::FailureMode). A call ahead that fails changes no request; the next one is made after an eighth

@@ -11,7 +11,7 @@ use crate::{
     lanes::{LaneRef, Line},
 };
 
-/// A policy that `build()` has found sound, with the numbers that stores compute with.
+/// A policy that `build()` has found valid, with the numbers that stores compute with.
 ///
 /// ```
 /// use tower_quota::{PolicySet, QuotaPolicy};

@@ -7,7 +7,7 @@ use crate::policy::QuotaPolicy;
 /// You want them where rules come from outside of the program, or change [while it runs](crate::RulesHandle). A layer that has
 /// its policies from [`policy`](crate::RateLimitLayerBuilder::policy) and [`Tiers`](crate::Tiers) needs none.
 ///
-/// They are data and nothing more: what is not sound is rejected where they take effect, by
+/// They are data and nothing more: rules that are not valid are rejected where they take effect, by
 /// [`build`](crate::RateLimitLayerBuilder::build) or [`RulesHandle::replace`](crate::RulesHandle::replace). Rules have policies or tiers, not both.
 ///
 /// ```

@@ -84,7 +84,7 @@ impl RulesHandle {
         self.0.change(|active| active.holder = Holder::Program);
     }
 
-    /// Turns the kill switch and puts rules in force, both at one moment. Rules that are not sound are rejected, and the old
+    /// Turns the kill switch and puts rules in force, both at one moment. Rules that are not valid are rejected, and the old
     /// ones stay, but the switch is turned all the same. While this process overrides the fleet, they are checked only.
     pub(crate) fn apply(&self, fleet: &FleetRules<'_>) -> Result<(), ConfigError> {
         let sets = self.checked(fleet);

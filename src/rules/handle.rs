@@ -76,7 +76,7 @@ impl RulesHandle {
     ///
     /// # Errors
     ///
-    /// If the rules are not sound, as [`build`](crate::RateLimitLayerBuilder::build) says; or if they have tiers and the
+    /// If the rules are not valid, as [`build`](crate::RateLimitLayerBuilder::build) says; or if they have tiers and the
     /// layer was built without [`Tiers`](crate::Tiers), so that nothing says of which tier a request is.
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
         let sets = self.sets(rules)?;

@@ -84,7 +84,7 @@ pub(crate) struct Active {
     grants: Arc<Grants>,
 }
 
-/// Rules that were found sound.
+/// Rules that were found valid.
 #[derive(Debug)]
 struct Sets {
     rules: Rules,

@@ -16,7 +16,7 @@ use crate::policy::QuotaPolicy;
 /// Used units belong to the caller and the policy's name. A caller who moves from one tier to another keeps the used
 /// units of policies that both tiers have.
 ///
-/// Two tiers of the same name, and a tier with policies that are not sound, are errors of
+/// Two tiers of the same name, and a tier with policies that are not valid, are errors of
 /// [`build`](crate::RateLimitLayerBuilder::build).
 ///
 /// ```

@@ -45,7 +45,7 @@ use crate::{partition::ToPartitionKey, rules::NoTier};
 /// };
 /// # use tower::ServiceExt;
 ///
-/// /// What authentication leaves in a request.
+/// /// The value that authentication leaves in a request.
 /// #[derive(Clone)]
 /// struct UserId(u64);
 ///

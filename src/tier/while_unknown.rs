@@ -87,8 +87,8 @@ impl WhileUnknown {
 
     /// Does not wait: lets the request pass uncounted and without `RateLimit` fields.
     ///
-    /// **Who can invent user ids passes every limit** by taking a new one for each request, and by slowing the source
-    /// down with them. You want it only where users are authenticated before, and another limit holds for them, such as one
+    /// **A client that can invent user ids passes every limit** by taking a new one for each request, and by slowing the
+    /// source down with them. You want it only where users are authenticated before, and another limit holds for them, such as one
     /// by address. It concerns layers with [`Tiers::resolved`](crate::Tiers::resolved) only, and no request without a
     /// user.
     ///

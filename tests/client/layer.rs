@@ -367,7 +367,7 @@ async fn of_many_origins_with_news_those_are_kept_whose_news_last_longest() {
     }
 }
 
-/// Whatever those servers say: any server can ask for an hour.
+/// The answers of those servers do not matter: any server can ask for an hour.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_origins_that_are_asked_once_does_not_push_out_one_that_is_used() {
     let mut answers = vec![(200, vec![]), (429, vec!["retry-after: 60"])];

@@ -474,7 +474,7 @@ proptest! {
         prop_assert_eq!(advice.limits()[0].reset(), Some(seconds(wait)), "{}", reset);
     }
 
-    /// Whatever a server sends, no client waits for ever.
+    /// No client waits for ever, whatever a server sends.
     #[test]
     fn no_text_makes_a_profile_panic_or_a_client_wait_longer_than_the_cap(
         values in proptest::collection::vec("[0-9a-zTZµ:+. -]{0,30}", 6), status in proptest::sample::select(vec![200, 403, 429]),

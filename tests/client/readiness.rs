@@ -122,7 +122,7 @@ async fn a_service_that_fails_before_it_is_called_gives_the_unit_back() {
     assert_eq!(known(&client).1, 0);
 }
 
-/// The first in line is given up, at any point of its way: the next has its turn without delay.
+/// The first in line is cancelled, at any point of its way: the next has its turn without delay.
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_leaves_the_line_to_the_next() {
     let (client, mut handle) = after(builder().build().unwrap(), &[r#"ratelimit: "a";r=0;t=10"#]).await;

@@ -74,7 +74,7 @@ async fn requests_do_not_wait_for_a_source_that_hangs_and_the_rules_stay() {
         source.publish(&version(6));
         pass(Duration::from_secs(30)).await;
         let [polls, _] = source.asked();
-        // One after the other, each given up after a second.
+        // One after the other, each cancelled after a second.
         assert!((12..=40).contains(&polls), "{manner:?}: {polls}");
         assert!(send(&layer, "alice").now_or_never().unwrap().1.contains("q=5"));
         let failure = follower.status().failure().unwrap().to_owned();

@@ -188,7 +188,7 @@ fn what_does_not_go_with_a_calendar_is_rejected_with_its_name() {
     }
 }
 
-/// A plan that is changed begins anew only where its windows do.
+/// A plan that is changed resets only where its windows change.
 #[tokio::test]
 async fn another_quota_keeps_what_was_used_and_another_time_zone_does_not() {
     let store = MemoryStore::builder().clock(Clock::manual(NOW)).build().unwrap();

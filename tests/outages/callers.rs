@@ -1,4 +1,4 @@
-//! Who sends requests, and which limits they are subject to.
+//! The callers, and the limits that they are subject to.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3_600);
 const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(360 * 86_400);
 
-/// What a request is subject to. The names are those of tiers.
+/// The limits that a request is subject to. The names are those of tiers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A second, a minute and a day.
@@ -28,7 +28,7 @@ pub enum Kind {
     Slots,
     /// Charges that are changed by the response.
     Refunds,
-    /// A quota that nobody uses up: what was charged can be read from it.
+    /// A quota that no caller uses up: the charges can be read from it.
     Ledger,
     /// A small quota, which shows whether limits hold.
     Probe,
@@ -84,7 +84,7 @@ pub struct Caller {
     pub user: u64,
 }
 
-/// How many users of a kind send requests in a chapter.
+/// The number of users of a kind that send requests in a chapter.
 const USERS: u64 = 8;
 
 impl Caller {
@@ -121,8 +121,8 @@ impl Caller {
         slots.into_iter().chain(buckets).collect()
     }
 
-    /// What the checker of histories has to know: nothing of those whose charges are changed later, and of those who
-    /// were there before this chapter no more than their limits.
+    /// The facts for the checker of histories: none about callers whose charges are changed later, and only the limits of
+    /// those who were there before this chapter.
     pub fn account(self, chapter: u64) -> Option<Account> {
         let is_complete = match self.kind {
             Kind::Slots | Kind::Refunds => return None,

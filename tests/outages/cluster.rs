@@ -165,7 +165,7 @@ async fn on_every_node_a_thousand_at_once_never_pass_more_than_the_limit() {
     }
 }
 
-/// What a client of a cluster must not do: ask anybody and wait to be told.
+/// A client of a cluster must not ask any node and wait for a redirection.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_goes_to_the_node_that_has_its_keys() {
     let cluster = RedisCluster::start(3, 0);
@@ -246,7 +246,7 @@ impl Bench {
         })
     }
 
-    /// What is kept is the same in both, once what a rejection gives back has come back.
+    /// Both keep the same, once the units that a rejection gives back have come back.
     async fn compare(&self, run: u64, parts: &[(usize, u8)]) {
         for part in parts {
             let plan = self.plan(run, &[*part], 0);
@@ -266,7 +266,7 @@ impl Bench {
         if memory.outcome() == Outcome::Allowed || cost == 0 {
             assert_eq!(left(&redis), left(&memory));
         } else {
-            // Whatever it says is true, and one of it is a reason.
+            // All allowances are true, and one of them is a reason.
             let said = left(&memory);
             assert!(
                 left(&redis).iter().all(|one| said.contains(one)),
@@ -364,7 +364,7 @@ async fn a_rejection_shows_the_partitions_that_were_asked_and_gives_their_charge
 
     let allowed = store.decide(plan(1)).await.unwrap();
     assert_eq!(left(&allowed), shown(&[("first", 2), ("second", 0), ("third", 2)]));
-    // Who only asks is told everything, also behind a policy that has nothing left.
+    // A question without a charge gets every allowance, also behind a policy that has nothing left.
     assert_eq!(remaining(&store, plan(0)).await, [2, 0, 2]);
     store.settle(Settlement::unused(&allowed)).await.unwrap();
     assert_eq!(remaining(&store, plan(0)).await, [3, 1, 3]);
@@ -534,7 +534,7 @@ fn move_slot(cluster: &RedisCluster, slot: u16, from: usize, to: usize) {
     Move::begin(cluster, slot, from, to).end();
 }
 
-/// How many requests each of the users is allowed until one is rejected.
+/// The number of requests that each of the users is allowed until one is rejected.
 async fn use_up(layer: &RateLimitLayer, users: &[String]) -> Vec<usize> {
     let mut allowed = vec![0; users.len()];
     for (user, allowed) in users.iter().zip(&mut allowed) {
@@ -591,7 +591,7 @@ async fn slots_that_are_moved_under_load_lose_no_request_and_admit_none_twice() 
         );
         assert_eq!(outcome(&layer, user).await, Outcome::Rejected, "{user}");
     }
-    // Whoever is told of a move asks again at once.
+    // A client that is told of a move asks again at once.
     let (slot, owner) = last;
     move_slot(&cluster, slot, (owner + 1) % 3, owner);
     assert_eq!(outcome(&layer, users.last().unwrap()).await, Outcome::Rejected);
@@ -837,7 +837,7 @@ async fn a_node_that_hangs_or_is_killed_holds_nobody_and_limits_hold_after_its_r
     }
 }
 
-/// L9: whoever gives up all of its requests could live without limits if that looked like a node that does not answer.
+/// L9: a client that cancels all of its requests would have no limits if that looked like a node that does not answer.
 #[tokio::test]
 async fn requests_that_are_given_up_say_nothing_against_the_node_that_has_not_answered_them_yet() {
     let cluster = RedisCluster::start(3, 0);

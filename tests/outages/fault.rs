@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How hard a fault hits.
+/// The severity of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// The store goes on deciding: only deadlines may be missed.
@@ -21,7 +21,7 @@ pub enum Effect {
     LosesReplies,
 }
 
-/// How long a fault goes on: circuits open and their pauses grow to the longest.
+/// The length of a fault: circuits open and their pauses grow to the longest.
 pub const FOR: Duration = Duration::from_millis(1_500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum Fault {
     Stopped,
     /// A command that takes a quarter of a second, again and again.
     Blocked,
-    /// A script of somebody else does not end; the server answers `BUSY`.
+    /// A script of another client does not end; the server answers `BUSY`.
     Busy,
     ClientPauseAll,
     ClientPauseWrite,
@@ -129,7 +129,7 @@ impl Fault {
         }
     }
 
-    /// How often the server forgets what was used.
+    /// The number of times that the server loses its data.
     pub fn losses(self) -> u64 {
         match self {
             // It gets what another server has, which is nothing of this.
@@ -139,7 +139,7 @@ impl Fault {
         }
     }
 
-    /// How often one instance tries to connect, both of its connections together.
+    /// The number of attempts of one instance to connect, both of its connections together.
     pub fn most_attempts_in_a_second(self) -> usize {
         match self {
             Self::Cut | Self::Reset => STEADY + 2 * CUTS as usize,

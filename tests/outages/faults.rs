@@ -1,4 +1,4 @@
-//! Redis that is away, slow, wrong or hostile: no request is lost, none hangs, and limits hold again afterwards.
+//! Redis that is unavailable, slow, wrong or hostile: no request is lost, none hangs, and limits hold again afterwards.
 //!
 //! Real servers in real time. Bounds on time only tell a hang from a wait; how long things take is for benchmarks.
 

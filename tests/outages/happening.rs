@@ -1,4 +1,4 @@
-//! How each fault is brought about, goes on for a while, and ends.
+//! The way in which each fault begins, goes on for a while, and ends.
 
 use std::{
     fs,
@@ -52,7 +52,7 @@ impl Fault {
         }
     }
 
-    /// What happens to bytes and connections.
+    /// The faults of bytes and connections.
     async fn happen_on_the_way(self, scene: &Scene) {
         match self {
             Self::Cut => losing(scene, CUTS, async || scene.cut().await).await,
@@ -80,7 +80,7 @@ impl Fault {
         }
     }
 
-    /// What brings it about, and what ends it.
+    /// The commands that begin it, and those that end it.
     fn commands(self) -> [&'static [&'static str]; 2] {
         match self {
             Self::OutOfMemory => [&["CONFIG SET maxmemory 1"], &["CONFIG SET maxmemory 0"]],
@@ -286,7 +286,7 @@ async fn one_of_a_crowd(client: Client, chapter: u64, number: u64, until: Instan
     }
 }
 
-/// What a request costs the process besides.
+/// The other work of the process for a request.
 fn work() {
     let began = Instant::now();
     while began.elapsed() < Duration::from_micros(300) {

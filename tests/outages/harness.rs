@@ -24,7 +24,7 @@ use super::{
 
 const INSTANCES: usize = 3;
 
-/// How soon after a fault limits hold again.
+/// The time after a fault within which limits hold again.
 const RECOVERY: Duration = Duration::from_secs(2);
 
 /// An ACL user with all that the documentation asks for.
@@ -41,7 +41,7 @@ pub struct Scene {
     probes: AtomicU64,
 }
 
-/// What became of requests whose callers were gone before there was a decision.
+/// The fates of requests whose callers were gone before there was a decision.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cancelled {
     pub asked: u64,
@@ -57,7 +57,7 @@ impl Cancelled {
     }
 }
 
-/// What must not grow.
+/// The resources that must not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resources {
     pub tasks: usize,
@@ -201,7 +201,7 @@ impl Scene {
     }
 
     /// Closes a chapter and compares what the server says with what was answered. Each decision is charged once, and a
-    /// call that was given up at most once. What was used stays used, unless the server has forgotten it so many times.
+    /// call that was cancelled at most once. Used units stay used, unless the server has lost its data so many times.
     pub async fn close_chapter(&self, losses: u64) {
         let chapter = self.record.chapter();
         self.record.check_history(losses);

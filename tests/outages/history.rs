@@ -1,13 +1,13 @@
 //! The history of a scenario: every request with its caller, and whether the limits that each caller had allow it.
 //!
-//! What is checked needs neither the server nor the layer, only what each request was told and when. So it finds what
-//! no single answer shows: a caller who was answered with the decision of another one.
+//! The check needs neither the server nor the layer, only what each request was told and when. So it finds what no
+//! single answer shows: a caller who was answered with the decision of another one.
 
 use std::{collections::HashMap, time::Duration};
 
 use super::callers::Caller;
 
-/// What became of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Allowed,
@@ -28,7 +28,7 @@ pub struct Event {
     pub asked: Duration,
     pub answered: Duration,
     pub fate: Fate,
-    /// What was left by each policy, in their order, if there was a decision.
+    /// The remaining units of each policy, in their order, if there was a decision.
     pub remaining: Vec<u64>,
 }
 
@@ -46,11 +46,11 @@ impl Bucket {
     }
 }
 
-/// What is known about a caller besides its requests.
+/// The facts about a caller besides its requests.
 #[derive(Clone, Debug)]
 pub struct Account {
     pub buckets: Vec<Bucket>,
-    /// Whether all of its requests are in the history, so that it began with a full quota.
+    /// True if all of its requests are in the history, so that it began with a full quota.
     pub is_complete: bool,
 }
 
@@ -139,7 +139,7 @@ impl<'a> OfCaller<'a> {
         })
     }
 
-    /// What an allowed request was told is left is what its own caller's requests have left.
+    /// The remaining units that an allowed request is told are those that its own caller's requests have left.
     fn wrong_number(&self, buckets: &[Bucket], losses: u64) -> Option<String> {
         let began = self.charges_from.first().copied().unwrap_or_default();
         self.allowed.iter().find_map(|event| {
@@ -187,7 +187,7 @@ impl<'a> OfCaller<'a> {
     }
 }
 
-/// How many of the moments, in order, come first that this holds for.
+/// The number of moments, from the first one on, for which this holds.
 fn count(moments: &[Duration], holds: impl Fn(Duration) -> bool) -> u64 {
     moments.partition_point(|moment| holds(*moment)) as u64
 }

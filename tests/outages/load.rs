@@ -42,11 +42,11 @@ pub const HANG: Duration = Duration::from_secs(30);
 /// The shortest there is, so that lost slots come back while a scenario waits for them.
 const LEASE_TIME: Duration = Duration::from_secs(1);
 
-/// How many requests each instance has under way at most, and the pause of each sender.
+/// The most requests that each instance has under way, and the pause of each sender.
 const SENDERS: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What one request learns on its way.
+/// The observations of one request on its way.
 #[derive(Debug, Default)]
 struct Call {
     polls: Cell<u32>,
@@ -240,7 +240,7 @@ impl Client {
     }
 }
 
-/// What is left of each policy, all of which have to be those of this caller.
+/// The remaining units of each policy, all of which have to be those of this caller.
 fn remaining(caller: Caller, decision: &Decision) -> Vec<u64> {
     if decision.outcome() == Outcome::FailedOpen {
         return Vec::new();

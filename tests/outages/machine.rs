@@ -1,4 +1,4 @@
-//! What the machine and this process tell about themselves.
+//! Measurements of the machine and of this process.
 
 use std::{
     fs,
@@ -52,7 +52,7 @@ impl Stopwatch {
     }
 }
 
-/// How many file descriptors of anybody are ends of connections to or from this port. Only Linux tells.
+/// The number of file descriptors of all processes that are ends of connections to or from this port. Only Linux tells.
 pub fn sockets(port: u16) -> usize {
     let port = format!(":{port:04X}");
     let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
@@ -60,7 +60,7 @@ pub fn sockets(port: u16) -> usize {
         let mut columns = line.split_whitespace();
         let (local, remote) = (columns.nth(1), columns.next());
         let ends_here = [local, remote].into_iter().flatten().any(|end| end.ends_with(&port));
-        // A socket without an inode belongs to nobody any more.
+        // A socket without an inode belongs to no process any more.
         ends_here && columns.nth(6).is_some_and(|inode| inode != "0")
     };
     table.lines().skip(1).filter(is_held).count()

@@ -1,9 +1,9 @@
 //! Faults on purpose: several instances under load, one fault, and what holds during it and afterwards.
 //!
 //! Every scenario has servers of its own and asserts the same, see [`scenario`]: no request fails, none waits past the
-//! deadline, nobody waits while the circuit is open, limits hold again within two seconds, what was let through without
-//! being counted is bounded, and nothing is left over. Real servers in real time; time that the machine had for nobody
-//! is not held against the layer.
+//! deadline, none waits while the circuit is open, limits hold again within two seconds, what was let through without
+//! being counted is bounded, and nothing is left over. Real servers in real time; pauses of the whole machine are not
+//! held against the layer.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(

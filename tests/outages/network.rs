@@ -1,4 +1,4 @@
-//! What the network and a busy process do to connections: they end while nobody uses them, lose bytes of their replies,
+//! Faults of connections by the network and a busy process: they end while they are idle, lose bytes of their replies,
 //! and are read late.
 
 #![allow(clippy::disallowed_methods, reason = "a real server does not follow virtual time")]
@@ -26,7 +26,7 @@ const HANG: Duration = Duration::from_secs(20);
 
 /// A script's time in a reply.
 const NOW: f64 = 1_700_000_000_000_000.0;
-/// What the script says of one bucket: the time, by how much the partition's is ahead, its birth, and what was used.
+/// The reply of the script about one bucket: the time, by how much the partition's is ahead, its birth, and what was used.
 const UNUSED: [f64; 4] = [NOW, 0.0, 1.0, 0.0];
 
 fn plan(quota: u64, user: &str) -> Plan {
@@ -42,7 +42,7 @@ async fn acquire(store: &RedisStore, quota: u64, user: &str) -> Result<Decision,
     timeout(HANG, store.decide(plan(quota, user))).await.expect("it ends")
 }
 
-/// As long as this is not so, somebody else works on it.
+/// As long as this is not so, another task works on it.
 async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let until = async {
         while !condition().await {
@@ -54,12 +54,12 @@ async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
         .unwrap_or_else(|_| panic!("still not so: {what}"));
 }
 
-/// How many connections of clients a server has, the one that asks apart.
+/// The number of connections of clients that a server has, the one that asks apart.
 fn clients(server: &RedisServer) -> usize {
     server.command(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count() - 1
 }
 
-/// What a request sees that comes now and then.
+/// Sends a request now and then, each of which is counted.
 async fn a_quiet_service_counts_all_of_its_requests(store: &RedisStore) {
     for number in 0..12 {
         let decision = acquire(store, 100, "quiet").await;

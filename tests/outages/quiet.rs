@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::{harness::Scene, scenario::rest};
 
-/// Nobody sends for longer than a connection may be idle, and then one request comes: it is decided.
+/// No request comes for longer than a connection may be idle, and then one does: it is decided.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_closes_idle_connections_of_a_quiet_service_costs_no_decision() {
     let scene = Scene::start().await;

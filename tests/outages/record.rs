@@ -1,4 +1,4 @@
-//! What all instances have seen, request by request and in sums.
+//! The record of all instances, request by request and in sums.
 
 use std::{
     collections::HashMap,
@@ -15,7 +15,7 @@ use super::{
     history::{self, Event, Fate},
 };
 
-/// What became of the requests of one caller.
+/// The fates of the requests of one caller.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub allowed: u64,
@@ -50,14 +50,14 @@ impl AddAssign for Counts {
     }
 }
 
-/// What all instances have seen since they were asked last.
+/// The counts of all instances since they were asked last.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     pub counts: Counts,
     /// Errors of the store; deadlines that were missed are none.
     pub errors: HashMap<StoreErrorKind, u64>,
     pub longest_wait: Duration,
-    /// How many requests of one caller that were allowed to take a slot were inside of the service together.
+    /// The most requests of one caller with a slot that were inside of the service together.
     pub most_inside: u64,
 }
 
@@ -164,7 +164,7 @@ impl Record {
         self.lock().unanswered += 1;
     }
 
-    /// How many questions the store has not answered with a decision: these may have been charged, or not.
+    /// The number of questions that the store has not answered with a decision: these may have been charged, or not.
     pub fn all_unanswered(&self) -> u64 {
         self.lock().unanswered
     }

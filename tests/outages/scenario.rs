@@ -1,4 +1,4 @@
-//! What every scenario does and asserts.
+//! The actions and assertions of every scenario.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ pub async fn run(fault: Fault) {
     rest(&scene, before).await;
 }
 
-/// What a fault has done.
+/// The effects of a fault.
 #[derive(Debug)]
 pub struct Suffered {
     pub during: Totals,

@@ -137,7 +137,7 @@ async fn a_store_made_while_nothing_runs_works_later_and_one_sentinel_that_answe
     sentinels.sentinels[2].restart();
     until_decided(&layer, "early").await;
     assert_limit_holds(&layer, "late", 5).await;
-    // Who is connected needs no sentinel.
+    // An instance that is connected needs no sentinel.
     sentinels.sentinels[2].kill();
     assert_limit_holds(&layer, "later", 5).await;
 }
@@ -299,7 +299,7 @@ async fn sentinels_and_the_primary_have_passwords_of_their_own() {
         keyspace.contains("db3:keys=2") && !keyspace.contains("db0"),
         "{keyspace}"
     );
-    // Who may not ask for the role of a server uses it all the same.
+    // An instance that may not ask for the role of a server uses it all the same.
     sentinels.servers[0].command(&[
         "ACL", "SETUSER", "roleless", "on", ">secret", "~quota:*", "+@all", "-role",
     ]);

@@ -1,4 +1,4 @@
-//! The server is away, stands still or does other things.
+//! The server is unavailable, stands still or does other things.
 
 use std::time::Duration;
 

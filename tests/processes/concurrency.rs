@@ -134,7 +134,7 @@ async fn yields(count: u64) {
     }
 }
 
-/// One request, which takes some time and is given up after some other time.
+/// One request, which takes some time and is cancelled after some other time.
 async fn one_request(layer: &RateLimitLayer, gauge: &Arc<Gauge>, number: u64) {
     // No pattern, but the same in every run.
     let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;

@@ -93,7 +93,7 @@ fn rules_that_change_all_the_time_and_a_redis_that_is_killed_fail_no_request() {
     crate::passed("rules_that_change_all_the_time_and_a_redis_that_is_killed_fail_no_request");
 }
 
-/// Publishes ten times a second, and kills Redis twice. An empty one comes back each time: the versions begin anew.
+/// Publishes ten times a second, and kills Redis twice. An empty one comes back each time: the versions begin at 1 again.
 #[tokio::main(flavor = "current_thread")]
 async fn write(server: &RedisServer, is_over: &AtomicBool, published: &AtomicU64) {
     let servers = RedisStore::builder(server.url());

@@ -298,8 +298,8 @@ fn somebody_else() -> PartitionId {
     Scope::new("blocks").partition(&tower_quota::PartitionKey::new("user", "carol"))
 }
 
-/// Whatever is charged, given back and asked for: between the charge that begins a block and its end, nothing passes unless
-/// something was given back or reset.
+/// Between the charge that begins a block and its end, nothing passes unless something was given back or reset, whatever is
+/// charged and asked for.
 #[test]
 fn nothing_passes_during_a_block() {
     let steps = proptest::collection::vec((0..20_000_000_i64, 0..=4_u64, proptest::option::of(0..6_u64)), 1..60);

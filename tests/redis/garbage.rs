@@ -1,4 +1,4 @@
-//! Whatever lies under the keys of a partition, nothing breaks: it counts as never seen, or a decision is made of it
+//! Garbage under the keys of a partition breaks nothing: it counts as never seen, or a decision is made of it
 //! that is as good as any, and it is gone soon.
 
 use std::time::Duration;

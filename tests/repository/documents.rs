@@ -11,28 +11,32 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-fn read(path: &str) -> String {
+pub(crate) fn read(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
+}
+
+/// The path and the text of each file in a folder and in the folders below it, without the results of builds.
+pub(crate) fn files(folder: &str) -> Vec<(String, String)> {
+    let root = Path::new(ROOT);
+    let (mut folders, mut files) = (vec![root.join(folder)], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.extend((!path.ends_with("target")).then_some(path));
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                let name = path.strip_prefix(root).unwrap().to_str().unwrap();
+                files.push((name.to_owned(), text));
+            }
+        }
+    }
+    files
 }
 
 /// The path and the text of each file of the crate.
 fn sources() -> Vec<(String, String)> {
-    let root = Path::new(ROOT);
-    let (mut folders, mut sources) = (vec![root.join("src")], Vec::new());
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            match path.extension().and_then(|extension| extension.to_str()) {
-                None => folders.push(path),
-                Some("rs") => {
-                    let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-                    sources.push((name, fs::read_to_string(&path).unwrap()));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    sources
+    let files = files("src").into_iter();
+    files.filter(|(name, _)| name.ends_with(".rs")).collect()
 }
 
 /// The lines `name = value` of a section of a manifest.

@@ -6,6 +6,7 @@ mod alerts;
 mod compiler_messages;
 mod conformance;
 mod documents;
+mod english;
 mod fuzz_seeds;
 mod mistakes;
 mod release;

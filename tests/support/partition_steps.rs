@@ -43,7 +43,7 @@ pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
 }
 
 /// The same with a clock that now and then steps back. All partitions are there from the beginning: memory forgets those
-/// that are as good as new when others come, and does not know them any more at an earlier time.
+/// that have expired when others come, and does not know them any more at an earlier time.
 #[allow(dead_code, reason = "one of the tests that use this module")]
 pub fn steps_back_and_forth(most: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![

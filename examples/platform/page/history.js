@@ -1,4 +1,4 @@
-// What the counters of the service have grown by, in the last five minutes. What is older is dropped.
+// The growth of the service's counters in the last five minutes. Older numbers are dropped.
 
 export const MINUTES = 5;
 const KEPT = MINUTES * 60_000;

@@ -77,7 +77,7 @@ const isFleet = () => state?.fleet != null;
 /** The instances that a block concerns. `isOwn` is true for a block that an operator wants on this instance only. */
 const where = (isOwn) => (isFleet() && !isOwn ? "on all instances" : "on this instance");
 
-// --- What the operator has done.
+// --- Actions of the operator.
 
 function note(text, isError) {
   const now = new Date();
@@ -195,7 +195,7 @@ function signOut(text = "") {
   at("token").focus();
 }
 
-// --- What the service says.
+// --- Answers of the service.
 
 let isAsking = false;
 
@@ -710,7 +710,7 @@ function versionOfFleet() {
   return `${described(fleet.published)}, ${fleetSilence === null ? "is published" : "was published when Redis last answered"}. ${here}`;
 }
 
-/** What changes, as far as this page can read it: the service has the last word. */
+/** The differences, as far as this page can read them: the service has the last word. */
 function changes(before, after) {
   try {
     return differences(before, after);

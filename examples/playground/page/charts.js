@@ -59,7 +59,7 @@ function frame(area, colours, top, unit) {
   return axes(area, colours, rows, [60, 45, 30, 15, 0].map((seconds) => [1 - seconds / 60, seconds === 0 ? "now" : `−${seconds} s`]));
 }
 
-/** What the caller has left of each policy, in percent of its capacity. A gap where no store knows it. */
+/** The caller's remaining units of each policy, in percent of its capacity. A gap where no store knows them. */
 export function drawLevels(canvas, history, caller, capacities, colours) {
   const area = surface(canvas);
   if (area === null) return;

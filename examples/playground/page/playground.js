@@ -37,7 +37,7 @@ let last = null;
 let retry = null;
 let isHeld = false;
 
-// --- What the page asks for.
+// --- Requests of the page.
 
 async function ask(method, path, body) {
   const headers = { "content-type": "application/json" };
@@ -212,7 +212,7 @@ function choose(name) {
   redraw();
 }
 
-// --- What the server tells.
+// --- Messages of the server.
 
 function listen() {
   const events = new EventSource("/api/events");
@@ -401,7 +401,7 @@ function move(event) {
   next.focus();
 }
 
-/** While somebody reads it, it stays. */
+/** While a user reads it, it stays. */
 function hold(isHeldNow) {
   if (isHeld && !isHeldNow) showResponse();
   isHeld = isHeldNow;

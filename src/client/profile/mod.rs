@@ -17,7 +17,7 @@ use crate::fields::{FieldError, Unit};
 /// [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or read a response with
 /// [`Advice::read_as`](super::Advice::read_as).
 ///
-/// Whatever the profile, `Retry-After` counts first, and the `RateLimit` fields of the drafts are read, too: all limits hold.
+/// With every profile `Retry-After` counts first, and the `RateLimit` fields of the drafts are read, too: all limits hold.
 /// [`Caps`](super::Caps) bound what is believed, so that no number makes a client wait for ever. A field that is malformed
 /// (`-1`, say, which some gateways send) is ignored by itself, and named in [`Advice::ignored`](super::Advice::ignored).
 ///

@@ -111,7 +111,7 @@ impl RateLimitLayerBuilder {
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
     /// # run(async {
-    /// /// What a middleware has found in the body.
+    /// /// A value that a middleware has found in the body.
     /// #[derive(Clone)]
     /// struct Estimate(u64);
     ///

@@ -153,7 +153,7 @@ impl RateLimitLayerBuilder {
     /// }
     ///
     /// # tokio_test::block_on(async {
-    /// // How often is the store asked about 100 requests, of which 3 pass?
+    /// // The number of calls to the store for 100 requests, of which 3 pass.
     /// let asked = async |denial_cache| {
     ///     let calls = Arc::new(AtomicUsize::new(0));
     ///     let layer = RateLimitLayer::builder(Remote(MemoryStore::new(), Arc::clone(&calls)))

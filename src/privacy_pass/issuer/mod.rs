@@ -36,7 +36,7 @@ use crate::{clock::Clock, error::ConfigError, telemetry::IssuerTelemetry};
 ///     privacy_pass::{CredentialRequest, Directory, Issuer, KeySet, Profile},
 /// };
 ///
-/// /// What authentication leaves in a request.
+/// /// The value that authentication leaves in a request.
 /// #[derive(Clone)]
 /// struct Account(u64);
 ///

@@ -96,7 +96,7 @@ impl IssuanceRequest {
 /// use std::time::Duration;
 /// use tower_quota::privacy_pass::{IssuanceDecision, IssuanceRequest};
 ///
-/// /// What authentication leaves in a request.
+/// /// The value that authentication leaves in a request.
 /// #[derive(Clone)]
 /// struct Account { is_blocked: bool }
 ///

@@ -15,7 +15,7 @@ use crate::partition::{PartitionKey, ToPartitionKey};
 /// use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer};
 /// use tower_quota::{key::{self, KeyExtractor}, privacy_pass::AcceptedToken};
 ///
-/// // Who has a token is not counted by address.
+/// // A client with a token is not counted by address.
 /// let by_address = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::client_ip())

@@ -104,7 +104,7 @@ use crate::{
 /// what earlier ones have charged is given back, in the background. This is the one exception to "all or nothing":
 ///
 /// - For the time of a call or two, other requests see charges that are then given back, and may be rejected for them.
-/// - What cannot be given back, because the node is lost meanwhile, stays charged until its window gives it back. Slots
+/// - A charge that cannot be given back, because the node is lost meanwhile, stays charged until its window gives it back. Slots
 ///   of concurrent requests become free with their lease.
 /// - A rejection says nothing about partitions that were not asked any more.
 /// - Units of a [fixed window](crate::Algorithm::FixedWindow) that has ended, and places in a leaky bucket behind which
@@ -134,7 +134,7 @@ use crate::{
 ///
 /// For each connection that is opened, all sentinels are asked for the primary, the first address that also says by `ROLE`
 /// that it is one is taken, and when a connection is found broken, or its server to be a replica (`READONLY`), all others
-/// are given up with it. So the store follows a fail-over by itself, however many sentinels are down as long as one
+/// are closed with it. So the store follows a fail-over by itself, however many sentinels are down as long as one
 /// answers; a call that met the old primary as a replica is repeated once on the new one.
 ///
 /// A user of the ACL needs `ROLE`, too; without it, a replica is only found out by `READONLY`.

@@ -53,7 +53,7 @@ impl Bench<'_> {
 
     /// Bytes and keys per user while all windows last.
     fn size(&self, limiter: &Limiter) -> (f64, f64) {
-        // Whatever a connection needs is there before.
+        // Before, so that connections are open and scripts loaded.
         self.block_on(ask_once(limiter, TASKS));
         self.server.flush();
         let before = self.server.counters();

@@ -41,7 +41,7 @@ impl Refill {
             // A connection that has just been opened may be closed again, so it is looked at after a pause.
             if known.is_some() && state.is_full() {
                 drop(self);
-                // What has ended since then has found that this is under way.
+                // A connection that has ended since then has found this task under way.
                 if !state.is_full() {
                     state.refill(Self::FIRST_PAUSE);
                 }

@@ -146,7 +146,7 @@ impl Sentinels {
         let mut connection = opener.open(primary.set_addr(address)).await?;
         match connection.send(&::redis::cmd("ROLE")).await {
             Ok(Value::Array(role)) if is_primary(&role) => Ok(connection),
-            // Who may not ask finds out by READONLY.
+            // A client that may not ask finds out by READONLY.
             Err(error) if code(&error) == Some("NOPERM") => Ok(connection),
             Ok(_) => Err((ErrorKind::Io, "a sentinel named a replica").into()),
             Err(error) => Err(error),

@@ -160,7 +160,7 @@ impl AsyncRead for Watched {
                     wire.is_awaited.store(false, Ordering::SeqCst);
                     wire.caught_up.notify_waiters();
                 } else if wire.is_awaited.load(Ordering::SeqCst) {
-                    // Whoever has come meanwhile did not find the waker.
+                    // A task that has come meanwhile did not find the waker.
                     cx.waker().wake_by_ref();
                 }
             }

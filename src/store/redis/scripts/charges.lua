@@ -17,7 +17,7 @@
   local whole, count, is_wide = { nil, nil, nil, nil, nil, nil }, 0, is_old
   -- Tables for what is not a bucket are made when they are needed.
   local kinds, logs, slots
-  -- Whether anything is used of what the value holds.
+  -- is_used: true if anything is used of what the value holds.
   local known, longest, is_used = 0, 0, false
   local is_short = not is_old and (layout == NARROW or layout == NARROW_MIXED)
   for charge_position = first_charge, last_charge, CHARGE do

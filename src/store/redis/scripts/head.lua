@@ -52,5 +52,5 @@ end
 if receipt == '' then receipt = nil end
 local parts = 1
 if part_sizes then parts = #part_sizes end
--- What is returned, the number of plans that are decided, and the first partition of the next one.
+-- The reply, the number of plans that are decided, and the first partition of the next one.
 local readings, width, plan, next_part, first_charge = nil, 1, 0, 1, 1

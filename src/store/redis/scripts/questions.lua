@@ -19,7 +19,7 @@ plans = nil
     elseif units and tries > 0 and not fits and granted > 1 and tries < MOST_TRIES then
       granted, is_again = granted - 1, true
     end
-    -- What is told is the reading for the units that were granted.
+    -- The reply is the reading for the units that were granted.
     if is_again then tries, width, fits, is_charged = tries + 1, 1, true, false else told = nil end
 --- trial
       is_trial = true

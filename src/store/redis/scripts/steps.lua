@@ -2,13 +2,13 @@ local HEADER, OLD_HEADER, LARGEST = 11, 8, 2048
 -- A value that has as many, 26 bytes each at most, is still read.
 local MOST_LEVELS = 78
 local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 1, 2, 3, 4
--- What a layout has more than the older one with the same levels.
+-- The difference of a layout to the older one with the same levels.
 local WITH_BIRTH = 4
 -- For so many microseconds at most, a partition's time stands still.
 local STANDSTILL = 5000000
--- What a drain that is no drain stands for.
+-- Values of a drain that stand for something else.
 local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, BLOCK = -1, -2, -3, -4, -5, -6
--- What a level is.
+-- The kinds of levels.
 local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
 local EXACT, floor = 9007199254740992, math.floor
 -- In milliseconds.

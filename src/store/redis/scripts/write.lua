@@ -1,4 +1,4 @@
-  -- What is used up by itself ends there: what comes next is not what an older charge has been made to.
+  -- A partition without used units ends there: the refund of an older charge does not reach the charges that follow.
   if not is_used then
     if is_old then birth = 0 else birth = read('<I3', charges, #charges - 7) end
   end
