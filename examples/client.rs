@@ -56,7 +56,7 @@ async fn start_server() -> Result<String, Failure> {
     Ok(url)
 }
 
-/// Every request is sent once. What the server said of it is counted.
+/// Every request is sent once. The server's answers are counted.
 async fn run_job<S, R>(service: S, url: &str, user: &str) -> Result<String, Failure>
 where
     S: Service<Request<Empty<Bytes>>, Response = Response<R>> + Clone,

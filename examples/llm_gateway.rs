@@ -75,7 +75,7 @@ pub(crate) fn limits(store: impl Store) -> RateLimitLayerBuilder {
         .policy(QuotaPolicy::per_minute("requests", 20))
         .policy(QuotaPolicy::per_minute("tokens", 2_000).counting("tokens"))
         .policy(QuotaPolicy::concurrent("at once", 2))
-        // The estimate. What an answer has really used, its stream says at the end.
+        // The estimate. The stream of an answer says at the end what it has really used.
         .cost_of("tokens", |request| {
             request.extensions.get().map_or(0, Prompt::most_tokens)
         })

@@ -14,7 +14,7 @@
 //! `UPSTREAM` names the service to forward to, as `http://127.0.0.1:8080`; without it a small one is started on a free
 //! port. `PORT` sets the port; 0 takes a free one.
 //!
-//! Bodies are streamed in both directions. What the proxy does not do: TLS, HTTP/2, upgrades such as WebSocket,
+//! Bodies are streamed in both directions. The proxy does not do TLS, HTTP/2, upgrades such as WebSocket, or
 //! rewriting of paths.
 
 use std::{

@@ -32,7 +32,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Starts the servers. What they count is in this Redis, or in memory.
+    /// Starts the servers. Their counts are in this Redis, or in memory.
     pub(crate) async fn start(port: u16, redis_url: Option<String>) -> Result<Self, Failure> {
         let following = |offset| {
             if port == 0 {

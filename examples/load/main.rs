@@ -23,8 +23,8 @@
 //! requests that were not answered in time; what was never sent counts with the time it had waited. So there is no
 //! coordinated omission to correct afterwards.
 //!
-//! After a second of warm-up, the bare service and the one with limits take turns, in up to seven rounds. What the bare
-//! service shows is the generator's own lateness; the difference of each percentile, within each round, is what the layer
+//! After a second of warm-up, the bare service and the one with limits take turns, in up to seven rounds. The times of the
+//! bare service are the generator's own lateness; the difference of each percentile, within each round, is what the layer
 //! adds. Where the rounds differ from each other by more than that, the report says so in place of a figure.
 //!
 //! The report goes to stdout, progress to stderr. `--json FILE` writes the results for machines, `--svg FILE` a picture.

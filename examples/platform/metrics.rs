@@ -1,4 +1,4 @@
-//! The page for Prometheus. What its numbers mean, and which alerts to make of them: `tower_quota::telemetry`.
+//! The page for Prometheus. `tower_quota::telemetry` says what its numbers mean, and which alerts to make of them.
 
 use std::time::Duration;
 

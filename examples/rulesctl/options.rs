@@ -45,7 +45,7 @@ Exit codes: 0 done; 1 Redis failed, or what it holds cannot be read; 2 not under
 pub(crate) enum Command {
     Change {
         publication: Publication,
-        /// True if a person is asked first. What is urgent is done at once.
+        /// True if a person is asked first. Urgent changes are made at once.
         asks: bool,
     },
     Check {

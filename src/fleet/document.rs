@@ -83,8 +83,8 @@ impl RulesDocument {
     /// # Errors
     ///
     /// If it is too long, is no JSON, has a newer format, or has a field that is missing, unknown, of another type or out of
-    /// its range. The error names the place: line and column, the field, the policy. Whether the rules are valid is not
-    /// looked at: see [`check`](Self::check).
+    /// its range. The error names the place: line and column, the field, the policy. It does not check the
+    /// rules: see [`check`](Self::check).
     pub fn parse(bytes: &[u8]) -> Result<Self, RulesDocumentError> {
         check_length(bytes.len())?;
         // First, because a newer format may have anything else.

@@ -1,4 +1,4 @@
-//! Rules as any serde format has them. What is out of its range is found where rules take effect.
+//! Rules as any serde format has them. Numbers out of their range are found where rules take effect.
 
 mod calendar;
 mod named;
@@ -159,8 +159,8 @@ impl From<String> for UnitForm {
     }
 }
 
-/// A number with these bounds. What is no whole number is told so here, with the bounds; what is out of them is told where
-/// rules take effect, with the policy.
+/// A number with these bounds. A value that is no whole number is an error here, with the bounds; a number out of them is
+/// one where rules take effect, with the policy.
 struct Whole<const MOST: u64, const LEAST: u64 = 1>(u64);
 
 impl<'de, const MOST: u64, const LEAST: u64> Deserialize<'de> for Whole<MOST, LEAST> {

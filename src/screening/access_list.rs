@@ -26,7 +26,7 @@ use crate::{
 /// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) says, 429, and the outcome
 /// [`Outcome::Blocked`](crate::Outcome::Blocked); for one that passes uncounted it is
 /// [`Outcome::Unlimited`](crate::Outcome::Unlimited). No store is asked about either, neither carries `RateLimit` fields,
-/// and the key of a request is looked for only if the list has rules about keys. How long a look-up takes does not
+/// and the key of a request is looked for only if the list has rules about keys. The time of a look-up does not
 /// depend on the number of rules; it never waits, not even for a change of the rules.
 ///
 /// Rules are those of this process: they are neither stored nor shared with other instances, and do not end by

@@ -23,7 +23,7 @@ use crate::{
 /// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and [capacity](crate::RateLimitLayerBuilder::capacity)
 /// are not called for it. It is rejected all the same if an [`AccessList`](crate::AccessList) blocks its client.
 ///
-/// An exemption is fixed when the layer is built. What has to change while the service runs is an
+/// An exemption is fixed when the layer is built. Rules that change while the service runs are an
 /// [`AccessList`](crate::AccessList).
 ///
 /// ```

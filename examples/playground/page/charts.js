@@ -7,7 +7,7 @@ export const MINUTE = 60_000;
 const BIN = 500;
 const OUTCOMES = ["passed", "uncounted", "failed", "rejected"];
 
-/** Ticks of the last minute, and their sums in bins of half a second. What is older is dropped. */
+/** Ticks of the last minute, and their sums in bins of half a second. Older ones are dropped. */
 export class History {
   constructor() {
     this.ticks = [];

@@ -55,8 +55,8 @@ impl RulesFollowerBuilder {
     /// Sets a file that turns the switch of this process, once a second: `off` in it switches the limits off, whatever the
     /// fleet says; `on` switches them on; and without the file they are as the fleet says. Default: none.
     ///
-    /// You want it for the incident in which Redis is slow, and with it the switch of the fleet. What the file says takes
-    /// effect when it changes, so a later [`switch_on`](RulesHandle::switch_on) of the program holds against it.
+    /// You want it for the incident in which Redis is slow, and with it the switch of the fleet. The file takes effect
+    /// when it changes, so a later [`switch_on`](RulesHandle::switch_on) of the program holds against it.
     pub fn switch_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.switch_file = Some(path.into());
         self

@@ -107,7 +107,7 @@ impl Publication {
         Self::new(Edit::SetAccess { entry, lasts: None })
     }
 
-    /// Removes the rule of the access list about the network or the key of this entry. What else the entry says does not
+    /// Removes the rule of the access list about the network or the key of this entry. The rest of the entry does not
     /// matter. Without such a rule the error is [`PublishError::NotListed`].
     pub fn remove_access(entry: AccessEntry) -> Self {
         Self::new(Edit::RemoveAccess(entry))

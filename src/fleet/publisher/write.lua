@@ -5,7 +5,7 @@ local head = redis.call('GET', KEYS[1]) or ''
 if head ~= ARGV[1] then
     return head
 end
--- First, because it fails if something else has the key. What follows replaces whatever is there.
+-- First, because it fails if something else has the key. The commands below replace whatever is there.
 if ARGV[5] == '1' and redis.call('LLEN', KEYS[3]) > 0 then
     redis.call('LSET', KEYS[3], 0, ARGV[3])
 else
