@@ -68,10 +68,14 @@ impl Outputs {
         Ok(true)
     }
 
+    /// Returns `true` if results go to stdout, so that no text may.
+    pub(crate) fn take_stdout(&self) -> bool {
+        [&self.json, &self.svg].contains(&&Some(Target::Stdout))
+    }
+
     /// Writes the text to stdout, if no other output goes there, and the results where they were asked for.
     pub(crate) fn write(&self, text: &str, results: &Value) -> Result<(), Box<dyn Error>> {
-        let all = [self.json.as_ref(), self.svg.as_ref()];
-        if !all.contains(&Some(&Target::Stdout)) {
+        if !self.take_stdout() {
             Target::Stdout.write(text)?;
         }
         if let Some(target) = &self.json {

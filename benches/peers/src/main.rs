@@ -9,6 +9,8 @@
 mod measure;
 mod options;
 mod peers;
+#[path = "../../../examples/results/mod.rs"]
+mod results;
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 mod table;
@@ -22,6 +24,9 @@ fn main() {
         eprintln!("{error}\n{}", options::USAGE);
         process::exit(2);
     });
+    if options.outputs.take_stdout() {
+        table::leave_stdout();
+    }
     let peers = peers::all();
     let peers = peers.iter().enumerate();
     let peers: Vec<_> = peers
@@ -29,12 +34,16 @@ fn main() {
         .map(|(_, peer)| peer)
         .collect();
     print_descriptions(&peers);
-    println!(
+    table::tell(format_args!(
         "\nRounds: {}, of {:?} for each limiter in each table of ratios. A ratio is the median over the rounds, with the \
          least and the most.",
         options.rounds, options.length
-    );
-    Bench::new(&options, peers).run();
+    ));
+    let results = Bench::new(&options, peers).run();
+    if let Err(error) = options.outputs.write("", &results) {
+        eprintln!("{error}");
+        process::exit(1);
+    }
 }
 
 fn print_descriptions(peers: &[&Peer]) {

@@ -2,6 +2,8 @@
 
 use std::{fmt::Display, str::FromStr, time::Duration};
 
+use crate::results::outputs::Outputs;
+
 pub const USAGE: &str = "\
 Options:
   --rounds N     rounds of every table of ratios (5)
@@ -9,7 +11,10 @@ Options:
   --users N      users that are counted (100000)
   --rate N       requests a second of the open loop (5000)
   --only NAME    only limiters with this in their names, beside the bare script and tower-quota
-  --part NAME    only this part: allowed, rejected, open, size, outage, memory, http; may be given several times";
+  --part NAME    only this part: allowed, rejected, open, size, outage, memory, http; may be given several times
+  --json FILE    the numbers of the parts allowed, rejected, open and memory for machines, also to FILE; - is stdout, and the
+                 text goes to stderr
+  --svg FILE     a picture of the part allowed, also to FILE; - is stdout, and the text goes to stderr";
 
 const PARTS: [&str; 7] = ["allowed", "rejected", "open", "size", "outage", "memory", "http"];
 
@@ -20,6 +25,7 @@ pub struct Options {
     pub length: Duration,
     pub users: u32,
     pub rate: u32,
+    pub outputs: Outputs,
     only: Option<String>,
     parts: Vec<String>,
 }
@@ -31,6 +37,7 @@ impl Options {
             length: Duration::from_secs(1),
             users: 100_000,
             rate: 5_000,
+            outputs: Outputs::default(),
             only: None,
             parts: Vec::new(),
         };
@@ -45,6 +52,7 @@ impl Options {
                 "--only" => options.only = Some(value),
                 "--part" if PARTS.contains(&value.as_str()) => options.parts.push(value),
                 "--part" => return Err(format!("--part: {value} is none of {}", PARTS.join(", "))),
+                _ if options.outputs.take(&name, || Some(value))? => {}
                 _ => return Err(format!("{name}: no such option")),
             }
         }

@@ -1,5 +1,28 @@
 //! Columns of text, and medians of rounds.
 
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use serde_json::{Map, Value};
+
+use crate::results::outputs::rounded;
+
+static IS_STDOUT_TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// From now on text goes to stderr, because results for machines go to stdout.
+pub fn leave_stdout() {
+    IS_STDOUT_TAKEN.store(true, Ordering::Relaxed);
+}
+
+pub fn tell(text: impl fmt::Display) {
+    match IS_STDOUT_TAKEN.load(Ordering::Relaxed) {
+        true => eprintln!("{text}"),
+        false => println!("{text}"),
+    }
+}
+
 /// The first column stands at the left, the others at the right.
 pub fn print(title: &str, head: &[&str], rows: &[Vec<String>]) {
     let head: Vec<String> = head.iter().map(|&word| word.to_owned()).collect();
@@ -8,13 +31,13 @@ pub fn print(title: &str, head: &[&str], rows: &[Vec<String>]) {
         cells.max().unwrap_or(0)
     };
     let widths: Vec<_> = (0..head.len()).map(width).collect();
-    println!("\n{title}");
+    tell(format_args!("\n{title}"));
     for row in [&head].into_iter().chain(rows) {
         let mut line = format!("  {:<1$}", row[0], widths[0]);
         for (cell, &width) in row.iter().zip(&widths).skip(1) {
             line += &format!("  {cell:>width$}");
         }
-        println!("{}", line.trim_end());
+        tell(line.trim_end());
     }
 }
 
@@ -22,13 +45,13 @@ pub fn print(title: &str, head: &[&str], rows: &[Vec<String>]) {
 pub fn print_text(title: &str, head: &[&str], rows: &[Vec<String>]) {
     let cells = rows.iter().map(|row| row.iter().map(String::as_str).collect());
     let all: Vec<Vec<&str>> = [head.to_vec()].into_iter().chain(cells).collect();
-    println!("\n{title}");
+    tell(format_args!("\n{title}"));
     for row in &all {
         let line = row.iter().enumerate().fold(" ".to_owned(), |line, (column, cell)| {
             let width = all.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
             line + &format!(" {cell:<width$} ")
         });
-        println!("{}", line.trim_end());
+        tell(line.trim_end());
     }
 }
 
@@ -57,10 +80,23 @@ impl Values {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect())
     }
 
+    fn least(&self) -> f64 {
+        self.0.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    fn most(&self) -> f64 {
+        self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
     /// The median, the least and the most.
     pub fn ratio(&self) -> String {
-        let least = self.0.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = self.0.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        format!("{:.2} ({least:.2}..{most:.2})", self.median())
+        format!("{:.2} ({:.2}..{:.2})", self.median(), self.least(), self.most())
+    }
+
+    /// The same for machines, as the fields `name`, `least_name` and `most_name`.
+    pub fn fields(&self, name: &str) -> Map<String, Value> {
+        let fields = [("", self.median()), ("least_", self.least()), ("most_", self.most())];
+        let fields = fields.map(|(prefix, value)| (format!("{prefix}{name}"), rounded(value)));
+        fields.into_iter().collect()
     }
 }

@@ -14,6 +14,7 @@ pub(crate) fn draw(results: &Value) -> Result<String, String> {
         ("load", Some("callers")) => load::callers(&read),
         ("load", _) => load::latencies(&read),
         ("layer", _) => others::layer(&read),
+        ("peers", _) => others::peers(&read),
         ("soak", _) => others::soak(&read),
         ("fleet_simulation", _) => others::fleet(&read),
         (program, _) => Err(format!("there is no picture for the results of {program}")),

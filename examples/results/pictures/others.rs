@@ -119,3 +119,61 @@ pub(super) fn layer(results: &Results<'_>) -> Result<String, String> {
     };
     Ok(bars.draw())
 }
+
+/// Decisions of layers that keep their counts in Redis, beside each other.
+pub(super) fn peers(results: &Results<'_>) -> Result<String, String> {
+    let mut groups: Vec<(String, Vec<Bar>)> = Vec::new();
+    for side in results.entries("closed")? {
+        if side.text("title")? != "All allowed" {
+            continue;
+        }
+        let heading = format!(
+            "decisions a second, {} requests under way",
+            number(side.number("tasks")?)
+        );
+        let bar = peer(&side)?;
+        match groups.last_mut().filter(|(last, _)| *last == heading) {
+            Some((_, bars)) => bars.push(bar),
+            None => groups.push((heading, vec![bar])),
+        }
+    }
+    if groups.is_empty() {
+        return Err("the part `allowed` was not measured".to_owned());
+    }
+    let [rounds, seconds] = [results.number("rounds")?, results.number("seconds_per_turn")?].map(number);
+    let bars = Bars {
+        id: "peers-chart".to_owned(),
+        label: "Decisions a second of layers for Tower that keep their counts in Redis".to_owned(),
+        groups,
+        notes: vec![
+            format!(
+                "Three windows, all requests allowed: median and range of {rounds} rounds of {seconds} s, in turns."
+            ),
+            "Limiters, Redis and load share one machine. x3: a layer for each window, which are not charged together."
+                .to_owned(),
+            "The bare script is no layer: one call of a script for each decision, and nothing around it.".to_owned(),
+        ],
+    };
+    Ok(bars.draw())
+}
+
+fn peer(side: &Results<'_>) -> Result<Bar, String> {
+    let fields = [
+        "decisions_per_second",
+        "least_decisions_per_second",
+        "most_decisions_per_second",
+    ];
+    let [value, least, most] = fields.map(|field| side.number(field));
+    let (value, range) = (value?, format!("{}–{}", number(least?), number(most?)));
+    let name = side.text("name")?;
+    Ok(Bar {
+        name: name.to_owned(),
+        colour: match name {
+            "bare script" => Colour::Amber,
+            name if name.starts_with("tower-quota") => Colour::Blue,
+            _ => Colour::Grey,
+        },
+        value,
+        text: format!("{} ({range})", number(value)),
+    })
+}

@@ -8,11 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::{Map, Value, json};
 use tokio::task::JoinSet;
 
-use super::Bench;
+use super::{Bench, joined, named};
 use crate::{
-    peers::{Answer, Limiter, Windows},
+    peers::{self, Answer, Limiter, Windows},
     table::{self, Values},
 };
 
@@ -66,7 +67,7 @@ struct Turn {
 }
 
 impl Bench<'_> {
-    pub(super) fn closed(&self, title: &str, tasks: u64, users: u32, windows: Windows) {
+    pub(super) fn closed(&self, title: &str, tasks: u64, users: u32, windows: Windows) -> Vec<Value> {
         let limiters = self.connect(windows);
         let turns = self.in_turns(&format!("{title}, {tasks} tasks"), limiters.len(), |index| {
             let (_, limiter) = &limiters[index];
@@ -84,14 +85,25 @@ impl Bench<'_> {
         });
         let rate = |turn: &Turn| turn.counts.decisions() / turn.seconds;
         let rates: Vec<_> = turns.iter().map(|turns| Values::of(turns, rate)).collect();
+        let mut results = Vec::new();
         let rows: Vec<_> = (0..limiters.len())
             .map(|index| {
                 let (turns, rates, own) = (&turns[index], &rates, &rates[index]);
                 let counts = turns.iter().fold(Counts::default(), |sum, turn| sum.sum(turn.counts));
                 let cpu = Values::of(turns, |turn| 1e6 * turn.server_seconds / turn.counts.decisions());
                 let commands = Values::of(turns, |turn| turn.commands / turn.counts.decisions());
+                let peer = limiters[index].0;
+                results.push(joined([
+                    Map::from_iter([("title".to_owned(), json!(title)), ("tasks".to_owned(), json!(tasks))]),
+                    named(peer.name, peers::version(peer.package)),
+                    own.fields("decisions_per_second"),
+                    own.over(&rates[1]).fields("of_tower_quota"),
+                    cpu.fields("redis_us_per_decision"),
+                    commands.fields("commands_per_decision"),
+                    Map::from_iter([("undecided".to_owned(), json!(counts.others))]),
+                ]));
                 vec![
-                    limiters[index].0.name.to_owned(),
+                    peer.name.to_owned(),
                     format!("{:.0}", own.median()),
                     own.over(&rates[0]).ratio(),
                     own.over(&rates[1]).ratio(),
@@ -107,6 +119,7 @@ impl Bench<'_> {
             &HEAD,
             &rows,
         );
+        results
     }
 }
 

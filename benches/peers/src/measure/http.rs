@@ -33,7 +33,7 @@ struct Turn {
 impl Bench<'_> {
     pub(super) fn http(&self) {
         if Command::new("wrk").arg("-v").output().is_err() {
-            println!("\nWhole HTTP stack: not measured, wrk is not on the PATH");
+            table::tell("\nWhole HTTP stack: not measured, wrk is not on the PATH");
             return;
         }
         let sides = self.serve_all();

@@ -2,7 +2,9 @@
 
 use std::time::Instant;
 
-use super::{Bench, WIDE};
+use serde_json::Value;
+
+use super::{Bench, WIDE, joined, named};
 use crate::{
     peers::{self, Limiter, Local},
     table::{self, Values},
@@ -12,7 +14,7 @@ use crate::{
 const BATCH: u32 = 256;
 
 impl Bench<'_> {
-    pub(super) fn memory(&self) {
+    pub(super) fn memory(&self) -> Vec<Value> {
         let locals = peers::all_local();
         let locals = locals.iter().enumerate();
         let locals: Vec<_> = locals
@@ -53,6 +55,14 @@ impl Bench<'_> {
             "÷ tower-quota (range)",
         ];
         table::print(&title, &head, &rows);
+        let results = locals.iter().enumerate().skip(1).map(|(index, local)| {
+            joined([
+                named(local.name, peers::version(local.package)),
+                one[index].fields("one_window_ns"),
+                three[index].fields("three_windows_ns"),
+            ])
+        });
+        results.collect()
     }
 
     /// Nanoseconds a request, without what the service and the request take.

@@ -10,12 +10,14 @@ mod size;
 
 use std::{future::Future, time::Duration};
 
+use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
 use self::server::Server;
 use crate::{
     options::Options,
-    peers::{Limiter, Peer, Tables, Windows, windows},
+    peers::{self, Limiter, Peer, Tables, Windows, windows},
+    results::outputs::rounded,
     support::RedisServer,
 };
 
@@ -46,18 +48,20 @@ impl<'a> Bench<'a> {
         }
     }
 
-    pub fn run(&self) {
+    /// Measures all parts that are wanted, prints their tables, and returns the numbers for machines.
+    pub fn run(&self) -> Value {
+        let (mut closed, mut open, mut memory) = (Vec::new(), Vec::new(), Vec::new());
         if self.options.wants("allowed") {
             for tasks in [64, 512] {
-                self.closed("All allowed", tasks, self.options.users, WIDE);
+                closed.extend(self.closed("All allowed", tasks, self.options.users, WIDE));
             }
         }
         if self.options.wants("rejected") {
-            self.closed("One hot key, rejected by the second", 512, 1, SHORT_OF_SECONDS);
-            self.closed("One hot key, rejected by the day", 512, 1, SHORT_OF_DAYS);
+            closed.extend(self.closed("One hot key, rejected by the second", 512, 1, SHORT_OF_SECONDS));
+            closed.extend(self.closed("One hot key, rejected by the day", 512, 1, SHORT_OF_DAYS));
         }
         if self.options.wants("open") {
-            self.open();
+            open = self.open();
         }
         if self.options.wants("size") {
             self.sizes();
@@ -66,11 +70,18 @@ impl<'a> Bench<'a> {
             self.outages();
         }
         if self.options.wants("memory") {
-            self.memory();
+            memory = self.memory();
         }
         if self.options.wants("http") {
             self.http();
         }
+        let version = peers::version(Some("tower-quota"));
+        json!({
+            "program": "peers", "schema": 1, "tower_quota_version": version,
+            "rounds": self.options.rounds, "seconds_per_turn": rounded(self.options.length.as_secs_f64()),
+            "users": self.options.users, "open_rate_per_second": self.options.rate,
+            "closed": closed, "open": open, "memory": memory,
+        })
     }
 
     /// Connected to the one server, in the order in which they take turns.
@@ -106,6 +117,15 @@ impl<'a> Bench<'a> {
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.runtime.block_on(future)
     }
+}
+
+/// The fields of one object after the other, as one object.
+fn joined(fields: impl IntoIterator<Item = Map<String, Value>>) -> Value {
+    Value::Object(fields.into_iter().flatten().collect())
+}
+
+fn named(name: &str, version: &str) -> Map<String, Value> {
+    Map::from_iter([("name".to_owned(), json!(name)), ("version".to_owned(), json!(version))])
 }
 
 fn milliseconds(duration: Duration) -> String {

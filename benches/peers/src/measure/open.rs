@@ -6,11 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Value;
 use tokio::{runtime::Handle, sync::mpsc};
 
-use super::{Bench, WIDE, milliseconds};
+use super::{Bench, WIDE, joined, milliseconds, named};
 use crate::{
-    peers::{Answer, Limiter},
+    peers::{self, Answer, Limiter},
     table::{self, Values},
 };
 
@@ -21,19 +22,28 @@ struct Turn {
 }
 
 impl Bench<'_> {
-    pub(super) fn open(&self) {
+    pub(super) fn open(&self) -> Vec<Value> {
         let limiters = self.connect(WIDE);
         let turns = self.in_turns("Open loop", limiters.len(), |index| self.open_turn(&limiters[index].1));
         let tails: Vec<_> = turns
             .iter()
             .map(|turns| Values::of(turns, |turn| turn.p99.as_secs_f64()))
             .collect();
+        let mut results = Vec::new();
         let rows: Vec<_> = (0..limiters.len())
             .map(|index| {
                 let middles = Values::of(&turns[index], |turn| turn.middle.as_secs_f64());
-                let own = &tails[index];
+                let (peer, own) = (limiters[index].0, &tails[index]);
+                let in_ms = |values: &[Turn], value: fn(&Turn) -> Duration| {
+                    Values::of(values, |turn| 1e3 * value(turn).as_secs_f64())
+                };
+                results.push(joined([
+                    named(peer.name, peers::version(peer.package)),
+                    in_ms(&turns[index], |turn| turn.middle).fields("p50_ms"),
+                    in_ms(&turns[index], |turn| turn.p99).fields("p99_ms"),
+                ]));
                 vec![
-                    limiters[index].0.name.to_owned(),
+                    peer.name.to_owned(),
                     milliseconds(Duration::from_secs_f64(middles.median())),
                     milliseconds(Duration::from_secs_f64(own.median())),
                     own.over(&tails[0]).ratio(),
@@ -55,6 +65,7 @@ impl Bench<'_> {
             "no decision",
         ];
         table::print(&title, &head, &rows);
+        results
     }
 
     fn open_turn(&self, limiter: &Limiter) -> Turn {
