@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::{Bench, joined, named};
 use crate::{
-    peers::{self, Answer, Limiter, Windows},
+    peers::{self, Answer, Limiter, Peer, Windows},
     table::{self, Values},
 };
 
@@ -85,41 +85,66 @@ impl Bench<'_> {
         });
         let rate = |turn: &Turn| turn.counts.decisions() / turn.seconds;
         let rates: Vec<_> = turns.iter().map(|turns| Values::of(turns, rate)).collect();
-        let mut results = Vec::new();
-        let rows: Vec<_> = (0..limiters.len())
-            .map(|index| {
-                let (turns, rates, own) = (&turns[index], &rates, &rates[index]);
-                let counts = turns.iter().fold(Counts::default(), |sum, turn| sum.sum(turn.counts));
-                let cpu = Values::of(turns, |turn| 1e6 * turn.server_seconds / turn.counts.decisions());
-                let commands = Values::of(turns, |turn| turn.commands / turn.counts.decisions());
-                let peer = limiters[index].0;
-                results.push(joined([
-                    Map::from_iter([("title".to_owned(), json!(title)), ("tasks".to_owned(), json!(tasks))]),
-                    named(peer.name, peers::version(peer.package)),
-                    own.fields("decisions_per_second"),
-                    own.over(&rates[1]).fields("of_tower_quota"),
-                    cpu.fields("redis_us_per_decision"),
-                    commands.fields("commands_per_decision"),
-                    Map::from_iter([("undecided".to_owned(), json!(counts.others))]),
-                ]));
-                vec![
-                    peer.name.to_owned(),
-                    format!("{:.0}", own.median()),
-                    own.over(&rates[0]).ratio(),
-                    own.over(&rates[1]).ratio(),
-                    format!("{:.1}", cpu.median()),
-                    format!("{:.1}", commands.median()),
-                    format!("{:.1} %", 100.0 * counts.rejected as f64 / counts.decisions()),
-                    counts.others.to_string(),
-                ]
-            })
+        let sides = limiters.iter().zip(&turns).zip(&rates);
+        let sides: Vec<_> = sides
+            .map(|(((peer, _), turns), rates)| Side::new(peer, turns, rates))
             .collect();
+        let rows: Vec<_> = sides.iter().map(|side| side.row(&rates)).collect();
         table::print(
             &format!("{title}: closed loop, {tasks} tasks, users: {users}"),
             &HEAD,
             &rows,
         );
-        results
+        sides.iter().map(|side| side.json(title, tasks, &rates[1])).collect()
+    }
+}
+
+/// All rounds of one limiter.
+struct Side<'a> {
+    peer: &'a Peer,
+    rates: &'a Values,
+    counts: Counts,
+    /// Microseconds of the server for a decision.
+    cpu: Values,
+    /// Commands of the server for a decision.
+    commands: Values,
+}
+
+impl<'a> Side<'a> {
+    fn new(peer: &'a Peer, turns: &[Turn], rates: &'a Values) -> Self {
+        Self {
+            peer,
+            rates,
+            counts: turns.iter().fold(Counts::default(), |sum, turn| sum.sum(turn.counts)),
+            cpu: Values::of(turns, |turn| 1e6 * turn.server_seconds / turn.counts.decisions()),
+            commands: Values::of(turns, |turn| turn.commands / turn.counts.decisions()),
+        }
+    }
+
+    /// `all` are the rates of all limiters.
+    fn row(&self, all: &[Values]) -> Vec<String> {
+        vec![
+            self.peer.name.to_owned(),
+            format!("{:.0}", self.rates.median()),
+            self.rates.over(&all[0]).ratio(),
+            self.rates.over(&all[1]).ratio(),
+            format!("{:.1}", self.cpu.median()),
+            format!("{:.1}", self.commands.median()),
+            format!("{:.1} %", 100.0 * self.counts.rejected as f64 / self.counts.decisions()),
+            self.counts.others.to_string(),
+        ]
+    }
+
+    fn json(&self, title: &str, tasks: u64, of_tower_quota: &Values) -> Value {
+        joined([
+            Map::from_iter([("title".to_owned(), json!(title)), ("tasks".to_owned(), json!(tasks))]),
+            named(self.peer.name, peers::version(self.peer.package)),
+            self.rates.fields("decisions_per_second"),
+            self.rates.over(of_tower_quota).fields("of_tower_quota"),
+            self.cpu.fields("redis_us_per_decision"),
+            self.commands.fields("commands_per_decision"),
+            Map::from_iter([("undecided".to_owned(), json!(self.counts.others))]),
+        ])
     }
 }
 

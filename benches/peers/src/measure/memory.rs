@@ -28,18 +28,7 @@ impl Bench<'_> {
             .iter()
             .enumerate()
             .skip(1)
-            .map(|(index, local)| {
-                let mut row = vec![
-                    local.name.to_owned(),
-                    peers::version(local.package).to_owned(),
-                    local.fields.to_owned(),
-                ];
-                for times in [&one, &three] {
-                    row.push(format!("{:.0}", times[index].median()));
-                    row.push(times[index].over(&times[1]).ratio());
-                }
-                row
-            })
+            .map(|(index, local)| row(local, [&one, &three], index))
             .collect();
         let title = format!(
             "In memory: one request at a time, users: {}; nanoseconds beyond the same service without a limiter",
@@ -97,4 +86,17 @@ impl Bench<'_> {
             start.elapsed().as_nanos() as f64 / f64::from(requests)
         })
     }
+}
+
+fn row(local: &Local, times: [&[Values]; 2], index: usize) -> Vec<String> {
+    let mut row = vec![
+        local.name.to_owned(),
+        peers::version(local.package).to_owned(),
+        local.fields.to_owned(),
+    ];
+    for times in times {
+        row.push(format!("{:.0}", times[index].median()));
+        row.push(times[index].over(&times[1]).ratio());
+    }
+    row
 }
