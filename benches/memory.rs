@@ -20,6 +20,9 @@
 //! Criterion measures each alone; the tables at the end, which a filter or an option leaves out, have all sides of a
 //! group in turns, and only they should be used for comparisons. The bytes are those of all allocations together. The
 //! allocator counts, at a cost of some nanoseconds for each allocation.
+//!
+//! `SIDE=7 TIMES=100000` makes so many decisions of one side alone, by its place in the tables from 0 on, for a profiler:
+//! two runs that differ in `TIMES` give the instructions of one decision.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -67,19 +70,19 @@ const TURN: Duration = Duration::from_millis(15);
 const ROUNDS: usize = 21;
 
 fn main() {
+    let groups: [fn() -> Group; 6] = [many_keys, hot_key, rejected, text_key, algorithms, screening];
+    let alone = rounds::setting("SIDE", usize::MAX);
+    if alone != usize::MAX {
+        let mut cases = groups.iter().flat_map(|group| group().cases);
+        let mut side = cases.nth(alone).expect("the tables have this side");
+        return (side.decide)(rounds::setting("TIMES", 100_000) as u64);
+    }
     let mut criterion = Criterion::default()
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_millis(1_000))
         .sample_size(20)
         .configure_from_args();
-    let mut groups = [
-        digests("many keys", KEYS, true),
-        digests("hot key", 1, true),
-        digests("rejected", 1, false),
-        text_key(),
-        algorithms(),
-        screening(),
-    ];
+    let mut groups = groups.map(|group| group());
     for group in &mut groups {
         let mut measured = criterion.benchmark_group(group.name);
         for case in &mut group.cases {
@@ -277,6 +280,18 @@ fn digests(name: &'static str, count: usize, is_allowed: bool) -> Group {
             quota(THREE_WINDOWS, &policies, ids(), is_allowed, given),
         ],
     }
+}
+
+fn many_keys() -> Group {
+    digests("many keys", KEYS, true)
+}
+
+fn hot_key() -> Group {
+    digests("hot key", 1, true)
+}
+
+fn rejected() -> Group {
+    digests("rejected", 1, false)
 }
 
 fn text_key() -> Group {

@@ -120,6 +120,15 @@ fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
     unreachable!("{own:?} meets {other:?}, which another algorithm has made")
 }
 
+/// The reading of a state for a cost, and what follows from it.
+pub(crate) struct Measured {
+    pub(crate) reading: Reading,
+    /// True if the cost fits.
+    pub(crate) fits: bool,
+    /// True if anything is used that is kept in numbers.
+    pub(crate) is_counted: bool,
+}
+
 /// See [`Arithmetic`] for what is not explained here.
 impl Counter {
     #[inline]
@@ -155,10 +164,26 @@ impl Counter {
         })
     }
 
+    /// Reads the state for a cost, and says all that a decision asks about it: a choice of the algorithm for each question
+    /// would take longer than the answers.
     #[inline]
-    pub(crate) fn charge(&self, state: &mut State, now: u64, reading: Reading, charge: u64, lease: Option<Lease>) {
+    pub(crate) fn measure(&self, state: &State, times: Times, cost: u64, first: u64) -> Measured {
         step_with!(self, state, |own, state| {
-            own.charge(state, now, A::of(reading), charge, lease)
+            let charge = own.weigh(cost);
+            let reading = own.read(state, times, charge, first);
+            Measured {
+                reading: A::reading(reading),
+                fits: own.admits(reading, times.now, charge),
+                is_counted: A::FORM == Form::Numbers && reading != <A as Arithmetic>::Reading::default(),
+            }
+        })
+    }
+
+    /// Charges a cost that was admitted for this reading.
+    #[inline]
+    pub(crate) fn charge(&self, state: &mut State, now: u64, reading: Reading, cost: u64, lease: Option<Lease>) {
+        step_with!(self, state, |own, state| {
+            own.charge(state, now, A::of(reading), own.weigh(cost), lease)
         });
     }
 
@@ -215,13 +240,6 @@ impl Counter {
 
     pub(crate) fn rebase(&self, state: &mut State, now: u64) {
         step_with!(self, state, |_own, state| A::rebase(state, now));
-    }
-
-    #[inline]
-    pub(crate) fn is_counted(&self, reading: Reading) -> bool {
-        step!(self, |_own| {
-            A::FORM == Form::Numbers && A::of(reading) != <A as Arithmetic>::Reading::default()
-        })
     }
 
     #[inline]

@@ -314,7 +314,7 @@ impl Plan {
     /// Returns `true` if it takes anything; a plan that does not only asks. Policies with quota 0 take nothing.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
-        !self.asks_only() && self.charges().any(|charge| charge.weight() > 0)
+        !self.asks_only() && self.parts.iter().any(|part| part.is_charged(&self.costs))
     }
 
     /// Returns `true` if it takes nothing, whatever its policies are.
@@ -422,6 +422,12 @@ impl<'a> Iterator for Charges<'a> {
 }
 
 impl Part {
+    #[inline]
+    fn is_charged(&self, costs: &Costs) -> bool {
+        let mut policies = self.policies.iter();
+        policies.any(|policy| self.charge(policy, costs).weight() > 0)
+    }
+
     #[inline]
     fn charge<'a>(&self, policy: &'a Policy, costs: &Costs) -> Charge<'a> {
         Charge {

@@ -106,8 +106,8 @@ impl Ledger {
             id: LeaseId::unique(),
             until: self.now.saturating_add(self.lease_time).as_micros(),
         });
-        acquire_together(plan, lease, |part, step| {
-            self.with(part, |state, now, call| state.acquire(now, part, step, call))
+        acquire_together(plan, lease, |part, step, reads| {
+            self.with(part, |state, now, call| state.acquire(now, part, step, call, reads))
         })
     }
 
@@ -152,33 +152,32 @@ impl Ledger {
     }
 }
 
-/// Decides a plan: all parts are read, and all are charged if all of them fit.
+/// Decides a plan: all parts are read, and all are charged if all of them fit. Each step appends its readings.
 pub(crate) fn acquire_together(
     plan: Plan,
     lease: Option<Lease>,
-    mut carry_out: impl FnMut(PartPlan<'_>, Step) -> Found,
+    mut carry_out: impl FnMut(PartPlan<'_>, Step, &mut Reads) -> Found,
 ) -> Measurement {
     let plan = match (plan.mode(), plan.only_part()) {
         (Mode::UpTo, Some(part)) => {
-            let found = carry_out(part, Step::Read);
-            let readings = found.read.into_iter().map(|read| read.reading);
-            plan.granting(readings, found.moment)
+            let mut reads = Reads::new();
+            let found = carry_out(part, Step::Read, &mut reads);
+            plan.granting(reads.into_iter().map(|read| read.reading), found.moment)
         }
         _ => plan,
     };
-    let (mut moments, mut read, mut fits) = (Moments::new(), Reads::new(), true);
+    let (mut moments, mut reads, mut fits) = (Moments::new(), Reads::new(), true);
     for part in plan.parts() {
-        let found = carry_out(part, Step::Read);
+        let found = carry_out(part, Step::Read, &mut reads);
         moments.push(found.moment);
-        read.extend(found.read);
         fits &= found.fits;
     }
     if fits && plan.is_charged() {
         for part in plan.parts() {
-            carry_out(part, Step::Charge(lease));
+            carry_out(part, Step::Charge(lease), &mut Reads::new());
         }
     }
-    Measurement::new(plan, moments, read, lease.map(|lease| lease.id), fits)
+    Measurement::new(plan, moments, reads, lease.map(|lease| lease.id), fits)
 }
 
 impl PartitionState {

@@ -30,11 +30,11 @@ pub(crate) struct PartitionState {
     others: Option<Box<Others>>,
 }
 
-/// The readings of a plan's charges, and whether all of them fit.
-#[derive(Debug)]
+/// The answer of a partition to a plan.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub(crate) moment: Moment,
-    pub(crate) read: Reads,
+    /// True if all charges fit.
     pub(crate) fits: bool,
 }
 
@@ -69,18 +69,26 @@ impl PartitionState {
         Arc::ptr_eq(&self.policies, policies.list())
     }
 
-    /// Carries out one step of a plan. What begins with its charge takes the call's number. Returns what had been used
-    /// before, and whether the plan fits.
-    pub(crate) fn acquire(&mut self, clock: Timestamp, plan: PartPlan<'_>, step: Step, call: u32) -> Found {
+    /// Carries out one step of a plan. What begins with its charge takes the call's number. Appends what had been used
+    /// before to `reads`, which lie where they stay: to move them would take as long as to make them.
+    pub(crate) fn acquire(
+        &mut self,
+        clock: Timestamp,
+        plan: PartPlan<'_>,
+        step: Step,
+        call: u32,
+        reads: &mut Reads,
+    ) -> Found {
         let now = self.time(clock, plan.policies());
+        let before = reads.len();
         if self.is_about(plan.policies()) {
-            let found = self.read(now, clock, plan, call);
-            self.charge(&found, plan, step);
+            let found = self.read(now, clock, plan, call, reads);
+            self.charge(found, &reads[before..], plan, step);
             return found;
         }
         let mut candidate = self.with_policies(now, plan.policies());
-        let found = candidate.read(now, clock, plan, call);
-        if candidate.charge(&found, plan, step) {
+        let found = candidate.read(now, clock, plan, call, reads);
+        if candidate.charge(found, &reads[before..], plan, step) {
             *self = candidate;
         }
         found
@@ -110,18 +118,18 @@ impl PartitionState {
     /// Charges a plan that was found to fit, if this step does so, and returns `true` if it has. The policies are those of
     /// the last charge, which is nearly always so.
     #[inline]
-    fn charge(&mut self, found: &Found, plan: PartPlan<'_>, step: Step) -> bool {
+    fn charge(&mut self, found: Found, reads: &[Read], plan: PartPlan<'_>, step: Step) -> bool {
         let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
             return false;
         };
         let now = found.moment.now;
-        for ((charge, read), state) in plan.charges().zip(&found.read).zip(&mut self.states) {
-            let weight = if read.fits { charge.weight() } else { 0 };
+        for ((charge, read), state) in plan.charges().zip(reads).zip(&mut self.states) {
+            let cost = if read.fits { charge.cost() } else { 0 };
             let counter = charge.policy().counter();
-            counter.charge(state, now.as_micros(), read.reading.counted, weight, lease);
+            counter.charge(state, now.as_micros(), read.reading.counted, cost, lease);
         }
         if plan.policies().has_blocks {
-            let charged = plan.charges().zip(&found.read);
+            let charged = plan.charges().zip(reads);
             let charged = charged.filter(|(charge, _)| charge.policy().block().is_some());
             for ((charge, read), block) in charged.zip(&mut self.states[plan.charges().len()..]) {
                 let limit = charge.policy().limit();
@@ -134,31 +142,29 @@ impl PartitionState {
     }
 
     #[inline]
-    fn read(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32) -> Found {
+    fn read(&self, now: Timestamp, clock: Timestamp, plan: PartPlan<'_>, call: u32, reads: &mut Reads) -> Found {
         let times = times(self.at, now);
-        let (mut read, mut all_fit, mut is_used) = (Reads::new(), true, false);
+        let (mut all_fit, mut is_used) = (true, false);
         let mut blocks = self.states.iter().skip(plan.charges().len());
         for (charge, state) in plan.charges().zip(&self.states) {
-            let (limit, weight) = (charge.policy().limit(), charge.weight());
-            let counted = limit.counter.read(state, times, weight, first_entry(call));
+            let limit = charge.policy().limit();
+            let measured = limit.counter.measure(state, times, charge.cost(), first_entry(call));
             let state_of_block = limit.block.as_ref().and_then(|block| Some((block, blocks.next()?)));
             let blocked = state_of_block.map_or(0, |(block, state)| block.left(state, times));
-            let reading = PolicyReading { counted, blocked };
-            let fits = limit.admits(reading, times.now, weight);
+            let fits = blocked == 0 && measured.fits;
             all_fit &= fits || charge.is_shadow();
-            is_used |= limit.counter.is_counted(counted) || blocked > 0;
-            read.push(Read { reading, fits });
+            is_used |= measured.is_counted || blocked > 0;
+            let counted = measured.reading;
+            let reading = PolicyReading { counted, blocked };
+            reads.push(Read { reading, fits });
         }
-        Found {
-            moment: Moment {
-                now,
-                // At most as long as it may stand still.
-                ahead: now.micros_since(clock) as u32,
-                birth: self.birth_at(now, is_used, call),
-            },
-            read,
-            fits: all_fit,
-        }
+        let moment = Moment {
+            now,
+            // At most as long as it may stand still.
+            ahead: now.micros_since(clock) as u32,
+            birth: self.birth_at(now, is_used, call),
+        };
+        Found { moment, fits: all_fit }
     }
 
     /// The birth of what is there now, which is this call if nothing of it is used any more.

@@ -3,7 +3,7 @@
 use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
-    exchange::{PartPlan, PartSettlement},
+    exchange::{PartPlan, PartSettlement, Reads},
     ledger::{Found, PartitionState, Step},
     partition::PartitionId,
     telemetry,
@@ -32,14 +32,14 @@ impl Shard {
         self.partitions.len()
     }
 
-    /// Carries out a step of a decision. Returns what was used before.
-    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, step: Step) -> Found {
+    /// Carries out a step of a decision. Appends what was used before to `reads`.
+    pub(super) fn acquire(&mut self, now: Timestamp, plan: PartPlan<'_>, step: Step, reads: &mut Reads) -> Found {
         let call = self.call;
         if let Some(state) = self.find(plan) {
-            return state.acquire(now, plan, step, call);
+            return state.acquire(now, plan, step, call, reads);
         }
         let mut state = PartitionState::new(now, plan.policies());
-        let found = state.acquire(now, plan, step, call);
+        let found = state.acquire(now, plan, step, call, reads);
         self.keep(now, plan.partition(), state);
         found
     }
