@@ -2,6 +2,7 @@
 
 use std::{env, fs};
 
+use futures_util::future::join_all;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use tower_quota::{
@@ -314,6 +315,26 @@ async fn without_redis_the_page_says_what_it_does_not_know_and_the_own_switch_wo
     assert_eq!(platform.change(Method::DELETE, "own-block", mallory).await, 204);
     assert_eq!(platform.change(Method::DELETE, "own-block", mallory).await, 404);
     assert_eq!(platform.get("/", "mallory").await.status, StatusCode::OK);
+}
+
+/// Each of them is proposed for a version that another one replaces.
+#[tokio::test]
+async fn blocks_of_several_operators_at_once_all_hold() {
+    let one = Platform::in_fleet(shared_server(), 41, "platform-at-once").await;
+    one.change(Method::POST, "rules", &rules(100)).await;
+    let users: Vec<_> = (0..10).map(|number| format!("mallory-{number}")).collect();
+    let block = async |user: &String| {
+        one.change(Method::POST, "block", &json!({"user": user}).to_string())
+            .await
+    };
+    let statuses = join_all(users.iter().map(block)).await;
+    assert!(statuses.iter().all(|status| *status == StatusCode::OK), "{statuses:?}");
+    let published = one.fleet().await["published"].clone();
+    assert_eq!(published["number"], 11);
+    let entries = published["access"].as_array().unwrap().iter();
+    let mut blocked: Vec<_> = entries.map(|entry| entry["client"]["user"].as_str().unwrap()).collect();
+    blocked.sort_unstable();
+    assert_eq!(blocked, users);
 }
 
 #[tokio::test]
