@@ -153,7 +153,9 @@ impl Soak {
         sleep(PERIOD / 20).await;
         let fault = Fault::ALL[(scrambled(self.seed + round) % Fault::ALL.len() as u64) as usize];
         self.show(&format!("{fault:?}"));
-        let held_after = suffer(scene, fault).await.held_after;
+        let suffered = suffer(scene, fault).await;
+        let (held_after, missed) = (suffered.held_after, suffered.missed_bounds());
+        assert!(missed.is_empty(), "{fault:?}: {missed:?}");
         self.samples.push(Sample {
             at: self.start.elapsed(),
             fault,

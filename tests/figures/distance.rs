@@ -200,6 +200,7 @@ where
         skew: 0.0,
         mode: LoadMode::Normal,
         redis_url: None,
+        p99: 5,
         decisions_per_call: 1,
         delay: 0,
         outputs: Default::default(),

@@ -12,9 +12,11 @@ use super::{
     table::Table,
 };
 
+const WANTED: &str = "limits hold within 2 s; waits and attempts to connect within their bounds";
+
 pub fn measure(runtime: &Runtime, table: &mut Table) {
     for fault in Fault::ALL {
-        table.run(runtime, &format!("{fault:?}"), "limits hold within 2 s", async move {
+        table.run(runtime, &format!("{fault:?}"), WANTED, async move {
             let scene = Scene::start().await;
             let before = scene.resources().await;
             let load = Load::start(&scene.clients);
@@ -30,7 +32,10 @@ pub fn measure(runtime: &Runtime, table: &mut Table) {
                 counts.undecided,
                 counts.unasked
             );
-            (text, suffered.held_after <= Duration::from_secs(2))
+            let missed = suffered.missed_bounds();
+            let is_met = missed.is_empty();
+            let parts: Vec<_> = [text].into_iter().chain(missed).collect();
+            (parts.join("; "), is_met)
         });
     }
 }

@@ -28,12 +28,18 @@ mod load;
 mod machine;
 #[path = "../outages/record.rs"]
 mod record;
+#[path = "../outages/resolver.rs"]
+mod resolver;
 #[path = "../outages/scenario.rs"]
 mod scenario;
+
+#[path = "../support/load.rs"]
+mod quota;
 
 mod distance;
 mod faults;
 mod migration;
+mod names;
 mod process;
 mod quiet;
 mod replies;
@@ -48,13 +54,14 @@ use tokio::runtime::{self, Runtime};
 /// A part measures something and adds rows.
 type Part = fn(&Runtime, &mut Table);
 
-const PARTS: [(&str, Part); 7] = [
+const PARTS: [(&str, Part); 8] = [
     ("quiet", quiet::measure),
     ("distance", distance::measure),
     ("replies", replies::measure),
     ("starved", process::starved),
     ("resets", process::resets),
     ("migration", migration::measure),
+    ("names", names::measure),
     ("faults", faults::measure),
 ];
 

@@ -24,7 +24,7 @@ pub fn starved(runtime: &Runtime, table: &mut Table) {
         scene.record.take_totals();
         let end = Instant::now() + TIME;
         let connections = (0..CONNECTIONS).map(|number| {
-            let client = scene.clients[(number % scene.clients.len() as u64) as usize].in_no_hurry();
+            let client = scene.clients[(number % scene.clients.len() as u64) as usize].clone();
             tokio::spawn(connection(client, number, end))
         });
         for connection in join_all(connections.collect::<Vec<_>>()).await {
@@ -33,7 +33,7 @@ pub fn starved(runtime: &Runtime, table: &mut Table) {
         let counts = scene.record.take_totals().counts;
         let (missed, unasked) = (counts.undecided, counts.unasked);
         let all = counts.allowed + counts.rejected + missed + unasked;
-        scene.until_limits_hold(None).await;
+        scene.until_limits_hold().await;
         let text = format!(
             "{:.2} % of {all} requests missed the deadline, {unasked} passed with the circuit open",
             percent(missed, all)

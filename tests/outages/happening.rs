@@ -271,7 +271,7 @@ async fn starved(scene: &Scene) {
         .iter()
         .flat_map(|client| (0..CROWD).map(move |number| (client, number)));
     let crowd: Vec<_> = crowd
-        .map(|(client, number)| tokio::spawn(one_of_a_crowd(client.in_no_hurry(), chapter, number, until)))
+        .map(|(client, number)| tokio::spawn(one_of_a_crowd(client.clone(), chapter, number, until)))
         .collect();
     for one in join_all(crowd).await {
         one.unwrap();

@@ -1,9 +1,9 @@
 //! Faults on purpose: several instances under load, one fault, and what holds during it and afterwards.
 //!
-//! Every scenario has servers of its own and asserts the same, see [`scenario`]: no request fails, none waits past the
-//! deadline, none waits while the circuit is open, limits hold again within two seconds, what was let through without
-//! being counted is bounded, and nothing is left over. Real servers in real time; pauses of the whole machine are not
-//! held against the layer.
+//! Every scenario has servers of its own and asserts the same, see [`scenario`]: no request fails or hangs, none waits
+//! while the circuit is open, limits hold again, what was let through without being counted is bounded, and nothing is
+//! left over. Real servers in real time, beside other tests: no assertion depends on how long something takes. Bounds
+//! on time are for `make outages`, which runs the same scenarios one after the other (`tests/figures`).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(
@@ -31,6 +31,7 @@ mod machine;
 #[path = "../support/partition_steps.rs"]
 mod partition_steps;
 mod record;
+mod resolver;
 mod scenario;
 mod sentinel;
 

@@ -25,42 +25,101 @@ pub async fn run(fault: Fault) {
     rest(&scene, before).await;
 }
 
+/// The time after a fault within which limits hold again.
+pub const RECOVERY: Duration = Duration::from_secs(2);
+
+/// The time after which a request has its answer, on a machine with more to do.
+const LATEST: Duration = Duration::from_secs(1);
+
+/// A busy machine may bring so many times as many attempts to connect together within a second. One for each request
+/// would be more.
+const BUNCHED: usize = 5;
+
 /// The effects of a fault.
 #[derive(Debug)]
 pub struct Suffered {
+    fault: Fault,
     pub during: Totals,
     pub held_after: Duration,
+    /// The most attempts of one instance to connect within a second, in all and from the second one on.
+    attempts: usize,
+    later_attempts: usize,
+}
+
+impl Suffered {
+    /// Returns the bounds that were missed and that only a machine with nothing else to do can keep: they are for
+    /// `make outages` and the soak.
+    pub fn missed_bounds(&self) -> Vec<String> {
+        let (counts, waited) = (self.during.counts, self.during.longest_wait);
+        let effect = self.fault.effect();
+        let opens = effect == Effect::CircuitOpens;
+        let stays_closed = effect == Effect::StaysClosed;
+        let bounds = [
+            (
+                self.held_after > RECOVERY,
+                format!("limits hold after {:?}", self.held_after),
+            ),
+            // The process makes itself late where its circuits stay closed.
+            (
+                waited >= LATEST && !stays_closed,
+                format!("a request waited {waited:?}"),
+            ),
+            (
+                self.attempts > self.fault.most_attempts_in_a_second(),
+                format!("{} attempts to connect in a second", self.attempts),
+            ),
+            (
+                opens && self.later_attempts > STEADY,
+                format!("{} attempts to connect in a later second", self.later_attempts),
+            ),
+            (
+                opens && counts.unasked <= counts.undecided,
+                format!("{} not asked, {} undecided", counts.unasked, counts.undecided),
+            ),
+            (
+                stays_closed && counts.unasked > 0,
+                format!("{} not asked", counts.unasked),
+            ),
+        ];
+        let missed = bounds.into_iter().filter(|(is_missed, _)| *is_missed);
+        missed.map(|(_, what)| what).collect()
+    }
 }
 
 /// One fault, until limits hold again.
 pub async fn suffer(scene: &Scene, fault: Fault) -> Suffered {
+    // A late server may have opened a circuit already.
+    scene.until_decided().await;
     let began = Instant::now();
     scene.record.take_totals();
     fault.happen(scene).await;
     let (ended, healed) = (Instant::now(), Stopwatch::start());
-    scene.until_limits_hold(Some(healed)).await;
+    scene.until_limits_hold().await;
     let held_after = healed.elapsed();
     let during = scene.record.take_totals();
     let attempts = scene.most_attempts_in_a_second(began..Instant::now());
-    let later = scene.most_attempts_in_a_second(began + Duration::from_secs(1)..ended);
+    let later_attempts = scene.most_attempts_in_a_second(began + Duration::from_secs(1)..ended);
     // Shown when an assertion fails.
     eprintln!(
-        "{fault:?}: {during:?}, {attempts} attempts in a second, {later} later, limits hold after {held_after:?}"
+        "{fault:?}: {during:?}, {attempts} attempts in a second, {later_attempts} later, limits hold after {held_after:?}"
     );
     assert_effect(fault.effect(), &during);
-    assert!(attempts <= fault.most_attempts_in_a_second(), "{attempts} attempts");
+    let most = BUNCHED * fault.most_attempts_in_a_second();
+    assert!(attempts <= most, "{attempts} attempts");
     assert!(
         fault.effect() != Effect::LosesWhatWasUnderWay || attempts > 0,
         "no connection was lost"
     );
-    assert!(
-        fault.effect() != Effect::CircuitOpens || later <= STEADY,
-        "{later} attempts"
-    );
     let most = SLOTS * (1 + fault.losses());
     assert!(during.most_inside <= most, "{} inside", during.most_inside);
     scene.close_chapter(fault.losses()).await;
-    Suffered { during, held_after }
+    Suffered {
+        fault,
+        during,
+        held_after,
+        attempts,
+        later_attempts,
+    }
 }
 
 fn assert_effect(effect: Effect, during: &Totals) {
@@ -70,15 +129,20 @@ fn assert_effect(effect: Effect, during: &Totals) {
         unasked,
         ..
     } = during.counts;
-    // Unless the machine is so busy that deadlines are missed for want of it.
-    let stays_closed = unasked == 0 || missed >= 5;
-    let only = |kinds: &[StoreErrorKind]| during.errors.keys().all(|kind| kinds.contains(kind));
+    // A machine may be so busy that deadlines are missed for want of it. That opens circuits, and ends connections.
+    let is_late = missed >= 5;
+    let stays_closed = unasked == 0 || is_late;
+    let is_excused = |kind: StoreErrorKind| is_late && kind == StoreErrorKind::Unreachable;
+    let only = |kinds: &[StoreErrorKind]| {
+        let mut errors = during.errors.keys();
+        errors.all(|kind| kinds.contains(kind) || is_excused(*kind))
+    };
     let is_as_expected = match effect {
         Effect::DecidesOn => only(&[]),
         Effect::LosesWhatWasUnderWay => stays_closed && only(&[StoreErrorKind::Unreachable]),
         Effect::SomeUndecided => undecided > 0 && only(&[]),
-        Effect::CircuitOpens => unasked > undecided,
-        Effect::StaysClosed => unasked == 0 && only(&[]),
+        Effect::CircuitOpens => unasked > 0,
+        Effect::StaysClosed => stays_closed && only(&[]),
         Effect::LosesReplies => only(&[StoreErrorKind::Unreachable, StoreErrorKind::Unavailable]),
         Effect::Rejects => undecided > 0 && stays_closed && only(&[StoreErrorKind::Failed]),
     };
@@ -87,7 +151,7 @@ fn assert_effect(effect: Effect, during: &Totals) {
 
 /// When the load is over, nothing of it is left.
 pub async fn rest(scene: &Scene, before: Resources) {
-    scene.until_limits_hold(None).await;
+    scene.until_limits_hold().await;
     scene.assert_no_slot_is_held().await;
     scene.assert_nothing_is_left_over(before).await;
 }

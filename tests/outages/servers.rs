@@ -8,7 +8,6 @@ use super::{
     fault::Fault,
     harness::Scene,
     load::Load,
-    machine::Stopwatch,
     scenario::{rest, run},
 };
 
@@ -66,9 +65,9 @@ async fn a_server_that_is_not_there_yet_when_the_service_starts() {
     sleep(Duration::from_millis(500)).await;
     let during = scene.record.take_totals();
     assert_eq!((during.counts.allowed, during.counts.rejected), (0, 0));
-    assert!(during.counts.unasked > during.counts.undecided, "{during:?}");
+    assert!(during.counts.unasked > 0, "{during:?}");
     scene.restart();
-    scene.until_limits_hold(Some(Stopwatch::start())).await;
+    scene.until_limits_hold().await;
     load.stop().await;
     let resources = scene.resources().await;
     assert!(resources.connections <= 2 * scene.clients.len(), "{resources:?}");

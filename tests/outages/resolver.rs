@@ -1,0 +1,69 @@
+//! A name that does not resolve, or whose server changes: the function that opens connections resolves names, so it
+//! stands in for a resolver.
+
+use std::{
+    net::Ipv4Addr,
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    time::Duration,
+};
+
+use tower_quota::{
+    QuotaPolicy, RateLimitLayer, RedisStore, key,
+    redis::{Client, ConnectionInfo},
+};
+
+/// A label of more than 63 letters is no name anywhere, and no server is asked for it.
+pub fn nowhere() -> String {
+    format!("{}.invalid", "a".repeat(64))
+}
+
+/// The name of the server at a port of this machine.
+#[derive(Clone, Debug, Default)]
+pub struct Name(Arc<AtomicU16>);
+
+impl Name {
+    pub fn of(port: u16) -> Self {
+        let name = Self::default();
+        name.now_means(port);
+        name
+    }
+
+    pub fn now_means(&self, port: u16) {
+        self.0.store(port, Ordering::SeqCst);
+    }
+
+    /// A store that connects to what the name means at that moment, or to a name that does not resolve while it means
+    /// nothing.
+    pub fn store(&self) -> RedisStore {
+        let Self(port) = self.clone();
+        let connect = move |_: ConnectionInfo| {
+            let url = match port.load(Ordering::SeqCst) {
+                0 => format!("redis://{}/", nowhere()),
+                port => format!("redis://{}:{port}/", Ipv4Addr::LOCALHOST),
+            };
+            async move {
+                let client = Client::open(url)?;
+                client.get_multiplexed_async_connection().await
+            }
+        };
+        RedisStore::builder("redis://limits.example/")
+            .connect_with(connect)
+            .build()
+            .unwrap()
+    }
+}
+
+/// A layer with five requests a day, each of which asks the store.
+pub fn five_a_day(store: RedisStore, deadline: Duration) -> RateLimitLayer {
+    RateLimitLayer::builder(store)
+        .denial_cache(0)
+        .scope("names")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_day("day", 5))
+        .deadline(deadline)
+        .build()
+        .unwrap()
+}
