@@ -55,6 +55,10 @@ use tower_quota::{
 
 use self::remote_store::RemoteStore;
 
+/// The URL of a server that is not there: no program of this machine gets this port by chance, as one that was free a
+/// moment ago.
+const NO_SERVER: &str = "redis://127.0.0.1:1/";
+
 /// So many requests a day for each user id, or for each address if there is none; 403 if there is neither.
 fn limits(store: impl Store, scope: &str, quota: u64) -> RateLimitLayer {
     let by_user = key::header("x-user-id").or_else(key::client_ip());

@@ -6,7 +6,7 @@
 #[allow(dead_code, reason = "its main function is not called here")]
 mod example;
 
-use std::{collections::BTreeSet, convert::Infallible, fs, future::pending, net::TcpListener, time::Duration};
+use std::{collections::BTreeSet, convert::Infallible, fs, future::pending, time::Duration};
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -27,9 +27,9 @@ use tower_quota::{
     tier::TierLayer,
 };
 
-use crate::RemoteStore;
 use crate::load::until;
 use crate::support::RedisCluster;
+use crate::{NO_SERVER, RemoteStore};
 
 /// The lines of a page that say something about tower-quota, and are no comments.
 pub(crate) fn samples(page: &str) -> Vec<&str> {
@@ -638,8 +638,7 @@ async fn partitions_that_are_thrown_out_are_counted() {
 async fn connections_to_redis_that_fail_are_counted() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let store = RedisStore::new(format!("redis://{free}/")).unwrap();
+    let store = RedisStore::new(NO_SERVER).unwrap();
     let layer = builder(store)
         .deadline(Duration::from_secs(60))
         .policy(QuotaPolicy::per_day("day", 9))
@@ -662,9 +661,8 @@ async fn connections_to_redis_that_fail_are_counted() {
 async fn a_cluster_of_which_no_node_is_known_is_one_lost_node_until_it_is_dropped() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let layer = |scope: &str| {
-        let store = RedisStore::cluster([format!("redis://{free}/")]).unwrap();
+        let store = RedisStore::cluster([NO_SERVER]).unwrap();
         let builder = builder(store).scope(scope).deadline(Duration::from_secs(60));
         builder.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
     };

@@ -11,7 +11,6 @@ use std::{
     fs::{self, File},
     future::IntoFuture,
     io::{BufRead, BufReader},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -36,9 +35,9 @@ use tower_quota::{
 };
 
 use crate::{
-    RemoteStore, listener,
+    NO_SERVER, RemoteStore, listener,
     metrics::{Failing, builder, look_up_a_tier, recorder, request, send},
-    support::RedisServer,
+    support::{RedisServer, free_port},
     tokens,
 };
 
@@ -102,16 +101,16 @@ impl Prometheus {
         let configuration = configuration.replace("- 127.0.0.1:3000", &targets);
         fs::write(folder.join("prometheus.yml"), configuration).unwrap();
         fs::write(folder.join("alerts.yml"), hastened(&read("ops/prometheus/alerts.yml"))).unwrap();
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let address = format!("127.0.0.1:{}", free_port(false));
         let process = Command::new(program)
             .current_dir(&folder)
             .args(["--config.file=prometheus.yml", "--storage.tsdb.path=data"])
-            .arg(format!("--web.listen-address={free}"))
+            .arg(format!("--web.listen-address={address}"))
             .stderr(File::create(folder.join("log")).unwrap())
             .spawn();
         Self {
             _process: Process(process.unwrap()),
-            url: format!("http://{free}/api/v1/"),
+            url: format!("http://{address}/api/v1/"),
             folder,
         }
     }
@@ -215,17 +214,15 @@ struct Faults {
 
 /// Layers whose store is at fault, each with a request for it.
 fn faults_of_stores() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
-    let unreachable = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let redis = format!("redis://{unreachable}/");
     let failing = |kind| builder(Failing(Some(kind))).policy(day(9));
     let layers = [
         failing(StoreErrorKind::Unavailable),
         failing(StoreErrorKind::Failed).failure_mode(FailureMode::Closed),
         builder(Late(MemoryStore::new())).scope("late").policy(day(1_000_000)),
-        builder(RedisStore::new(redis.clone()).unwrap())
+        builder(RedisStore::new(NO_SERVER).unwrap())
             .scope("redis")
             .policy(day(9)),
-        builder(RedisStore::cluster([redis]).unwrap())
+        builder(RedisStore::cluster([NO_SERVER]).unwrap())
             .scope("cluster")
             .policy(day(9)),
     ];

@@ -28,7 +28,7 @@ mod sentinel;
 
 pub use cluster::{RedisCluster, eventually, shared_cluster};
 pub use proxy::{Mode, Proxy};
-pub use redis_server::{RedisServer, Setup, shared_server};
+pub use redis_server::{RedisServer, Setup, free_port, shared_server};
 pub use resp::{encode, read_reply};
 pub use scripted::{ScriptCall, ScriptedServer, bulk};
 pub use sentinel::Sentinels;

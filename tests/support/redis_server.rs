@@ -297,7 +297,7 @@ fn find_binary() -> PathBuf {
 
 /// A port below those that the system gives to outgoing connections. From among them, one could be given away while
 /// the server is down, and a client that connects to a port which it was itself given even succeeds.
-fn free_port(has_bus: bool) -> u16 {
+pub fn free_port(has_bus: bool) -> u16 {
     let is_free = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let range = if has_bus { 7_000 } else { 15_000 };
     (0..100)
