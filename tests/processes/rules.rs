@@ -20,7 +20,10 @@ use std::{
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use tokio::{task::JoinSet, time::sleep};
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -34,8 +37,8 @@ use crate::{support::RedisServer, together};
 const PROCESSES: usize = 4;
 const TASKS: usize = 8;
 
-/// The time for which each process sends requests.
-const LOAD: Duration = Duration::from_secs(8);
+/// Longer than it takes until every process has seen what it waits for, unless something hangs.
+const HANG: Duration = Duration::from_secs(60);
 
 /// The variable that makes a process a child, with the URL from its parent.
 const URL: &str = "TOWER_QUOTA_TEST_RULES";
@@ -81,10 +84,7 @@ fn rules_that_change_all_the_time_and_a_redis_that_is_killed_fail_no_request() {
     is_over.store(true, SeqCst);
     writing.join().unwrap();
     let last = published.load(SeqCst);
-    assert!(last > KILLS[1], "Redis was killed twice while there was load: {last}");
-    for Seen { requests, versions } in &seen {
-        assert!(*requests > 100, "{requests} requests are no load");
-        assert!(versions.len() >= 4, "instances follow: {versions:?}");
+    for Seen { versions } in &seen {
         assert!(
             versions.iter().all(|number| number % 2 == 0 && *number <= last),
             "{versions:?}"
@@ -110,6 +110,10 @@ async fn write(server: &RedisServer, is_over: &AtomicBool, published: &AtomicU64
             Err(error) => assert!(matches!(error, tower_quota::fleet::PublishError::Store(_)), "{error}"),
         }
         if KILLS.contains(&number) {
+            // Under load: an instance has charged a request.
+            while server.command(&["KEYS", "quota:*"]).is_empty() && !is_over.load(SeqCst) {
+                sleep(Duration::from_millis(10)).await;
+            }
             server.kill();
             sleep(Duration::from_millis(500)).await;
             server.restart();
@@ -135,7 +139,6 @@ fn write_garbage(server: &RedisServer, number: u64) {
 
 /// The answers that a process has seen.
 struct Seen {
-    requests: u64,
     /// Numbers of the rules by which requests were counted.
     versions: BTreeSet<u64>,
 }
@@ -144,10 +147,8 @@ impl std::str::FromStr for Seen {
     type Err = std::num::ParseIntError;
 
     fn from_str(line: &str) -> Result<Self, Self::Err> {
-        let mut numbers = line.split(' ').map(str::parse);
-        let requests = numbers.next().unwrap_or(Ok(0))?;
-        let versions = numbers.collect::<Result<_, _>>()?;
-        Ok(Self { requests, versions })
+        let versions = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
+        Ok(Self { versions })
     }
 }
 
@@ -178,12 +179,24 @@ async fn instance(url: &str) {
             }
         });
     }
-    sleep(LOAD).await;
-    // A request that has failed has ended its task.
-    assert_eq!(tasks.len(), TASKS);
-    assert!(tasks.try_join_next().is_none(), "a request has failed");
+    // A request that has failed ends its task.
+    tokio::select! {
+        seen = timeout(HANG, until_enough_is_seen(&versions, &requests)) => seen.expect("the instance follows"),
+        ended = tasks.join_next() => panic!("a request has failed: {ended:?}"),
+    }
     let versions: Vec<_> = versions.lock().unwrap().iter().map(u64::to_string).collect();
-    println!("{} {}", requests.load(SeqCst), versions.join(" "));
+    println!("{}", versions.join(" "));
+}
+
+/// Returns when there was load under several rules, the last of them published after Redis was killed for the last time.
+async fn until_enough_is_seen(versions: &Mutex<BTreeSet<u64>>, requests: &AtomicU64) {
+    let is_enough = || {
+        let versions = versions.lock().unwrap();
+        versions.len() >= 4 && versions.last() > Some(&KILLS[1]) && requests.load(SeqCst) > 100
+    };
+    while !is_enough() {
+        sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// The number of the rules by which a request was counted; none if Redis was unavailable.
