@@ -75,6 +75,8 @@ pub struct Proxy {
     mode: watch::Sender<Mode>,
     accepted: Arc<Mutex<Vec<Instant>>>,
     ends_with_reset: Arc<AtomicBool>,
+    /// The number of connections that are still to be rejected.
+    rejecting: Arc<AtomicUsize>,
     /// The bytes of replies that are still to be lost.
     losing: Arc<AtomicUsize>,
     cut: mpsc::UnboundedSender<oneshot::Sender<()>>,
@@ -90,12 +92,14 @@ impl Proxy {
         let (cut, cut_receiver) = mpsc::unbounded_channel();
         let accepted = Arc::default();
         let ends_with_reset = Arc::default();
+        let rejecting = Arc::default();
         let losing = Arc::default();
         let serving = Serving {
             target_port,
             mode: mode_receiver,
             accepted: Arc::clone(&accepted),
             ends_with_reset: Arc::clone(&ends_with_reset),
+            rejecting: Arc::clone(&rejecting),
             losing: Arc::clone(&losing),
         };
         let task = tokio::spawn(serving.run(listener, cut_receiver));
@@ -104,6 +108,7 @@ impl Proxy {
             mode,
             accepted,
             ends_with_reset,
+            rejecting,
             losing,
             cut,
             task,
@@ -121,6 +126,11 @@ impl Proxy {
     /// From now on; see [`Mode`] for what it means to connections that are open.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.send_replace(mode);
+    }
+
+    /// The next so many connections are closed as soon as they are accepted; the mode is that of those after them.
+    pub fn reject_next(&self, connections: usize) {
+        self.rejecting.store(connections, Ordering::SeqCst);
     }
 
     /// The next so many bytes of replies are lost, whichever connection they are for; what follows them is passed on.
@@ -166,6 +176,7 @@ struct Serving {
     mode: watch::Receiver<Mode>,
     accepted: Arc<Mutex<Vec<Instant>>>,
     ends_with_reset: Arc<AtomicBool>,
+    rejecting: Arc<AtomicUsize>,
     losing: Arc<AtomicUsize>,
 }
 
@@ -178,6 +189,7 @@ impl Serving {
                     self.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
                     match *self.mode.borrow() {
                         Mode::Reject => {}
+                        _ if take(&self.rejecting, 1) > 0 => {}
                         Mode::Reset => client.set_zero_linger().unwrap(),
                         _ => _ = connections.spawn(self.clone().relay(client)),
                     }
@@ -261,7 +273,7 @@ async fn read(
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let mode = *mode.borrow();
-        let lost = lose(losing, length);
+        let lost = take(losing, length);
         buffer.copy_within(lost..length, 0);
         let length = length - lost;
         if length == 0 {
@@ -284,11 +296,11 @@ async fn read(
     }
 }
 
-/// Takes the bytes to lose, out of so many, off the count, and returns their number.
-fn lose(losing: &AtomicUsize, length: usize) -> usize {
-    let less = |bytes: usize| Some(bytes.saturating_sub(length));
-    let before = losing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
-    before.map_or(0, |bytes| bytes.min(length))
+/// Takes up to so many off the count, and returns their number.
+fn take(count: &AtomicUsize, most: usize) -> usize {
+    let less = |count: usize| Some(count.saturating_sub(most));
+    let before = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+    before.map_or(0, |count| count.min(most))
 }
 
 fn between(least: Duration, most: Duration) -> Duration {

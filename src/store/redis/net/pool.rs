@@ -1,6 +1,7 @@
 //! Few connections, opened when they are needed and replaced when they have ended.
 
 use std::{
+    error::Error,
     future::{Future, poll_fn},
     pin::pin,
     sync::{
@@ -101,13 +102,13 @@ impl Pool {
 
     /// Sends a call, on another connection where the first one had ended before any of the call's bytes were written.
     pub(crate) async fn send(&self, mut connection: SharedConnection, call: &Call) -> Result<Reply, RedisError> {
-        // All of them may have ended at the same moment.
-        let mut others = self.0.count;
+        // All of them may have ended at the same moment, and the first new one since.
+        let mut others = self.0.count + 1;
         loop {
             match call.send(&mut connection).await {
-                Err(Unanswered::Unsent(error)) if others > 0 => {
+                Err(Unanswered::Unsent(_)) if others > 0 => {
                     others -= 1;
-                    connection = connection.replaced_by(Box::pin(self.0.get()).await.map_err(|_| error)?);
+                    connection = connection.replaced_by(Box::pin(self.0.get_another()).await?);
                 }
                 reply => return reply.map_err(RedisError::from),
             }
@@ -192,6 +193,19 @@ impl PoolState {
             Poll::Pending
         })
         .await
+    }
+
+    /// Returns a connection for a call of which nothing was written. What has ended other connections may also end a new
+    /// one while it opens, so one more is opened, unless the server rejects connections.
+    async fn get_another(&self) -> Result<SharedConnection, RedisError> {
+        let first = match self.get().await {
+            Ok(connection) => return Ok(connection),
+            Err(error) => cause(&error),
+        };
+        if first.is_connection_refusal() || first.is_timeout() {
+            return Err(first);
+        }
+        self.get().await.map_err(|error| cause(&error))
     }
 
     fn opened(&self, connection: &SharedConnection) {
@@ -291,6 +305,18 @@ impl ManageConnection for Manager {
     fn has_broken(&self, connection: &mut SharedConnection) -> bool {
         connection.is_broken()
     }
+}
+
+/// Returns the error of the `redis` crate that is the reason why there is no connection.
+fn cause(error: &StoreError) -> RedisError {
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        if let Some(error) = next.downcast_ref::<RedisError>() {
+            return error.clone();
+        }
+        cause = next.source();
+    }
+    (ErrorKind::Io, "no connection could be opened", error.to_string()).into()
 }
 
 /// The error of a server that rejects a connection: to ask again at once would only cost time.
