@@ -15,6 +15,7 @@ mod support;
 mod platform;
 
 use std::{
+    convert::Infallible,
     env, fs,
     future::Future,
     io,
@@ -25,6 +26,7 @@ use std::{
 };
 
 use axum::{Router, body::Body, extract::ConnectInfo};
+use futures_util::{future::join_all, stream};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use metrics::{LocalRecorderGuard, set_default_local_recorder};
@@ -37,7 +39,10 @@ use platform::{
     rules::RulesFile,
 };
 use serde_json::{Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::Barrier,
+    time::{sleep, timeout},
+};
 use tower::ServiceExt;
 use tower_quota::{Access, AccessList, PartitionKey, fields::Hints, key};
 
@@ -463,6 +468,34 @@ async fn an_address_that_guesses_the_token_is_rejected_after_ten_guesses_and_oth
         assert_eq!(ask(2, TOKEN).await.status, StatusCode::OK);
     }
     assert_eq!(ask(2, "guess").await.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn requests_with_the_right_token_are_no_guesses_while_they_run_and_those_with_a_wrong_one_are() {
+    let platform = Platform::start(shared_server(), 90).await;
+    let ask = async |token: &str, body: Body| {
+        let request = platform.request(Method::POST, "/admin/rules");
+        let request = request.header("authorization", format!("Bearer {token}")).body(body);
+        send(&platform.app, request.unwrap()).await.status
+    };
+    // No body ends before all of the requests have come to the route.
+    let all_run = Arc::new(Barrier::new(16));
+    let no_rules = || {
+        let all_run = Arc::clone(&all_run);
+        Body::from_stream(stream::once(async move {
+            all_run.wait().await;
+            Ok::<_, Infallible>("{")
+        }))
+    };
+    let right = join_all((0..16).map(|_| ask(TOKEN, no_rules())));
+    let right = timeout(HANG, right).await.expect("all of them come to the route");
+    assert_eq!(right, [StatusCode::UNPROCESSABLE_ENTITY; 16]);
+
+    let wrong = join_all((0..16).map(|_| ask("guess", Body::empty()))).await;
+    let count = |status| wrong.iter().filter(|answer| **answer == status).count();
+    let counts = [StatusCode::NOT_FOUND, StatusCode::TOO_MANY_REQUESTS].map(count);
+    assert_eq!(counts, [10, 6]);
+    assert_eq!(ask(TOKEN, Body::empty()).await, StatusCode::TOO_MANY_REQUESTS);
 }
 
 #[tokio::test]
