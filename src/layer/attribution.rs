@@ -10,6 +10,7 @@ use crate::{
     key::KeyExtractor,
     mistake::Findings,
     partition::{PartitionId, PartitionKey, Scope},
+    policy::MAX_NAME,
     screening::Caller,
     telemetry::LayerTelemetry,
 };
@@ -75,6 +76,13 @@ impl AttributionSettings {
         let error = |kind, message: &str| ConfigError::new(kind, message);
         let scope_name = self.scope.filter(|scope| !scope.is_empty());
         let scope_name = scope_name.ok_or_else(|| error(ConfigErrorKind::Scope, "scope: it is missing or empty"))?;
+        if scope_name.len() > MAX_NAME {
+            let message = format!(
+                "scope: it has {} bytes; at most {MAX_NAME} are allowed",
+                scope_name.len()
+            );
+            return Err(error(ConfigErrorKind::Scope, &message));
+        }
         let scope = match &self.digest_key {
             None => Scope::new(&scope_name),
             Some(key) if !self.readable_keys => Scope::with_digest_key(&scope_name, key),

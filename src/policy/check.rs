@@ -1,6 +1,8 @@
 //! The checks that a policy must pass before it is used. Their errors do not name the policy yet.
 
-use super::{Algorithm, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
+use std::borrow::Cow;
+
+use super::{Algorithm, MAX_NAME, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
     algorithm::{
         Block, Bucket, Calendar, Closed, Concurrency, Counter, FixedWindow, Limit, SlidingCounter, SlidingLog,
@@ -110,10 +112,19 @@ fn check_closed(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     }
 }
 
+/// The name for an error: of one that is too long, its beginning.
+pub(super) fn shown_name(name: &str) -> Cow<'_, str> {
+    match name.len() {
+        ..=MAX_NAME => name.into(),
+        _ => name.chars().take(32).chain(['…']).collect(),
+    }
+}
+
 fn check_name(name: &str) -> Result<(), ConfigError> {
     let message = match name.chars().find(|character| !(' '..='~').contains(character)) {
         Some(character) => format!("the name holds {character:?}; only printable ASCII can be sent"),
         None if name.is_empty() => "the name is empty".to_owned(),
+        None if name.len() > MAX_NAME => format!("the name has {} bytes; at most {MAX_NAME} are allowed", name.len()),
         None => return Ok(()),
     };
     Err(ConfigError::new(ConfigErrorKind::PolicyName, message))

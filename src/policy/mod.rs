@@ -25,6 +25,9 @@ pub use crate::algorithm::{CalendarPeriod, Weekday};
 
 use crate::fields::Unit;
 
+/// The maximum length of the name of a policy, and of a scope, in bytes. The name is in the fields of each response.
+pub(crate) const MAX_NAME: usize = 128;
+
 /// The largest quota and burst capacity: fifteen digits, the most that a structured field can carry.
 pub(crate) const MAX_QUOTA: u64 = 999_999_999_999_999;
 

@@ -20,7 +20,7 @@ use crate::fields::ExtensionValue;
 ///
 /// Nothing is checked here: [`build`](crate::RateLimitLayerBuilder::build) does that, and its error names the policy. A
 /// policy has
-/// - a **name** of printable ASCII, shown to clients in the `RateLimit` field;
+/// - a **name** of 1 to 128 characters of printable ASCII, shown to clients in the `RateLimit` field;
 /// - a **quota** up to 999 999 999 999 999; 0 means *closed*;
 /// - a **window** of whole seconds, from 1 second to 1 000 000 000 seconds, or one of a [calendar](Self::per_calendar), unless
 ///   it limits concurrent requests;
@@ -90,8 +90,8 @@ use crate::fields::ExtensionValue;
 ///
 /// # In files
 ///
-/// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, and what else it needs
-/// of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`,
+/// With the feature `serde` a policy can be read from any format. It has a `name` and a `quota`, within the bounds above, and
+/// what else it needs of `window_seconds`, `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin"}`), `burst_capacity`,
 /// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
 /// `"request_content_bytes"`, `"response_content_bytes"`, or a name of [your own](Self::counting)), `key`,
 /// `blocking_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
@@ -134,6 +134,17 @@ pub struct QuotaPolicy {
 
 impl QuotaPolicy {
     /// `quota` units in each `window`, which is of whole seconds.
+    ///
+    /// The name has 1 to 128 characters of printable ASCII. The error about a longer one shows its beginning:
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::{PolicySet, QuotaPolicy};
+    ///
+    /// let long = QuotaPolicy::new("n".repeat(129), 60, Duration::from_secs(60));
+    /// let error = PolicySet::new([long]).unwrap_err().to_string();
+    /// assert!(error.ends_with("nnn…\": the name has 129 bytes; at most 128 are allowed"), "{error}");
+    /// ```
     pub fn new(name: impl Into<Cow<'static, str>>, quota: u64, window: Duration) -> Self {
         Self::windowed("", quota, window).with_name(name)
     }

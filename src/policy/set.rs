@@ -32,7 +32,8 @@ pub struct Policy {
 
 impl Policy {
     pub(crate) fn new(policy: QuotaPolicy) -> Result<Self, ConfigError> {
-        let limit = check::check(&policy).map_err(|error| error.within(format_args!("policy {:?}", policy.name)))?;
+        let limit = check::check(&policy)
+            .map_err(|error| error.within(format_args!("policy {:?}", check::shown_name(policy.name()))))?;
         Ok(Self {
             limit,
             id: policy_id(&policy),

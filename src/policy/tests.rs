@@ -54,6 +54,26 @@ fn mistakes_in_a_policy_are_named_with_value_and_bound() {
 }
 
 #[test]
+fn a_name_has_at_most_128_bytes_and_an_error_shows_the_beginning_of_a_longer_one() {
+    let named = |name: String| QuotaPolicy::per_second("", 1).with_name(name);
+    assert!(PolicySet::new([named("n".repeat(128))]).is_ok());
+    for length in [129, 100_000] {
+        let message = format!(
+            r#"policy "{}…": the name has {length} bytes; at most 128 are allowed"#,
+            "n".repeat(32)
+        );
+        let error = build_error(named("n".repeat(length)));
+        assert_eq!(error, (ConfigErrorKind::PolicyName, message));
+    }
+    let (kind, message) = build_error(named("ä".repeat(100_000)));
+    let expected = format!(
+        r#"policy "{}…": the name holds 'ä'; only printable ASCII can be sent"#,
+        "ä".repeat(32)
+    );
+    assert_eq!((kind, message), (ConfigErrorKind::PolicyName, expected));
+}
+
+#[test]
 fn a_capacity_far_beyond_its_rate_is_rejected_rather_than_counted_wrongly() {
     let (kind, message) = build_error(QuotaPolicy::per_day("p", 1).with_burst_capacity(MAX_QUOTA));
     assert_eq!(kind, ConfigErrorKind::BurstCapacity);

@@ -542,6 +542,11 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
     let cases = [
         (empty().policy(second()), Kind::Scope, "scope: it is missing or empty"),
         (sound().scope(""), Kind::Scope, "scope: it is missing or empty"),
+        (
+            sound().scope("s".repeat(129)),
+            Kind::Scope,
+            "scope: it has 129 bytes; at most 128 are allowed",
+        ),
         (without_key(), Kind::Key, "key: it is missing"),
         (
             with_key(key::header("no header")),

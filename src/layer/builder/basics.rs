@@ -20,7 +20,7 @@ use crate::{
 
 /// # Basics
 impl RateLimitLayerBuilder {
-    /// The namespace of these limits, `"api"` or `"login"`, say. Required.
+    /// The namespace of these limits, `"api"` or `"login"`, say: 1 to 128 bytes. Required.
     ///
     /// Layers with the same scope on the same store share their buckets, in all instances; layers with different scopes
     /// never do.
