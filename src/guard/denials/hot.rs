@@ -6,10 +6,7 @@
 
 use arc_swap::ArcSwapOption;
 
-use super::{
-    record::Record,
-    shard::{Found, Records},
-};
+use super::{records::Records, shard::Found};
 use crate::{clock::Timestamp, exchange::PartPlan, partition::PartitionId};
 
 /// Copies of the records of some partitions, each in the place that its hash says.
@@ -40,19 +37,19 @@ impl HotPartitions {
         let copied = copied.as_ref().filter(|copied| copied.partition == part.partition())?;
         let mut found = Found::default();
         found.add(part, Some(&copied.records), now);
-        found.is_rejected.then_some(found)
+        found.is_rejected().then_some(found)
     }
 
     /// Shows the records of a partition, unless the place has another one's that may still reject. The caller has locked the
     /// partition's shard.
-    pub(super) fn show(&self, hash: u64, partition: PartitionId, records: &[Record], now: Timestamp) {
+    pub(super) fn show(&self, hash: u64, partition: PartitionId, records: &Records, now: Timestamp) {
         let place = self.place(hash);
         let is_free = match &*place.load() {
-            Some(copied) => copied.records.iter().all(|record| record.is_expired(now)),
+            Some(copied) => copied.records.are_expired(now),
             None => true,
         };
         if is_free {
-            let records = records.iter().cloned().collect();
+            let records = records.clone();
             place.store(Some(Copied { partition, records }.into()));
         }
     }

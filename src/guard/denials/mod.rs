@@ -7,6 +7,8 @@
 //!   longer than the store would reject it.
 //! - After a rejection, no request asks for as much or more for a short *hold*, so that instances do not race for the next
 //!   unit.
+//! - A charge of which the readings do not tell all policies that reject it goes to the store, so that a client is told the
+//!   longest wait.
 //! - Where the reading has room again, as many requests go to the store as there is room for. A request that was sent
 //!   counts as charged until its answer is there, or for another hold.
 //!
@@ -14,6 +16,7 @@
 
 mod hot;
 mod record;
+mod records;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -32,8 +35,9 @@ use tokio::time::Instant;
 
 use self::{
     hot::HotPartitions,
-    record::{Finding, Record},
-    shard::{Found, Records, Shard},
+    record::{Finding, Record, is_cached},
+    records::Records,
+    shard::{Found, Shard},
 };
 use super::guarded::{GuardedStore, StoreCall};
 use crate::{
@@ -83,7 +87,7 @@ impl DenialCache {
             return None;
         }
         let found = self.look_up(plan, self.clock.now());
-        found.is_rejected.then(|| {
+        found.is_rejected().then(|| {
             self.log.remembered();
             Decision::of_cache(Cached {
                 plan: plan.clone(),
@@ -116,7 +120,7 @@ impl DenialCache {
         }
         let (mut found, mut shard) = (Found::default(), self.shards.lock(partition));
         let records = shard.look_up(part, now, &mut found);
-        if let Some(records) = records.filter(|_| found.is_rejected) {
+        if let Some(records) = records.filter(|_| found.is_rejected()) {
             self.hot.show(hash, partition, records, now);
         }
         if found.goes_to_store() {
@@ -127,7 +131,7 @@ impl DenialCache {
 
     /// A request goes to the store about something that is cached.
     fn ask(&self, shard: &mut Shard, hash: u64, part: PartPlan<'_>, now: Timestamp, found: &Found) {
-        shard.asks(part, now, found.is_stale);
+        shard.asks(part, now, found.only_asks());
         self.hot.hide(hash, part.partition());
     }
 
@@ -198,6 +202,7 @@ impl DenialCache {
         if !self.is_on || !measurement.plan().is_charged() {
             return;
         }
+        let mut answers: SmallVec<[_; 1]> = SmallVec::new();
         let mut charges = measurement.charges();
         for (number, part) in measurement.plan().parts().enumerate() {
             let own = charges.by_ref().take(part.charges().len()).enumerate();
@@ -210,20 +215,28 @@ impl DenialCache {
                 at: measurement.moment(number),
                 asked_at,
             });
-            let findings: SmallVec<[Finding<'_>; 4]> = findings.filter(Finding::is_cached).collect();
-            self.learn_part(part.partition(), &findings, asked_at);
+            let findings = findings.filter(|finding| is_cached(finding.policy()));
+            let findings: SmallVec<[Finding<'_>; 4]> = findings.collect();
+            let records = findings.iter().filter_map(|finding| Record::of(finding, &self.clock));
+            answers.push((part.partition(), Records::of(records), findings));
+        }
+        let rejects = answers.iter().any(|(_, records, _)| records.reject());
+        for (partition, records, findings) in answers {
+            let records = match rejects {
+                true => records.with_rooms(&findings),
+                false => records,
+            };
+            self.learn_part(partition, records, &findings, asked_at);
         }
     }
 
-    fn learn_part(&self, partition: PartitionId, findings: &[Finding<'_>], asked_at: Timestamp) {
-        let records = findings.iter().filter_map(|finding| Record::of(finding, &self.clock));
-        let records: Records = records.collect();
+    fn learn_part(&self, partition: PartitionId, records: Records, findings: &[Finding<'_>], asked_at: Timestamp) {
         if records.is_empty() && self.len.load(Ordering::Relaxed) == 0 {
             return;
         }
         self.change(partition, |shard, hash| {
             let is_outdated = shard.was_refunded(hash, asked_at);
-            let new = if is_outdated { Records::new() } else { records };
+            let new = if is_outdated { Records::default() } else { records };
             shard.replace(partition, findings, new, asked_at, self.clock.now());
         });
     }

@@ -68,13 +68,8 @@ fn hold(counter: &Counter) -> Duration {
 impl Record {
     /// The record of a policy that would reject the next charge of the same weight.
     pub(super) fn of(finding: &Finding<'_>, clock: &Clock) -> Option<Self> {
-        let (limit, weight, now) = (finding.policy().limit(), finding.weight, finding.at.now.as_micros());
-        let counter = &limit.counter;
-        let reading = match finding.is_charged {
-            true => limit.charged(finding.reading, now, weight),
-            false => finding.reading,
-        };
-        limit.denial(reading, now, weight, weight, 0)?;
+        let (counter, weight, reading) = (finding.policy().counter(), finding.weight, finding.left());
+        finding.denial(reading)?;
         if finding.is_charged && !counter.foretells(reading.counted, weight) {
             return None;
         }
@@ -114,19 +109,13 @@ impl Record {
         policy(&self.policies, self.index)
     }
 
-    /// Returns `true` if the store was asked later than at this moment.
-    pub(super) fn is_newer_than(&self, asked_at: Timestamp) -> bool {
-        self.asked_at > asked_at
-    }
-
     pub(super) fn asked_at(&self) -> Timestamp {
         self.asked_at
     }
 
-    /// Returns `true` if it has expired. A clock that was set back makes no record last longer.
     #[inline]
     pub(super) fn is_expired(&self, now: Timestamp) -> bool {
-        now < self.asked_at || self.asked_at.saturating_add(LIFE) <= now
+        is_expired(self.asked_at, now)
     }
 
     /// The store's time.
@@ -162,13 +151,18 @@ impl Record {
         }
     }
 
-    /// A request with such a charge goes to the store. If the record is stale, the request only asks whether it still holds.
-    pub(super) fn asks(&mut self, weight: u64, now: Timestamp, is_stale: bool) {
+    /// Returns `true` if a charge that the record does not reject has room. Of a log it is not known when all units leave.
+    pub(super) fn tells_room(&self) -> bool {
+        self.policy().counter().form() != Form::Log
+    }
+
+    /// A request with such a charge goes to the store. If it only asks whether the record still holds, it charges nothing.
+    pub(super) fn asks(&mut self, weight: u64, now: Timestamp, only_asks: bool) {
         if self.is_expired(now) {
             return;
         }
         let hold = hold(&self.limit().counter);
-        if is_stale {
+        if only_asks {
             if self.denial(self.known, weight, now).is_some() {
                 self.asks_at = now.saturating_add(hold);
             }
@@ -208,6 +202,21 @@ impl Record {
     }
 }
 
+/// Returns `true` if what was asked at a moment has expired. A clock that was set back makes no record last longer.
+#[inline]
+pub(super) fn is_expired(asked_at: Timestamp, now: Timestamp) -> bool {
+    now < asked_at || asked_at.saturating_add(LIFE) <= now
+}
+
+/// Returns `true` if rejections by a policy are worth a place: the policy rejects, its units come back with time, and no
+/// request waits in it.
+#[inline]
+pub(super) fn is_cached(policy: &Policy) -> bool {
+    let (form, policy) = (policy.counter().form(), policy.policy());
+    let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
+    !policy.is_shadow() && !is_queue && form != Form::Slots
+}
+
 fn policy(policies: &PolicySet, index: usize) -> &Policy {
     &policies.iter().as_slice()[index]
 }
@@ -228,15 +237,28 @@ pub(super) struct Finding<'a> {
 }
 
 impl Finding<'_> {
-    /// Returns `true` if rejections by its policy are worth a place: the policy rejects, its units come back with time, and
-    /// no request waits in it.
-    pub(super) fn is_cached(&self) -> bool {
-        let (policy, form) = (self.policy().policy(), self.policy().counter().form());
-        let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
-        !policy.is_shadow() && !is_queue && form != Form::Slots
+    pub(super) fn policy(&self) -> &Policy {
+        policy(self.policies, self.index)
     }
 
-    fn policy(&self) -> &Policy {
-        policy(self.policies, self.index)
+    /// Returns `true` if the policy would admit the next charge of the same weight.
+    pub(super) fn has_room(&self) -> bool {
+        self.denial(self.left()).is_none()
+    }
+
+    /// The reading with the charge that the store has made.
+    fn left(&self) -> PolicyReading {
+        match self.is_charged {
+            true => self
+                .policy()
+                .limit()
+                .charged(self.reading, self.at.now.as_micros(), self.weight),
+            false => self.reading,
+        }
+    }
+
+    fn denial(&self, reading: PolicyReading) -> Option<Denial> {
+        let (weight, now) = (self.weight, self.at.now.as_micros());
+        self.policy().limit().denial(reading, now, weight, weight, 0)
     }
 }

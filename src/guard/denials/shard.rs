@@ -1,14 +1,14 @@
 //! The cached readings of a part of all partitions.
 
-use smallvec::SmallVec;
-
-use super::record::{Finding, Record, Standing};
+use super::{
+    record::{Finding, Standing},
+    records::Records,
+};
 use crate::{
     bounded_map::BoundedMap,
     clock::Timestamp,
     exchange::{ChargeDenials, PartPlan},
     partition::PartitionId,
-    policy::MAX_POLICIES,
 };
 
 pub(super) struct Shard {
@@ -18,38 +18,44 @@ pub(super) struct Shard {
     refunded_at: Box<[Option<Timestamp>]>,
 }
 
-/// The records of one partition, at most one for each policy.
-pub(super) type Records = SmallVec<[Record; 1]>;
-
 /// The state of the cache about a plan.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) denials: ChargeDenials,
     pub(super) now: Timestamp,
-    /// True if the plan is rejected without a call.
-    pub(super) is_rejected: bool,
+    /// True if any policy rejects the plan.
+    is_rejecting: bool,
     /// True if the plan is rejected, and one request may ask whether it still is.
     pub(super) is_stale: bool,
     /// True if any of its partitions is cached.
     is_known: bool,
+    /// True if a policy may reject the plan of which only the store knows whether it does.
+    is_open: bool,
 }
 
 impl Found {
     /// Adds what the records of a partition say about its part of the plan; `None` if it is not cached.
     #[inline]
-    pub(super) fn add(&mut self, part: PartPlan<'_>, records: Option<&[Record]>, now: Timestamp) {
+    pub(super) fn add(&mut self, part: PartPlan<'_>, records: Option<&Records>, now: Timestamp) {
         let Some(records) = records else {
             self.denials.extend(part.charges().map(|_| None));
             return;
         };
         self.is_known = true;
         for (index, charge) in part.charges().enumerate() {
-            let record = records.iter().find(|record| record.is_about(part.policies(), index));
-            let standing = record.map_or(Standing::Open, |record| {
-                self.now = self.now.max(record.store_time(now));
-                record.standing(charge.weight(), now)
-            });
-            self.is_rejected |= matches!(standing, Standing::Rejected(_));
+            let standing = match records.rejecting(part.policies(), index, now) {
+                Some(record) => {
+                    self.now = self.now.max(record.store_time(now));
+                    let standing = record.standing(charge.weight(), now);
+                    self.is_open |= standing == Standing::Open && !record.tells_room();
+                    standing
+                }
+                None => {
+                    self.is_open |= records.may_reject(&charge, now);
+                    Standing::Open
+                }
+            };
+            self.is_rejecting |= matches!(standing, Standing::Rejected(_));
             self.is_stale |= matches!(standing, Standing::Stale(_));
             self.denials.push(match standing {
                 Standing::Rejected(denial) | Standing::Stale(denial) => Some(denial),
@@ -58,9 +64,20 @@ impl Found {
         }
     }
 
+    /// Returns `true` if the plan is rejected without a call.
+    #[inline]
+    pub(super) fn is_rejected(&self) -> bool {
+        self.is_rejecting && !self.is_open
+    }
+
     /// Returns `true` if the store is asked about something that is cached.
     pub(super) fn goes_to_store(&self) -> bool {
-        self.is_known && !self.is_rejected
+        self.is_known && !self.is_rejected()
+    }
+
+    /// Returns `true` if the store is asked about a plan that it will reject as far as is known. Such a plan charges nothing.
+    pub(super) fn only_asks(&self) -> bool {
+        self.is_stale || self.is_rejecting
     }
 }
 
@@ -97,21 +114,20 @@ impl Shard {
 
     /// Looks a part of a plan up. Returns the records of its partition, if it is cached.
     #[inline]
-    pub(super) fn look_up(&mut self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) -> Option<&[Record]> {
-        let records = self.partitions.visit(part.partition()).map(|records| &**records);
+    pub(super) fn look_up(&mut self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) -> Option<&Records> {
+        let records = self.partitions.visit(part.partition()).map(|records| &*records);
         found.add(part, records, now);
         records
     }
 
     /// A request goes to the store.
-    pub(super) fn asks(&mut self, part: PartPlan<'_>, now: Timestamp, is_stale: bool) {
+    pub(super) fn asks(&mut self, part: PartPlan<'_>, now: Timestamp, only_asks: bool) {
         let Some(records) = self.partitions.get_mut(part.partition()) else {
             return;
         };
         for (index, charge) in part.charges().enumerate() {
-            let mut about = records.iter_mut();
-            if let Some(record) = about.find(|record| record.is_about(part.policies(), index)) {
-                record.asks(charge.weight(), now, is_stale);
+            if let Some(record) = records.rejecting_mut(part.policies(), index) {
+                record.asks(charge.weight(), now, only_asks);
             }
         }
     }
@@ -127,17 +143,7 @@ impl Shard {
     ) {
         let known = self.partitions.get_mut(partition).map(std::mem::take);
         let mut records = known.unwrap_or_default();
-        records.retain(|record| {
-            let mut findings = findings.iter();
-            let is_answered = findings.any(|finding| record.is_about(finding.policies, finding.index));
-            !record.is_expired(now) && (record.is_newer_than(asked_at) || !is_answered)
-        });
-        for record in new {
-            let is_known = records.iter().any(|known| known.policy() == record.policy());
-            if !is_known && records.len() < MAX_POLICIES {
-                records.push(record);
-            }
-        }
+        records.replace(findings, new, asked_at, now);
         if records.is_empty() {
             self.partitions.remove(partition);
             return;
@@ -146,10 +152,10 @@ impl Shard {
             *known = records;
             return;
         }
-        let is_expired = |records: &Records| records.iter().all(|record| record.is_expired(now));
+        let are_expired = |records: &Records| records.are_expired(now);
         // A client that has gone on after a rejection will go on again.
-        let worth = |records: &Records, goes_on: bool| (goes_on, records.iter().map(Record::asked_at).max());
+        let worth = |records: &Records, goes_on: bool| (goes_on, records.asked_at());
         self.partitions
-            .get_or_insert_with(partition, is_expired, worth, || records);
+            .get_or_insert_with(partition, are_expired, worth, || records);
     }
 }

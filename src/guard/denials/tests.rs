@@ -574,7 +574,7 @@ fn when_a_rejection_is_nearly_a_second_old_one_request_asks_and_the_others_do_no
     assert_eq!((asked, world.instances[0].calls() - before), (1, 1));
 }
 
-/// The documentation of the setting says 5 MB for 16 384 partitions.
+/// The documentation of the setting says 5 MB for 16 384 partitions with one policy.
 #[test]
 fn a_partition_takes_less_than_300_bytes() {
     // The map keeps a hash with each entry, and an index of entries that is at least half full.
@@ -676,11 +676,6 @@ fn within(moment: Option<Timestamp>, now: Timestamp, millis: u64) -> bool {
 /// Compares a rejection from memory with what the store says at this moment.
 fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     let now = world.clock.now();
-    let is_eligible = |policy: &QuotaPolicy| {
-        !policy.is_shadow()
-            && policy.window().is_some()
-            && !matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })
-    };
     assert!(cached.violated().count() > 0);
     assert!(
         cached
@@ -703,6 +698,9 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     }
     // The store rejects it as well, so that asking changes nothing.
     let rejected = world.store.decide(plan.clone()).now_or_never().unwrap().unwrap();
+    if world.instances.len() == 1 && !is_held && !within(watched.last_loss, now, 1_000) {
+        compare_all(cached, &rejected);
+    }
     for own in cached.violated() {
         let said = rejected
             .violated()
@@ -716,8 +714,31 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     }
 }
 
-fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration) {
-    let mut world = World::new(2, one_way, 8);
+/// The same policies reject it, and for as long: no other instance has charged what this one does not know.
+fn compare_all(cached: &Decision, rejected: &Decision) {
+    let said = || rejected.violated().filter(|said| is_eligible(said.policy()));
+    assert!(
+        cached.violated().map(name).eq(said().map(name)),
+        "{cached:?} {rejected:?}"
+    );
+    let said = said().map(|said| said.retry_after());
+    let said = said.reduce(|a, b| Some(a?.max(b?))).flatten();
+    let told = cached.retry_after();
+    let is_enough = told.is_none_or(|told| said.is_some_and(|said| said <= told));
+    assert!(is_enough, "{cached:?} {rejected:?}");
+}
+
+fn name<'a>(allowance: crate::Allowance<'a>) -> &'a str {
+    allowance.policy().name()
+}
+
+fn is_eligible(policy: &QuotaPolicy) -> bool {
+    let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
+    !policy.is_shadow() && policy.window().is_some() && !is_queue
+}
+
+fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration, instances: usize) {
+    let mut world = World::new(instances, one_way, 8);
     let handle = world.runtime.handle().clone();
     let _context = handle.enter();
     let mut watched = [Watched::default(), Watched::default()];
@@ -730,7 +751,7 @@ fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration) {
                 .into_iter()
                 .for_each(|answer| watched.note(answer, now));
         }
-        let (own, other) = (instance, 1 - instance);
+        let (own, other) = (instance % instances, (1 - instance) % instances);
         match deed {
             Deed::Request(cost) => {
                 let plan = Plan::new(policies.clone(), alice(), cost);
@@ -763,6 +784,72 @@ fn what_is_rejected_from_memory_would_be_rejected_by_the_store() {
         let policies = policies(random);
         let one_way = random.any_of(&[0..1, 1..3_000]);
         let one_way = Duration::from_micros(random.within(one_way));
-        live(&policies, random.list(1..120, step), one_way);
+        live(&policies, random.list(1..120, step), one_way, 2);
     });
+}
+
+/// L4
+#[test]
+fn a_rejection_from_memory_names_all_policies_that_reject_and_the_longest_wait() {
+    for_many(1_000, |random| {
+        let policies = policies(random);
+        live(&policies, random.list(1..120, step), Duration::ZERO, 1);
+    });
+}
+
+/// Found with real costs: a client was told to wait for the minute only, and the day had the rest of its units then.
+#[test]
+fn a_larger_charge_than_the_one_that_was_rejected_waits_for_every_policy_that_rejects_it() {
+    let memory = Memory::new();
+    let policies = checked([QuotaPolicy::per_minute("minute", 3), QuotaPolicy::per_day("day", 4)]);
+    let of = |cost| Plan::new(policies.clone(), alice(), cost);
+    for _ in 0..3 {
+        let charged = memory.ask(&of(1));
+        memory.learn(&charged, memory.clock.now());
+    }
+    assert_eq!(memory.cache.reject(&of(1)).unwrap().violated().count(), 1);
+    assert!(!memory.has_cached(&of(3)), "the day may reject it, too");
+
+    let rejected = memory.ask(&of(3));
+    memory.learn(&rejected, memory.clock.now());
+    for cost in [1, 2, 3] {
+        let (cached, stored) = (memory.cache.reject(&of(cost)).unwrap(), memory.ask(&of(cost)));
+        assert_eq!(cached.retry_after(), stored.retry_after(), "{cost}");
+        assert_eq!(cached.violated().count(), stored.violated().count(), "{cost}");
+    }
+}
+
+#[test]
+fn a_charge_above_a_capacity_never_passes_whatever_else_rejects_it() {
+    let memory = Memory::new();
+    let policies = checked([
+        QuotaPolicy::per_second("second", 3),
+        QuotaPolicy::per_minute("minute", 4),
+    ]);
+    let of = |cost| Plan::new(policies.clone(), alice(), cost);
+    memory.ask(&of(3));
+    memory.clock.advance(Duration::from_secs(1));
+    memory.reject(&of(1));
+    assert!(!memory.has_cached(&of(4)));
+    let never = memory.ask(&of(4));
+    memory.learn(&never, memory.clock.now());
+    assert_eq!(
+        (never.retry_after(), memory.cache.reject(&of(4)).unwrap().retry_after()),
+        (None, None)
+    );
+    assert!(memory.cache.reject(&of(1)).unwrap().retry_after().is_some());
+}
+
+/// Names cost an attacker nothing: what is unknown of each of them must not open the limit of the address.
+#[test]
+fn an_address_over_its_limit_is_rejected_from_memory_under_every_new_name() {
+    let memory = Memory::new();
+    let (own, all) = (
+        checked([QuotaPolicy::per_day("own", 9)]),
+        checked([QuotaPolicy::per_day("all", 2)]),
+    );
+    let of = |name: &str, cost| Plan::new(own.clone(), user(name), cost).and(all.clone(), alice());
+    memory.reject(&of("first", 1));
+    assert!((0..100).all(|number: u32| memory.has_cached(&of(&number.to_string(), 1))));
+    assert!(memory.has_cached(&of("first", 1)) && !memory.has_cached(&of("first", 8)));
 }

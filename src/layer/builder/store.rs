@@ -107,7 +107,7 @@ impl RateLimitLayerBuilder {
     }
 
     /// The maximum number of partitions in the denial cache, from 0, which turns it off, to 1 048 576. Default: 16 384,
-    /// which take up to 5 MB.
+    /// which take up to 5 MB with one policy each, and up to 300 bytes more for each further one that rejects.
     ///
     /// The used amount determines exactly until when a charge is rejected; other charges only make it later.
     /// So what the store is known to reject is rejected without asking it: a caller who goes on after a quota is used up
@@ -126,8 +126,9 @@ impl RateLimitLayerBuilder {
     /// - Not remembered are limits of [concurrent requests](crate::QuotaPolicy::concurrent), leaky buckets
     ///   [with a queue](crate::Algorithm::LeakyBucketQueue) and [shadows](crate::QuotaPolicy::shadow); nor what a store
     ///   decides at once, as a [`MemoryStore`](crate::MemoryStore) does, or a fallback. Requests that cost 0 always ask.
-    /// - A remembered rejection tells of the policies that are known to reject the request, with nothing left: see
-    ///   [`Decision::is_cached`](crate::Decision::is_cached). It is given while the circuit is open, too.
+    /// - A remembered rejection tells of all policies that are remembered and reject the request, with nothing left: see
+    ///   [`Decision::is_cached`](crate::Decision::is_cached). A cost for which the room of a policy is not known asks the
+    ///   store. It is given while the circuit is open, too.
     /// - Where more partitions are rejected within a second, the new ones take the place of old ones, which ask again.
     ///
     /// ```

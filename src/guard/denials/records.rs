@@ -1,0 +1,142 @@
+//! The cached findings about one partition.
+
+use smallvec::SmallVec;
+
+use super::record::{Finding, Record, is_cached, is_expired};
+use crate::{
+    clock::Timestamp,
+    exchange::Charge,
+    policy::{MAX_POLICIES, Policy, PolicySet},
+};
+
+/// The policies of one partition that reject, and those that are known to have room.
+///
+/// A rejection tells how long all of its policies reject. So a charge for which the room of one of them is unknown goes to the
+/// store, although another one is known to reject it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Records {
+    /// At most one for each policy.
+    rejecting: SmallVec<[Record; 1]>,
+    /// At most one for each other policy.
+    rooms: Vec<Room>,
+}
+
+/// A policy with room for charges of up to this weight, as far as other clients leave it.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    policy: u32,
+    weight: u64,
+    asked_at: Timestamp,
+}
+
+impl Room {
+    fn of(finding: &Finding<'_>) -> Option<Self> {
+        finding.has_room().then_some(Self {
+            policy: finding.policy().id(),
+            weight: finding.weight,
+            asked_at: finding.asked_at,
+        })
+    }
+}
+
+impl Records {
+    /// The records of policies that reject, as an answer tells them.
+    pub(super) fn of(rejecting: impl Iterator<Item = Record>) -> Self {
+        Self {
+            rejecting: rejecting.collect(),
+            rooms: Vec::new(),
+        }
+    }
+
+    /// The same with the room that the other policies of the answer have.
+    pub(super) fn with_rooms(self, findings: &[Finding<'_>]) -> Self {
+        let rooms = findings.iter().filter_map(Room::of).collect();
+        Self { rooms, ..self }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rejecting.is_empty() && self.rooms.is_empty()
+    }
+
+    /// Returns `true` if any policy rejects.
+    pub(super) fn reject(&self) -> bool {
+        !self.rejecting.is_empty()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.rejecting.len()
+    }
+
+    /// The record of the policy that has this place among others, unless it has expired.
+    #[inline]
+    pub(super) fn rejecting(&self, policies: &PolicySet, index: usize, now: Timestamp) -> Option<&Record> {
+        let record = self.rejecting.iter().find(|record| record.is_about(policies, index));
+        record.filter(|record| !record.is_expired(now))
+    }
+
+    pub(super) fn rejecting_mut(&mut self, policies: &PolicySet, index: usize) -> Option<&mut Record> {
+        self.rejecting
+            .iter_mut()
+            .find(|record| record.is_about(policies, index))
+    }
+
+    /// Returns `true` if a policy without a record may reject the charge.
+    #[inline]
+    pub(super) fn may_reject(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
+        let has_room = |room: &Room| {
+            room.policy == charge.policy().id() && charge.weight() <= room.weight && !is_expired(room.asked_at, now)
+        };
+        is_cached(charge.policy()) && !self.rooms.iter().any(has_room)
+    }
+
+    /// Puts the records of an answer in the place of older ones about the same policies.
+    pub(super) fn replace(&mut self, findings: &[Finding<'_>], new: Self, asked_at: Timestamp, now: Timestamp) {
+        self.rejecting.retain(|record| {
+            let mut findings = findings.iter();
+            let is_answered = findings.any(|finding| record.is_about(finding.policies, finding.index));
+            !record.is_expired(now) && (record.asked_at() > asked_at || !is_answered)
+        });
+        self.rooms.retain(|room| {
+            let mut findings = findings.iter();
+            let is_answered = findings.any(|finding| finding.policy().id() == room.policy);
+            !is_expired(room.asked_at, now) && (room.asked_at > asked_at || !is_answered)
+        });
+        for record in new.rejecting {
+            if !self.knows(record.policy()) && self.rejecting.len() < MAX_POLICIES {
+                self.rejecting.push(record);
+            }
+        }
+        for room in new.rooms {
+            let is_known = |id| id == room.policy;
+            let mut known = self.rejecting.iter().map(|record| record.policy().id());
+            let is_rejecting = known.any(is_known);
+            if !is_rejecting
+                && !self.rooms.iter().any(|other| is_known(other.policy))
+                && self.rooms.len() < MAX_POLICIES
+            {
+                self.rooms.push(room);
+            }
+        }
+    }
+
+    fn knows(&self, policy: &Policy) -> bool {
+        self.rejecting.iter().any(|known| known.policy() == policy)
+            || self.rooms.iter().any(|room| room.policy == policy.id())
+    }
+
+    /// The moments before the calls from which all of it is known.
+    fn asked(&self) -> impl Iterator<Item = Timestamp> {
+        let rejecting = self.rejecting.iter().map(Record::asked_at);
+        rejecting.chain(self.rooms.iter().map(|room| room.asked_at))
+    }
+
+    /// The moment before the last of these calls.
+    pub(super) fn asked_at(&self) -> Option<Timestamp> {
+        self.asked().max()
+    }
+
+    pub(super) fn are_expired(&self, now: Timestamp) -> bool {
+        self.asked().all(|asked_at| is_expired(asked_at, now))
+    }
+}
