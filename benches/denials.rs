@@ -10,6 +10,9 @@
 //!   so is never cached.
 //! - *passed*: requests of a key with plenty, without the cache, with an empty one, and while another key is rejected.
 //! - At the end, how many rejections of the one key all processors make together.
+//!
+//! `SIDE=2` makes the requests of one side of *rejected* alone, by its place in the table from 0 on, for a profiler; `TIMES`
+//! is how many (10 000).
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -44,6 +47,11 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime without threads");
     let _context = runtime.enter();
+    let alone = rounds::setting("SIDE", usize::MAX);
+    if let Some(side) = rejecting(rounds::setting("TIMES", TURN)).get_mut(alone) {
+        side.measure();
+        return;
+    }
     let rounds = if rounds::is_asked_for() { ROUNDS } else { 1 };
     rejected(rounds);
     passed(rounds);
@@ -101,24 +109,25 @@ where
 }
 
 /// Nanoseconds for each request.
-fn side<'a, S, B>(name: &'static str, mut service: S, user: &'static str, status: StatusCode) -> Side<'a>
+fn side<'a, S, B>(name: &'static str, mut service: S, user: &'static str, status: StatusCode, times: u32) -> Side<'a>
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + 'a,
 {
     Side::new(name, move || {
         let start = Instant::now();
-        for _ in 0..TURN {
+        for _ in 0..times {
             assert_eq!(send(&mut service, user), status);
         }
-        start.elapsed().as_nanos() as f64 / f64::from(TURN)
+        start.elapsed().as_nanos() as f64 / f64::from(times)
     })
 }
 
-fn rejected(rounds: usize) {
+/// The sides of *rejected*, with so many requests in a turn.
+fn rejecting<'a>(times: u32) -> [Side<'a>; 5] {
     let status = StatusCode::TOO_MANY_REQUESTS;
-    let limited = |name, layer: RateLimitLayer| side(name, layer.layer(service_fn(answer)), "alice", status);
-    let mut sides = [
-        side("no layer", service_fn(answer), "alice", StatusCode::OK),
+    let limited = |name, layer: RateLimitLayer| side(name, layer.layer(service_fn(answer)), "alice", status, times);
+    [
+        side("no layer", service_fn(answer), "alice", StatusCode::OK, times),
         limited(
             "cached, status only",
             exhausted(bare(layer(RemoteStore::<0>::default(), ONE))),
@@ -135,7 +144,11 @@ fn rejected(rounds: usize) {
             "MemoryStore, fields and problem",
             exhausted(layer(MemoryStore::new(), ONE)),
         ),
-    ];
+    ]
+}
+
+fn rejected(rounds: usize) {
+    let mut sides = rejecting(TURN);
     let values = rounds::measure(rounds, &mut sides);
     rounds::print("rejected", "ns", &sides, &values);
 }
@@ -143,7 +156,7 @@ fn rejected(rounds: usize) {
 fn passed(rounds: usize) {
     let plenty = |name, builder| {
         let service = build(builder).layer(service_fn(answer));
-        side(name, service, "bob", StatusCode::OK)
+        side(name, service, "bob", StatusCode::OK, TURN)
     };
     let attacked = build(layer(RemoteStore::<0>::default(), PLENTY));
     let mut attack = attacked.clone().layer(service_fn(answer));

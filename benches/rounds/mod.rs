@@ -34,6 +34,11 @@ impl<'a> Side<'a> {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// Measures this side once, alone.
+    pub fn measure(&mut self) -> f64 {
+        (self.measure)()
+    }
 }
 
 /// The measured values of one side, one for each round.

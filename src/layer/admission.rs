@@ -234,16 +234,16 @@ impl Limits {
                 .cost_above_capacity(self.scope_name(), never.policy(), never.cost());
         }
         let fields = self.policies.fields();
-        let delay = fields.delay();
+        let times = fields.times(&decision);
         let status = self.screening.rejection_status(decision.outcome(), self.status);
         let violated = selection.violated_by(decision.outcome());
         let rejection = Rejection::new(&decision, request, self.scope_name())
             .with_status(status)
-            .with_wait(fields.rejection_wait(&decision, delay))
+            .with_wait(times.wait())
             .showing_keys(fields.can_show_partition_keys())
             .naming(&violated);
         let mut response = self.responder.respond(&rejection);
-        self.tell(decision, selection.set.as_deref(), delay, &mut response);
+        self.tell(decision, selection.set.as_deref(), times, &mut response);
         response
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     exchange::{Costs, Decision, Outcome, Settlement},
-    response_fields::{Delay, PolicyFields},
+    response_fields::{PolicyFields, Times},
     rules::QuotaSet,
 };
 
@@ -38,8 +38,8 @@ impl Limits {
         }
         let charge = charge.filter(|_| !body.is_end_stream());
         let mut response = Response::from_parts(head, RateLimitBody::passed(body, charge));
-        let delay = self.policies.fields().delay();
-        self.tell(decision, admitted.policies.as_deref(), delay, &mut response);
+        let times = self.policies.fields().times(&decision);
+        self.tell(decision, admitted.policies.as_deref(), times, &mut response);
         response
     }
 
@@ -77,12 +77,12 @@ impl Limits {
         &self,
         decision: Box<Decision>,
         policies: Option<&QuotaSet>,
-        delay: Delay,
+        times: Times,
         response: &mut Response<B>,
     ) {
         let nothing = PolicyFields::default();
         let fields = policies.map_or(&nothing, |set| &set.fields);
-        self.policies.fields().tell(&decision, fields, delay, response);
+        self.policies.fields().tell(&decision, fields, times, response);
         let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
         // A layer of ours inside of this one may have rejected what this one has allowed.
         if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {

@@ -8,7 +8,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-pub(crate) use self::{policy_fields::PolicyFields, write::Delay};
+pub(crate) use self::{policy_fields::PolicyFields, write::Times};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     exchange::{Allowance, Decision},
@@ -598,7 +598,12 @@ mod tests {
     fn told(decision: &Decision) -> Option<String> {
         let mut response = Response::new(());
         let fields = ResponseFields::default();
-        fields.tell(decision, &PolicyFields::default(), fields.delay(), &mut response);
+        fields.tell(
+            decision,
+            &PolicyFields::default(),
+            fields.times(decision),
+            &mut response,
+        );
         let value = response.headers().get("ratelimit")?;
         Some(value.to_str().unwrap().to_owned())
     }

@@ -1,6 +1,6 @@
 //! The visible part of a decision: never more units, and never an earlier moment, than what is true.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, time::Duration};
 
 use super::{Form, RatioCap, ResponseFields, ShownWhen, policy_fields::has_one_number};
 use crate::{
@@ -109,10 +109,10 @@ impl ResponseFields {
     }
 
     /// The seconds that a rejected client is told to wait: never fewer than it is told that a violated policy takes.
-    pub(super) fn rejection_seconds(&self, decision: &Decision, jitter: u64) -> Option<u64> {
-        let wait = whole_seconds(decision.retry_after()?).max(1).saturating_add(jitter);
+    pub(super) fn rejection_seconds(&self, decision: &Decision, wait: Duration, jitter: u64) -> u64 {
+        let wait = whole_seconds(wait).max(1).saturating_add(jitter);
         let violated = self.all_shown(decision, jitter).filter(|shown| shown.is_violated);
-        Some(violated.filter_map(|shown| shown.reset).fold(wait, u64::max))
+        violated.filter_map(|shown| shown.reset).fold(wait, u64::max)
     }
 
     /// Returns `true` if the response to this decision has fields.

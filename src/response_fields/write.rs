@@ -1,6 +1,9 @@
 //! From what is shown to header fields.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::{
+    fmt::Write,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use sfv::{ListSerializer, StringRef, TokenRef};
@@ -25,32 +28,43 @@ struct ResetsInSeconds;
 #[derive(Clone)]
 struct ResetsAtUnixTime;
 
-/// Whole seconds that are added to all times of one response.
+/// The times of one response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Delay(u64);
+pub(crate) struct Times {
+    /// Whole seconds that are added to all of them.
+    jitter: u64,
+    /// The wait of a rejected client, before it is rounded up to whole seconds and after.
+    wait: Option<(Duration, u64)>,
+}
+
+impl Times {
+    /// The wait of a rejected client, before it is rounded up to whole seconds.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        self.wait.map(|(wait, _)| wait)
+    }
+}
 
 impl ResponseFields {
-    /// Tells the client about a decision; `policies` are those that it was made by, `delay` is what is added to its times.
+    /// Tells the client about a decision; `policies` are those that it was made by.
     pub(crate) fn tell<B>(
         &self,
         decision: &Decision,
         policies: &PolicyFields,
-        delay: Delay,
+        times: Times,
         response: &mut Response<B>,
     ) {
         if self.replacing {
             remove_all(response.headers_mut());
         }
-        let jitter = delay.0;
-        let wait = self.rejection_seconds(decision, jitter);
-        let wait = self.ask_to_wait(wait, response.headers_mut());
+        let seconds = times.wait.map(|(_, seconds)| seconds);
+        let wait = self.ask_to_wait(seconds, response.headers_mut());
         let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
         if is_about_policies && self.is_due(decision) {
             let telling = Telling {
                 settings: self,
                 decision,
                 policies,
-                jitter,
+                jitter: times.jitter,
                 wait,
             };
             telling.write(response);
@@ -67,36 +81,35 @@ impl ResponseFields {
         if seconds.is_none() && present.is_none() {
             return None;
         }
-        let now = UNIX_EPOCH + Duration::from_micros(Clock::system().now().as_micros());
-        let present = present.map(|present| fields::whole_seconds(present.wait(now)));
+        // Only dates need the clock.
+        let now = || UNIX_EPOCH + Duration::from_micros(Clock::system().now().as_micros());
+        let present = present.map(|present| fields::whole_seconds(present.wait(now())));
         let Some(own) = seconds.filter(|own| present.is_none_or(|present| present <= *own)) else {
             return present;
         };
-        let date = now
-            .checked_add(Duration::from_secs(own))
-            .filter(|_| self.retry_after_as_date);
+        let is_date = self.retry_after_as_date;
+        let date = is_date.then(|| now().checked_add(Duration::from_secs(own))).flatten();
         // A moment that no date can say is said in seconds.
         let value = match date.map(RetryAfter::at) {
             Some(Ok(date)) => date.to_header_value(),
-            _ => HeaderValue::from(own),
+            _ => digits(own),
         };
         headers.insert(header::RETRY_AFTER, value);
         Some(own)
     }
 
-    /// The seconds that are added to the times of one response.
-    pub(crate) fn delay(&self) -> Delay {
-        Delay(match self.jitter.as_secs() {
+    /// The times of the response to a decision.
+    pub(crate) fn times(&self, decision: &Decision) -> Times {
+        let jitter = match self.jitter.as_secs() {
             0 => 0,
             most => u64::from(random::number()) % (most + 1),
-        })
-    }
-
-    /// The wait of a rejected client, before it is rounded up to whole seconds.
-    pub(crate) fn rejection_wait(&self, decision: &Decision, delay: Delay) -> Option<Duration> {
-        let (exact, told) = (decision.retry_after()?, self.rejection_seconds(decision, delay.0)?);
-        let is_exact = fields::whole_seconds(exact).max(1) == told;
-        Some(if is_exact { exact } else { Duration::from_secs(told) })
+        };
+        let wait = decision.retry_after().map(|exact| {
+            let told = self.rejection_seconds(decision, exact, jitter);
+            let is_exact = fields::whole_seconds(exact).max(1) == told;
+            (if is_exact { exact } else { Duration::from_secs(told) }, told)
+        });
+        Times { jitter, wait }
     }
 }
 
@@ -264,6 +277,14 @@ impl Telling<'_> {
                 .unwrap_or(0),
         })
     }
+}
+
+/// `HeaderValue::from` would allocate twice.
+fn digits(number: u64) -> HeaderValue {
+    scratch::with_text(|text| {
+        let _ = write!(text, "{number}");
+        HeaderValue::from_str(text).expect("digits are ASCII")
+    })
 }
 
 fn values_of(limit: ClosestLimit) -> [HeaderValue; 3] {
