@@ -33,7 +33,7 @@ macro_rules! algorithms {
         trait Named: Arithmetic {
             fn reading(reading: Self::Reading) -> Reading;
             /// The other way round.
-            fn of(reading: Reading) -> Self::Reading;
+            fn of(reading: &Reading) -> Self::Reading;
         }
 
         $(impl Named for $algorithm {
@@ -43,10 +43,10 @@ macro_rules! algorithms {
             }
 
             #[inline]
-            fn of(reading: Reading) -> Self::Reading {
+            fn of(reading: &Reading) -> Self::Reading {
                 match reading {
-                    Reading::$algorithm(own) => own,
-                    other => mismatch(stringify!($algorithm), &other),
+                    Reading::$algorithm(own) => *own,
+                    other => mismatch(stringify!($algorithm), other),
                 }
             }
         })+
@@ -179,9 +179,10 @@ impl Counter {
         })
     }
 
-    /// Charges a cost that was admitted for this reading.
+    /// Charges a cost that was admitted for this reading. It is not copied: a processor waits before it copies with wide
+    /// loads what it has just written with narrow stores.
     #[inline]
-    pub(crate) fn charge(&self, state: &mut State, now: u64, reading: Reading, cost: u64, lease: Option<Lease>) {
+    pub(crate) fn charge(&self, state: &mut State, now: u64, reading: &Reading, cost: u64, lease: Option<Lease>) {
         step_with!(self, state, |own, state| {
             own.charge(state, now, A::of(reading), own.weigh(cost), lease)
         });
@@ -244,16 +245,16 @@ impl Counter {
 
     #[inline]
     pub(crate) fn admits(&self, reading: Reading, now: u64, charge: u64) -> bool {
-        step!(self, |own| own.admits(A::of(reading), now, charge))
+        step!(self, |own| own.admits(A::of(&reading), now, charge))
     }
 
     #[inline]
     pub(crate) fn charged(&self, reading: Reading, charge: u64) -> Reading {
-        step!(self, |own| A::reading(own.charged(A::of(reading), charge)))
+        step!(self, |own| A::reading(own.charged(A::of(&reading), charge)))
     }
 
     pub(crate) fn mark(&self, reading: Reading, charge: u64) -> u64 {
-        step!(self, |_own| A::mark(A::of(reading), charge))
+        step!(self, |_own| A::mark(A::of(&reading), charge))
     }
 
     pub(crate) fn any_mark(&self) -> u64 {
@@ -261,24 +262,24 @@ impl Counter {
     }
 
     pub(crate) fn remaining(&self, reading: Reading, now: u64) -> u64 {
-        step!(self, |own| own.remaining(A::of(reading), now))
+        step!(self, |own| own.remaining(A::of(&reading), now))
     }
 
     pub(crate) fn reset(&self, reading: Reading, now: u64) -> Option<u64> {
-        step!(self, |own| own.reset(A::of(reading), now))
+        step!(self, |own| own.reset(A::of(&reading), now))
     }
 
     pub(crate) fn full_after(&self, reading: Reading, now: u64) -> Option<u64> {
-        step!(self, |own| own.full_after(A::of(reading), now))
+        step!(self, |own| own.full_after(A::of(&reading), now))
     }
 
     pub(crate) fn wait(&self, reading: Reading, now: u64, charge: u64) -> Option<u64> {
-        step!(self, |own| own.wait(A::of(reading), now, charge))
+        step!(self, |own| own.wait(A::of(&reading), now, charge))
     }
 
     #[inline]
     pub(crate) fn delay(&self, reading: Reading, charge: u64) -> u64 {
-        step!(self, |own| own.delay(A::of(reading), charge))
+        step!(self, |own| own.delay(A::of(&reading), charge))
     }
 
     /// Returns the rejection that is certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
@@ -293,17 +294,18 @@ impl Counter {
         if self.admits(reading, now, charge) {
             return None;
         }
-        let (certain, shown) = step!(self, |own| own.certain_wait(A::of(reading), asked, charge, wait));
+        let (certain, shown) = step!(self, |own| own.certain_wait(A::of(&reading), asked, charge, wait));
         (certain > elapsed).then(|| Denial::For(shown - elapsed))
     }
 
     pub(crate) fn foretells(&self, reading: Reading, asked: u64) -> bool {
-        step!(self, |own| own.foretells(A::of(reading), asked))
+        step!(self, |own| own.foretells(A::of(&reading), asked))
     }
 
     pub(crate) fn foreseen(&self, reading: Reading, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<Reading> {
         step!(self, |own| {
-            own.foreseen(A::of(reading), now, elapsed, charge, hold).map(A::reading)
+            own.foreseen(A::of(&reading), now, elapsed, charge, hold)
+                .map(A::reading)
         })
     }
 }

@@ -135,7 +135,7 @@ mod tests {
             until: u64::MAX,
         };
         let free = counter.read(&state, times, 1, 0);
-        counter.charge(&mut state, DAY, free, 1, Some(lease));
+        counter.charge(&mut state, DAY, &free, 1, Some(lease));
         let slots = counter.worth(&state, times).map(Worth::of_one_request);
         for exhausted in worths(10, 0) {
             assert!(slots > exhausted);

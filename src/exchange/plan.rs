@@ -425,7 +425,9 @@ impl Part {
     #[inline]
     fn is_charged(&self, costs: &Costs) -> bool {
         let mut policies = self.policies.iter();
-        policies.any(|policy| self.charge(policy, costs).weight() > 0)
+        // The first is so for nearly every plan, and no charge need be weighed for it.
+        costs.requests > 0 && self.policies.counts_requests
+            || policies.any(|policy| self.charge(policy, costs).weight() > 0)
     }
 
     #[inline]

@@ -126,7 +126,7 @@ impl PartitionState {
         for ((charge, read), state) in plan.charges().zip(reads).zip(&mut self.states) {
             let cost = if read.fits { charge.cost() } else { 0 };
             let counter = charge.policy().counter();
-            counter.charge(state, now.as_micros(), read.reading.counted, cost, lease);
+            counter.charge(state, now.as_micros(), &read.reading.counted, cost, lease);
         }
         if plan.policies().has_blocks {
             let charged = plan.charges().zip(reads);

@@ -112,6 +112,8 @@ pub struct PolicySet {
     pub(crate) has_slots: bool,
     /// True if any of them lets nothing pass, whatever a store says.
     pub(crate) is_closed: bool,
+    /// True if any of them takes something of each request that costs something.
+    pub(crate) counts_requests: bool,
     /// True if any of them keeps a log.
     pub(crate) has_logs: bool,
     /// True if any of them blocks.
@@ -190,10 +192,13 @@ impl PolicySet {
     }
 
     fn of(checked: Vec<Policy>) -> Self {
+        let takes_a_request =
+            |policy: &Policy| policy.policy.unit == QuotaUnit::Requests && policy.counter().weigh(1) > 0;
         let has_form = |form| checked.iter().any(|policy| policy.counter().form() == form);
         Self {
             has_slots: has_form(Form::Slots),
             is_closed: checked.iter().any(Policy::is_closed),
+            counts_requests: checked.iter().any(takes_a_request),
             has_logs: has_form(Form::Log),
             has_blocks: checked.iter().any(|policy| policy.block().is_some()),
             has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
