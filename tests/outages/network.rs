@@ -213,9 +213,32 @@ impl StandStill {
         }
     }
 
+    /// Ends all connections. A call within a millisecond of the one before it would not look for that.
+    fn cut(&self) {
+        self.outside.block_on(async {
+            self.proxy.cut().await;
+            sleep(Duration::from_millis(5)).await;
+        });
+    }
+
     fn decide(&self) -> Result<Decision, StoreError> {
         self.inside.block_on(acquire(&self.store, 100, "still"))
     }
+}
+
+#[test]
+fn a_call_of_which_nothing_was_written_is_sent_although_the_next_connection_ends_while_it_opens() {
+    let still = StandStill::new();
+    for round in 0..10 {
+        let decision = still.decide();
+        assert!(decision.is_ok(), "round {round}: {decision:?}");
+        still.proxy.reject_next(1);
+        still.cut();
+    }
+    let before = still.proxy.connections();
+    let decision = still.decide();
+    assert_eq!(decision.unwrap().allowances().next().unwrap().remaining(), 89);
+    assert!(still.proxy.connections() >= before + 2, "one was rejected");
 }
 
 /// The end of the connection before it says nothing about the server.
