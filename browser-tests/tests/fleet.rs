@@ -14,7 +14,11 @@ struct Instance {
 
 impl Instance {
     fn start(redis: &RedisServer, operator: &str) -> Self {
-        let variables = [("REDIS_URL", &*redis.url()), ("ADMIN_TOKEN", TOKEN)];
+        let variables = [
+            ("REDIS_URL", &*redis.url()),
+            ("RULES_SET", "platform"),
+            ("ADMIN_TOKEN", TOKEN),
+        ];
         let platform = Example::start_with("platform", &variables);
         let mut page = Browser::open(&format!("{}operators", platform.url()), 1_400, 1_300);
         page.wait_for("document.activeElement.id === 'token'");

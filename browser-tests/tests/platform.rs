@@ -51,8 +51,6 @@ impl Visit {
         let variables = [
             ("REDIS_URL", &*redis.url()),
             ("RULES", rules.to_str().unwrap()),
-            // Rules are those of this process. `fleet.rs` has the others.
-            ("RULES_SET", ""),
             ("ADMIN_TOKEN", TOKEN),
         ];
         let platform = Example::start_with("platform", &variables);

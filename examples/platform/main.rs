@@ -2,7 +2,7 @@
 //! a page for Prometheus.
 //!
 //! ```sh
-//! ADMIN_TOKEN=secret cargo run --example platform --features axum,metrics,serde
+//! ADMIN_TOKEN=secret cargo run --example platform --features axum,metrics,serde,tier
 //! ```
 //!
 //! Names that begin with `premium-` and `admin-` are those of other tiers:
@@ -21,9 +21,9 @@
 //!
 //! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
 //!
-//! Redis is at `REDIS_URL`, by default at `redis://127.0.0.1/`. All instances follow the rule set `RULES_SET` in it, and the
-//! page of any of them changes the rules of all; with `REDIS_URL` alone, the set is `platform`. Without both, or with an empty
-//! `RULES_SET`, rules are those of this process. `RULES` is the path of its rules; those of a fleet take their place. Without
+//! Redis is at `REDIS_URL`, by default at `redis://127.0.0.1/`. `RULES` is the path of the file of rules. With `RULES_SET`,
+//! all instances follow the rule set of this name in Redis, and the page of any of them changes the rules of all: those of
+//! the file hold until the first version of the rule set is read. Without it, rules are those of this process. Without
 //! `ADMIN_TOKEN` there are no administrators. `PORT` sets the port; 0 takes a free one.
 
 mod admin;
@@ -47,7 +47,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_quota::{
-    AccessList, Exemption, RateLimitLayer, RedisStore, Tiers,
+    AccessList, ConfigError, Exemption, RateLimitLayer, RedisStore, Tiers,
     key::{self, KeyExtractor},
     tier::{TierLayer, WhileUnknown},
 };
@@ -79,16 +79,14 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn from_environment() -> Self {
-        let redis_url = env::var("REDIS_URL").ok();
-        let of_fleet = redis_url.as_ref().map(|_| SCOPE.to_owned());
-        let rule_set = env::var("RULES_SET").ok().or(of_fleet);
+    /// `variable` has the environment variables.
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/platform/rules.json");
         Self {
-            redis_url: redis_url.unwrap_or_else(|| "redis://127.0.0.1/".to_owned()),
-            rule_set: rule_set.filter(|name| !name.is_empty()),
-            rules: env::var_os("RULES").unwrap_or_else(|| rules.into()).into(),
-            admin_token: env::var("ADMIN_TOKEN").ok(),
+            redis_url: variable("REDIS_URL").unwrap_or_else(|| "redis://127.0.0.1/".to_owned()),
+            rule_set: variable("RULES_SET").filter(|name| !name.is_empty()),
+            rules: variable("RULES").unwrap_or_else(|| rules.to_owned()).into(),
+            admin_token: variable("ADMIN_TOKEN"),
             deadline: Duration::from_millis(50),
             tier_wait: Duration::from_secs(1),
         }
@@ -102,7 +100,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let prometheus = metrics::prometheus()?.install_recorder()?;
     tokio::spawn(metrics::upkeep(prometheus.clone()));
 
-    let app = app(Settings::from_environment(), prometheus).await?;
+    let app = app(Settings::read(|name| env::var(name).ok()), prometheus).await?;
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await;
     let listener = listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?;
@@ -120,7 +118,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         .build()?;
 
     let rules = match &settings.rule_set {
-        Some(set) => RulesOf::Fleet(Fleet::follow(set, &settings.redis_url, &limits, &access)?),
+        Some(set) => RulesOf::Fleet(follow(set, &settings, &limits, &access)?),
         None => RulesOf::Instance(RuleBook::watching(file, limits.rules_handle(), json)),
     };
     let (blocks, rejected) = (Blocks::new(access), Rejected::new());
@@ -156,6 +154,12 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
         .merge(page::router(admin.token.is_some()))
         .nest("/admin", admin::router(admin)?)
         .route("/metrics", get(async move || prometheus.render())))
+}
+
+fn follow(set: &str, settings: &Settings, limits: &RateLimitLayer, access: &AccessList) -> Result<Fleet, ConfigError> {
+    let file = settings.rules.display();
+    tracing::warn!(set, %file, "the file of rules holds only until the first version of the rule set is read");
+    Fleet::follow(set, &settings.redis_url, limits, access)
 }
 
 fn limits(settings: &Settings, rules: &str, access: &AccessList) -> Result<RateLimitLayer, Box<dyn Error>> {

@@ -11,7 +11,7 @@ use tower_quota::{
 };
 
 use crate::{
-    Platform, TOKEN, eventually, rules, send,
+    Platform, TOKEN, eventually, log, rules, send,
     support::{RedisServer, shared_server},
 };
 
@@ -65,6 +65,10 @@ async fn a_change_on_one_instance_holds_on_all() {
     let one = Platform::in_fleet(shared_server(), 30, "platform-all").await;
     let other = Platform::in_fleet(shared_server(), 31, "platform-all").await;
     assert_eq!(one.fleet().await["published"], Value::Null);
+    let warning =
+        "WARN platform::platform: the file of rules holds only until the first version of the rule set is read";
+    let is_warning = |line: &str| line.contains(warning) && line.contains(r#"set="platform-all""#);
+    assert!(log().lines().any(is_warning), "{}", log());
     let answer = one.admin(Method::POST, "/admin/switch/off", "").await;
     let message = "nothing was published yet; publish rules for all callers first\n";
     assert_eq!((answer.status, &*answer.body), (StatusCode::CONFLICT, message));

@@ -498,6 +498,19 @@ async fn requests_with_the_right_token_are_no_guesses_while_they_run_and_those_w
     assert_eq!(ask(TOKEN, Body::empty()).await, StatusCode::TOO_MANY_REQUESTS);
 }
 
+#[test]
+fn an_instance_follows_a_rule_set_only_if_it_is_named() {
+    let rule_set = |given: &[(&str, &str)]| {
+        let variable = |name: &str| given.iter().find(|(other, _)| *other == name);
+        Settings::read(|name| variable(name).map(|(_, value)| (*value).to_owned())).rule_set
+    };
+    let redis = ("REDIS_URL", "redis://127.0.0.1:6390/");
+    assert_eq!(rule_set(&[]), None);
+    assert_eq!(rule_set(&[redis]), None);
+    assert_eq!(rule_set(&[redis, ("RULES_SET", "")]), None);
+    assert_eq!(rule_set(&[redis, ("RULES_SET", "api")]), Some("api".to_owned()));
+}
+
 #[tokio::test]
 async fn administrators_see_and_change_the_rules() {
     let platform = Platform::start(shared_server(), 9).await;
