@@ -1,8 +1,11 @@
 //! Rules that come from outside of the process: checked without a layer, and put in force on one.
 
-use std::sync::Arc;
+use std::{
+    any::Any,
+    sync::{Arc, Weak},
+};
 
-use super::{Candidate, Frame, Rules, RulesHandle, Sets, Tiers, switch::Holder};
+use super::{Candidate, Frame, Policies, Rules, RulesHandle, Sets, Tiers, switch::Holder};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     partition::PartitionId,
@@ -70,6 +73,7 @@ impl RulesHandle {
             is_free = active.holder == Holder::Program;
             if is_free {
                 active.holder = Holder::Fleet;
+                active.switch.follow();
             }
         });
         if is_free {
@@ -77,6 +81,12 @@ impl RulesHandle {
         }
         let message = "rules follower: the layer follows a fleet already";
         Err(ConfigError::new(ConfigErrorKind::Fleet, message))
+    }
+
+    /// That which the clones of the layer share, to tell layers apart.
+    pub(crate) fn identity(&self) -> Weak<dyn Any + Send + Sync> {
+        let shared: Arc<dyn Any + Send + Sync> = Arc::<Policies>::clone(&self.0);
+        Arc::downgrade(&shared)
     }
 
     /// The rules and the switch stay as they are, and are those of the program again.

@@ -196,8 +196,9 @@ impl RulesHandle {
         self.0.change(|active| active.switch.turn(false));
     }
 
-    /// Ends what [`switch_off`](Self::switch_off) began. In a layer that follows a fleet which is switched off, it overrides
-    /// that until the fleet is switched on.
+    /// Ends what [`switch_off`](Self::switch_off) began. A layer that follows a fleet is then on, whatever the switch of the
+    /// fleet says now or later, until [`return_to_fleet`](Self::return_to_fleet); a switch that is on when the layer begins
+    /// to follow overrides nothing.
     pub fn switch_on(&self) {
         self.0.change(|active| active.switch.turn(true));
     }

@@ -13,9 +13,9 @@ impl Switch {
         self.own.unwrap_or(!self.is_off_by_fleet)
     }
 
-    /// Turned by this process. One that agrees with the fleet's overrides nothing, except that "off" stays off.
+    /// Turned by this process. It stays as it is until it is [released](Self::release), whatever the fleet says meanwhile.
     pub(super) fn turn(&mut self, is_on: bool) {
-        self.own = (!is_on || self.is_off_by_fleet).then_some(is_on);
+        self.own = Some(is_on);
     }
 }
 
@@ -24,13 +24,17 @@ impl Switch {
     allow(dead_code, reason = "only a fleet turns it from outside")
 )]
 impl Switch {
-    /// Turned by the fleet. An own "on" was against the fleet's "off", and is over with that.
-    pub(super) fn turn_by_fleet(&mut self, is_on: bool) {
-        self.is_off_by_fleet = !is_on;
-        self.own = self.own.filter(|own| !(*own && is_on));
+    /// A fleet begins to be followed. An own "on" of before was against no fleet, and is over.
+    pub(super) fn follow(&mut self) {
+        self.own = self.own.filter(|own| !own);
     }
 
-    /// Returns `true` if this process overrides the fleet.
+    /// Turned by the fleet.
+    pub(super) fn turn_by_fleet(&mut self, is_on: bool) {
+        self.is_off_by_fleet = !is_on;
+    }
+
+    /// Returns `true` if this process overrides the fleet: its own switch says what the fleet's does not.
     pub(super) fn is_overridden(self) -> bool {
         self.own.is_some_and(|own| own == self.is_off_by_fleet)
     }
@@ -77,6 +81,7 @@ mod tests {
         for (by, is_on) in turns {
             match *by {
                 "fleet" => switch.turn_by_fleet(*is_on),
+                "follow" => switch.follow(),
                 _ => switch.turn(*is_on),
             }
         }
@@ -85,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_own_switch_overrides_that_of_the_fleet() {
-        let (own, fleet) = ("own", "fleet");
+        let (own, fleet, follow) = ("own", "fleet", "follow");
         for (turns, is_on, is_overridden) in [
             (&[][..], true, false),
             (&[(own, false)], false, true),
@@ -93,18 +98,27 @@ mod tests {
             (&[(fleet, false)], false, false),
             (&[(fleet, false), (fleet, true)], true, false),
             (&[(fleet, false), (own, true)], true, true),
-            // An override is over when the fleet agrees with it …
+            // Both positions stay until they are released, also where the fleet agrees meanwhile.
+            (&[(own, true), (fleet, false)], true, true),
+            (&[(own, true), (fleet, true), (fleet, false)], true, true),
+            (&[(own, false), (own, true), (fleet, false)], true, true),
             (&[(fleet, false), (own, true), (fleet, true)], true, false),
             (
                 &[(fleet, false), (own, true), (fleet, true), (fleet, false)],
-                false,
-                false,
+                true,
+                true,
             ),
-            // … but "off" stays off until the same process turns it on.
             (&[(own, false), (fleet, false)], false, false),
             (&[(own, false), (fleet, false), (fleet, true)], false, true),
             (&[(own, false), (fleet, false), (own, true)], true, true),
             (&[(fleet, false), (own, true), (own, false), (fleet, true)], false, true),
+            // An "on" without a fleet is no override of one that is followed later.
+            (
+                &[(own, false), (own, true), (follow, true), (fleet, false)],
+                false,
+                false,
+            ),
+            (&[(own, false), (follow, true), (fleet, true)], false, true),
         ] {
             let switch = turned(turns);
             assert_eq!(

@@ -1,6 +1,12 @@
 //! Networks and partition keys that are allowed or blocked, by rules that can change at any time.
 
-use std::{collections::HashMap, fmt, net::IpAddr, sync::Arc};
+use std::{
+    any::Any,
+    collections::HashMap,
+    fmt,
+    net::IpAddr,
+    sync::{Arc, Weak},
+};
 
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
@@ -67,10 +73,26 @@ pub struct AccessList(Arc<Shared>);
 struct Shared {
     client_ip: ClientIp,
     rules: ArcSwap<AccessRules>,
-    /// The rules of a fleet, for callers that no rule of this process is about.
+    /// The rules of all followers together, for callers that no rule of this process is about.
     fleet: ArcSwap<AccessRules>,
     /// Held during a change, so that two of them at the same time do not lose one.
     changing: Mutex<()>,
+    /// The rules of each follower. Held while `fleet` is made of them.
+    followers: Mutex<Vec<(FleetPlace, AccessRules)>>,
+}
+
+/// The place of a follower's rules in an [`AccessList`].
+#[cfg_attr(
+    not(all(feature = "redis", feature = "serde")),
+    allow(dead_code, reason = "there is no fleet")
+)]
+#[derive(Clone, Debug)]
+pub(crate) struct FleetPlace {
+    /// The follower, which has ended when this is dropped.
+    pub(crate) follower: Weak<()>,
+    pub(crate) rule_set: Arc<str>,
+    /// That which the clones of the layer share.
+    pub(crate) layer: Weak<dyn Any + Send + Sync>,
 }
 
 /// The answer of an [`AccessList`] for a request.
@@ -137,6 +159,7 @@ impl AccessList {
             rules: ArcSwap::default(),
             fleet: ArcSwap::default(),
             changing: Mutex::default(),
+            followers: Mutex::default(),
         }))
     }
 
@@ -145,8 +168,12 @@ impl AccessList {
         self.0.rules.load_full()
     }
 
-    /// The rules of the fleet that a follower (the module `fleet`) has put into this list, as they are now. They hold for
+    /// The rules of the fleet that followers (the module `fleet`) have put into this list, as they are now. They hold for
     /// callers that no rule of this process is about. Without a follower there are none.
+    ///
+    /// Where several followers have this list, these are the rules of all of them. If two say different things about the
+    /// same network or key, [`Block`](Access::Block) goes before [`Allow`](Access::Allow), and that before
+    /// [`Limit`](Access::Limit).
     pub fn fleet_rules(&self) -> Arc<AccessRules> {
         self.0.fleet.load_full()
     }
@@ -203,13 +230,19 @@ impl AccessList {
         Ok(result)
     }
 
-    /// Takes these rules in place of those of the fleet.
+    /// Takes these rules in place of those that the follower of this place had, and of those that a follower before it has
+    /// left.
     #[cfg_attr(
         not(all(feature = "redis", feature = "serde")),
         allow(dead_code, reason = "there is no fleet")
     )]
-    pub(crate) fn replace_fleet(&self, rules: AccessRules) {
-        self.0.fleet.store(Arc::new(rules));
+    pub(crate) fn replace_fleet(&self, place: &FleetPlace, rules: AccessRules) {
+        let mut followers = self.0.followers.lock();
+        followers.retain(|(other, _)| !place.replaces(other));
+        followers.push((place.clone(), rules));
+        let mut all = AccessRules::new();
+        followers.iter().for_each(|(_, rules)| all.add(rules));
+        self.0.fleet.store(Arc::new(all));
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
@@ -230,6 +263,19 @@ impl AccessList {
         both.iter()
             .find_map(|rules| rules.find(address, key))
             .unwrap_or_default()
+    }
+}
+
+#[cfg_attr(
+    not(all(feature = "redis", feature = "serde")),
+    allow(dead_code, reason = "there is no fleet")
+)]
+impl FleetPlace {
+    /// Returns `true` if the other place is that of the same follower, or of one that has ended and followed the same rule
+    /// set, or for the same layer: its rules would otherwise hold until the process ends.
+    fn replaces(&self, other: &Self) -> bool {
+        let is_successor = self.rule_set == other.rule_set || self.layer.ptr_eq(&other.layer);
+        self.follower.ptr_eq(&other.follower) || (is_successor && other.follower.strong_count() == 0)
     }
 }
 
@@ -397,11 +443,26 @@ impl AccessRules {
         };
         let by_key = key.and_then(|key| self.keys.get(key));
         match (by_network, by_key) {
-            (Some(Access::Block), _) | (_, Some(Access::Block)) => Some(Access::Block),
-            (Some(Access::Allow), _) | (_, Some(Access::Allow)) => Some(Access::Allow),
-            (Some(Access::Limit), _) | (_, Some(Access::Limit)) => Some(Access::Limit),
+            (Some(access), other) | (other, Some(access)) => Some(prefer(other.copied(), *access)),
             (None, None) => None,
         }
+    }
+
+    /// Adds the rules of another set. About the same network or key, the one holds that [`find`](Self::find) prefers.
+    #[cfg_attr(
+        not(all(feature = "redis", feature = "serde")),
+        allow(dead_code, reason = "there is no fleet")
+    )]
+    fn add(&mut self, other: &Self) {
+        for (network, access) in other.networks.iter() {
+            let before = self.networks.get(network);
+            self.networks.insert(network, prefer(before.copied(), *access));
+        }
+        for (key, access) in &other.keys {
+            let before = self.keys.get(key);
+            self.keys.insert(key.clone(), prefer(before.copied(), *access));
+        }
+        self.blocks_unknown |= other.blocks_unknown;
     }
 
     fn look_at_addresses(&self) -> bool {
@@ -424,6 +485,15 @@ impl fmt::Debug for AccessRules {
             .field("networks", &self.networks.len())
             .field("keys", &self.keys.len())
             .finish()
+    }
+}
+
+/// Of two answers about the same client, the one that holds.
+fn prefer(one: Option<Access>, other: Access) -> Access {
+    match (one, other) {
+        (Some(Access::Block), _) | (_, Access::Block) => Access::Block,
+        (Some(Access::Allow), _) | (_, Access::Allow) => Access::Allow,
+        (Some(Access::Limit) | None, Access::Limit) => Access::Limit,
     }
 }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use http::{Method, StatusCode, header, request::Parts};
 
+#[cfg(all(feature = "redis", feature = "serde"))]
+pub(crate) use self::access_list::FleetPlace;
 pub(crate) use self::caller::Caller;
 use self::hooks::{AbnormalUsageOf, CapacityOf, Level};
 pub use self::{

@@ -52,6 +52,20 @@ impl<V> Networks<V> {
         family.get(&Reverse(network.prefix_len()))?.get(&network.addr())
     }
 
+    #[cfg_attr(
+        not(all(feature = "redis", feature = "serde")),
+        allow(dead_code, reason = "there is no fleet")
+    )]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (IpNet, &V)> {
+        let families = self.v4.iter().chain(&self.v6);
+        families.flat_map(|(length, values)| {
+            let network = |address| IpNet::new(address, length.0).ok();
+            values
+                .iter()
+                .filter_map(move |(address, value)| Some((network(*address)?, value)))
+        })
+    }
+
     /// The value of the smallest network that holds the address.
     pub(super) fn longest_match(&self, address: IpAddr) -> Option<&V> {
         let mut family = self.family(address).iter();

@@ -360,7 +360,6 @@ async fn rules_of_the_access_list_end_by_themselves_and_those_of_the_process_go_
         .clock(clock.clone())
         .start()
         .unwrap();
-    let block = |user: &str| AccessEntry::key("x-user-id", user, Access::Block);
     let entries = [block("mallory").until(1_600), block("eve"), block("late").until(900)];
     source.publish(&version(100).with_access(entries));
     poll().await;
@@ -389,6 +388,130 @@ async fn rules_of_the_access_list_end_by_themselves_and_those_of_the_process_go_
     source.publish(&version(102));
     poll().await;
     assert_eq!(statuses(users).await, [200; 4]);
+}
+
+fn block(user: &str) -> AccessEntry {
+    AccessEntry::key("x-user-id", user, Access::Block)
+}
+
+/// A layer with this list, and its follower.
+fn sharing(list: &AccessList, source: &Source) -> (RateLimitLayer, RulesFollower) {
+    let layer = builder().access_list(list.clone()).build().unwrap();
+    let follower = following(&layer, source).access_list(list.clone()).start().unwrap();
+    (layer, follower)
+}
+
+#[tokio::test(start_paused = true)]
+async fn followers_that_share_an_access_list_keep_the_rules_of_each_other() {
+    let (api, admin) = (Source::default(), Source::default());
+    let list = AccessList::new(key::client_ip());
+    let network = |network: &str, access| AccessEntry::network(network, access);
+    api.publish(&version(100).with_access([
+        block("mallory"),
+        network("203.0.113.0/24", Access::Block),
+        network("198.51.100.0/24", Access::Allow),
+    ]));
+    let (first, _one) = sharing(&list, &api);
+    poll().await;
+    assert_eq!(send(&first, "mallory").await.0, 403);
+
+    // It has nothing to say about clients.
+    admin.publish(&version(100));
+    let (second, _other) = sharing(&list, &admin);
+    poll().await;
+    for layer in [&first, &second] {
+        assert_eq!([send(layer, "mallory").await.0, send(layer, "eve").await.0], [403, 200]);
+    }
+    let mut entries = vec![block("eve"), network("203.0.113.7", Access::Allow)];
+    entries.push(network("198.51.100.0/24", Access::Block));
+    admin.publish(&version(101).with_access(entries).blocking_unknown_addresses(true));
+    poll().await;
+    let rules = list.fleet_rules();
+    let of = |address: &str| rules.access(Some(address.parse().unwrap()), None);
+    assert_eq!((rules.len(), rules.access(None, None)), (5, Access::Block));
+    // The most specific network wins, and of two rules about one network the block.
+    assert_eq!(
+        [
+            of("203.0.113.6"),
+            of("203.0.113.7"),
+            of("198.51.100.1"),
+            of("192.0.2.1")
+        ],
+        [Access::Block, Access::Allow, Access::Block, Access::Limit]
+    );
+
+    api.publish(&version(101));
+    admin.publish(&version(102).with_access([block("eve")]));
+    poll().await;
+    for layer in [&first, &second] {
+        assert_eq!([send(layer, "mallory").await.0, send(layer, "eve").await.0], [200, 403]);
+    }
+    assert_eq!(list.fleet_rules().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_access_rules_of_a_follower_that_has_ended_stay_until_another_one_follows_in_its_place() {
+    let (source, list) = (Source::default(), AccessList::new(key::client_ip()));
+    source.publish(&version(100).with_access([block("mallory")]));
+    let (layer, follower) = sharing(&list, &source);
+    poll().await;
+    drop(follower);
+    source.publish(&version(101));
+    poll().await;
+    assert_eq!(send(&layer, "mallory").await.0, 403);
+
+    // For the same layer.
+    let follower = following(&layer, &source).access_list(list.clone()).start().unwrap();
+    assert_eq!(send(&layer, "mallory").await.0, 403);
+    poll().await;
+    assert_eq!(send(&layer, "mallory").await.0, 200);
+
+    // A reload builds another layer, which follows before the one before has ended.
+    source.publish(&version(102).with_access([block("eve")]));
+    let (next, _next) = sharing(&list, &source);
+    poll().await;
+    drop(follower);
+    source.publish(&version(103));
+    poll().await;
+    assert_eq!(send(&next, "eve").await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_switch_that_this_process_has_turned_on_holds_against_a_later_off_of_the_fleet() {
+    let path = std::env::temp_dir().join(format!("tower-quota-switch-on-{}", std::process::id()));
+    fs::write(&path, "on\n").unwrap();
+    let (source, layer) = (Source::default(), layer());
+    // It is against no fleet yet, and no override of one.
+    let handle = layer.rules_handle();
+    handle.switch_off();
+    handle.switch_on();
+    source.publish(&version(5));
+    let follower = following(&layer, &source).start().unwrap();
+    poll().await;
+    source.publish(&version(6).switched_off(true));
+    poll().await;
+    assert!(!handle.is_on() && !follower.status().is_overridden());
+    source.publish(&version(7));
+    poll().await;
+    drop(follower);
+
+    let follower = following(&layer, &source).switch_file(&path).start().unwrap();
+    poll().await;
+    assert!(handle.is_on() && !follower.status().is_overridden());
+    for (number, is_off) in [(8, false), (9, true), (10, false), (11, true)] {
+        source.publish(&version(number).switched_off(is_off));
+        pass(Duration::from_secs(3)).await;
+        assert_eq!((handle.is_on(), follower.status().is_overridden()), (true, is_off));
+    }
+    fs::remove_file(&path).unwrap();
+    poll().await;
+    assert!(!handle.is_on());
+    handle.switch_on();
+    source.publish(&version(12).switched_off(true));
+    poll().await;
+    assert!(handle.is_on());
+    handle.return_to_fleet();
+    assert!(!handle.is_on());
 }
 
 #[tokio::test(start_paused = true)]

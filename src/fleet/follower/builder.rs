@@ -11,7 +11,7 @@ use crate::{
     fleet::source::RulesSource,
     random,
     rules::RulesHandle,
-    screening::AccessList,
+    screening::{AccessList, FleetPlace},
 };
 
 /// Settings of a [`RulesFollower`]. All have a default.
@@ -40,6 +40,12 @@ impl RulesFollowerBuilder {
     /// Sets the access list that is to hold the fleet's rules: that of the layer.
     ///
     /// Without one, the rules of a document about networks and keys have no effect, which an event says.
+    ///
+    /// Followers of several layers may have the same list. It then has the rules of all their documents, and each of the
+    /// layers looks at all of them: the most specific network wins, and where two documents say different things about the
+    /// same network or key, [`Block`](crate::Access::Block) goes before [`Allow`](crate::Access::Allow), and that before
+    /// [`Limit`](crate::Access::Limit). When a follower ends, its rules stay until another one that follows the same rule
+    /// set, or for the same layer, puts in those of a document.
     pub fn access_list(mut self, access_list: AccessList) -> Self {
         self.access_list = Some(access_list);
         self
@@ -89,9 +95,15 @@ impl RulesFollowerBuilder {
             false => format!("{name}#{number}"),
         };
         let (sender, status) = watch::channel(Default::default());
+        let alive = Arc::new(());
+        let place = FleetPlace {
+            follower: Arc::downgrade(&alive),
+            rule_set: self.source.name().into(),
+            layer: self.rules.identity(),
+        };
         let shared = Arc::new(Shared::new(
             self.rules.clone(),
-            self.access_list,
+            self.access_list.map(|list| (list, place)),
             self.clock,
             self.source.name(),
             sender,
@@ -103,6 +115,7 @@ impl RulesFollowerBuilder {
         Ok(RulesFollower(Arc::new(Following {
             rules: self.rules,
             status,
+            _alive: alive,
             _tasks: tasks,
         })))
     }

@@ -65,6 +65,8 @@ pub struct RulesFollower(Arc<Following>);
 struct Following {
     rules: RulesHandle,
     status: watch::Receiver<FollowerStatus>,
+    /// Dropped when it ends, which its place in an access list shows.
+    _alive: Arc<()>,
     /// They end with it.
     _tasks: JoinSet<()>,
 }

@@ -9,13 +9,13 @@ use crate::{
     fleet::{document::RulesDocument, version::RulesVersion},
     mutex::Mutex,
     rules::{FleetRules, Rules, RulesHandle},
-    screening::AccessList,
+    screening::{AccessList, FleetPlace},
     telemetry::FleetTelemetry,
 };
 
 pub(super) struct Shared {
     rules: RulesHandle,
-    access_list: Option<AccessList>,
+    access_list: Option<(AccessList, FleetPlace)>,
     clock: Clock,
     status: watch::Sender<FollowerStatus>,
     pub(super) telemetry: FleetTelemetry,
@@ -34,7 +34,7 @@ struct Documents {
 impl Shared {
     pub(super) fn new(
         rules: RulesHandle,
-        access_list: Option<AccessList>,
+        access_list: Option<(AccessList, FleetPlace)>,
         clock: Clock,
         name: &str,
         status: watch::Sender<FollowerStatus>,
@@ -126,7 +126,7 @@ impl Shared {
         document.access_rules(0)?;
         let access = document.access_rules(now)?;
         match &self.access_list {
-            Some(list) => list.replace_fleet(access),
+            Some((list, place)) => list.replace_fleet(place, access),
             None if !access.is_empty() => self.telemetry.no_access_list(),
             None => {}
         }
