@@ -53,7 +53,7 @@ pub struct ConfigError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ConfigErrorKind {
-    /// A rule of an access list: a network that cannot be read, or one rule too many.
+    /// An access list: a network in it that cannot be read, one rule too many, or a second list for one layer.
     AccessRules,
     /// The algorithm of a policy.
     Algorithm,

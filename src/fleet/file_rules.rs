@@ -1,7 +1,7 @@
 //! A rule set in a file.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, ErrorKind, Read},
     path::{Path, PathBuf},
     sync::Arc,
@@ -19,7 +19,7 @@ use super::{
 ///
 /// You want it where rules come with a deployment and no Redis is to be asked for them. The file has a
 /// [`RulesDocument`] and is read once a second; one with other bytes is another version, even if the number is the same. A
-/// file that is not there has no rules. To change it, write another one and rename it, so that no instance reads half of
+/// file that is not there has no rules, and one that is not a regular file (a pipe, say) cannot be read. To change it, write another one and rename it, so that no instance reads half of
 /// it; an instance that does rejects it and reads it again.
 ///
 /// ```
@@ -67,7 +67,12 @@ impl FileRules {
 
 /// The first bytes of a file; `None` if there is no such file.
 pub(super) fn read_up_to(path: &Path, length: usize) -> io::Result<Option<Vec<u8>>> {
-    let file = match File::open(path) {
+    let opened = fs::metadata(path).and_then(|metadata| match metadata.is_file() {
+        true => File::open(path),
+        // To open a pipe would wait for a writer.
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
+    });
+    let file = match opened {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),

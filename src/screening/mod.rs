@@ -30,6 +30,8 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Screening {
     pub(crate) access_list: Option<AccessList>,
+    /// True if there was another one before, which would block no client.
+    pub(crate) has_lost_a_list: bool,
     /// 403 if it is not set.
     pub(crate) blocked_status: Option<StatusCode>,
     pub(crate) exemptions: Vec<Exemption>,
@@ -59,6 +61,10 @@ impl Screening {
             return Err(ConfigError::new(ConfigErrorKind::Exemption, message));
         }
         self.exemptions.iter().try_for_each(Exemption::check)?;
+        if self.has_lost_a_list {
+            let message = "access list: it is set twice; a layer looks at one, which several layers can have";
+            return Err(ConfigError::new(ConfigErrorKind::AccessRules, message));
+        }
         self.access_list.as_ref().map_or(Ok(()), AccessList::check)?;
         match self.blocked_status.map(|status| status.as_u16()) {
             None | Some(403 | 429) => Ok(()),

@@ -514,6 +514,31 @@ async fn a_switch_that_this_process_has_turned_on_holds_against_a_later_off_of_t
     assert!(!handle.is_on());
 }
 
+/// To open a pipe waits for a writer.
+#[cfg(unix)]
+#[tokio::test(start_paused = true)]
+async fn a_switch_file_that_is_a_pipe_keeps_no_rule_of_the_access_list_from_ending() {
+    let path = std::env::temp_dir().join(format!("tower-quota-switch-pipe-{}", std::process::id()));
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    let (source, clock) = (Source::default(), Clock::manual(Timestamp::from_micros(1_000_000_000)));
+    let list = AccessList::new(key::client_ip());
+    let layer = builder().access_list(list.clone()).build().unwrap();
+    let follower = following(&layer, &source).access_list(list).clock(clock.clone());
+    let _follower = follower.switch_file(&path).start().unwrap();
+    source.publish(&version(100).with_access([block("mallory").until(1_600)]));
+    poll().await;
+    assert_eq!(send(&layer, "mallory").await.0, 403);
+    clock.set(Timestamp::from_micros(1_600_000_000));
+    poll().await;
+    assert_eq!(send(&layer, "mallory").await.0, 200);
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "off").unwrap();
+    poll().await;
+    assert!(!layer.rules_handle().is_on());
+    fs::remove_file(&path).unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_file_turns_the_switch_of_the_process_whatever_the_fleet_says() {
     let path = std::env::temp_dir().join(format!("tower-quota-switch-{}", std::process::id()));

@@ -674,6 +674,19 @@ fn a_list_with_unreadable_proxies_is_found_when_the_layer_is_built() {
 }
 
 #[test]
+fn a_second_access_list_is_an_error_since_the_rules_of_one_would_have_no_effect() {
+    let list = AccessList::new(key::client_ip());
+    let builder = || Counting::default().builder().access_list(list.clone());
+    assert!(builder().build().is_ok());
+    let error = builder().access_list(list.clone()).build().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::AccessRules);
+    assert_eq!(
+        error.to_string(),
+        "access list: it is set twice; a layer looks at one, which several layers can have"
+    );
+}
+
+#[test]
 fn rules_are_bounded_in_number() {
     let mut rules = AccessRules::new();
     let key = |number: u32| PartitionKey::new("n", number.to_be_bytes());

@@ -62,7 +62,8 @@ impl RulesFollowerBuilder {
     /// fleet says; `on` switches them on; and without the file they are as the fleet says. Default: none.
     ///
     /// You want it for the incident in which Redis is slow, and with it the switch of the fleet. The file takes effect
-    /// when it changes, so a later [`switch_on`](RulesHandle::switch_on) of the program holds against it.
+    /// when it changes, so a later [`switch_on`](RulesHandle::switch_on) of the program holds against it. The switch stays
+    /// as it is while the file cannot be read within half a second, or is not a regular file, which an event says.
     pub fn switch_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.switch_file = Some(path.into());
         self

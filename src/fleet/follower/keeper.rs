@@ -1,8 +1,11 @@
 //! The task of a follower that needs no source: what this process says, and what ends with time.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use tokio::task::spawn_blocking;
+use tokio::{
+    task::{JoinHandle, spawn_blocking},
+    time::timeout,
+};
 
 use super::shared::Shared;
 use crate::fleet::{file_rules::read_up_to, pause};
@@ -15,6 +18,8 @@ pub(super) struct Keeper {
 /// A file that turns the switch of this process.
 struct SwitchFile {
     path: Arc<PathBuf>,
+    /// A reading that has not come to its end: a file system that hangs takes one thread, not one for each look.
+    reading: Option<JoinHandle<io::Result<Option<Vec<u8>>>>>,
     /// The word that the last reading found; `None` while the file is not there.
     said: Option<Word>,
 }
@@ -32,6 +37,7 @@ impl Keeper {
     pub(super) fn new(shared: Arc<Shared>, switch_file: Option<PathBuf>) -> Self {
         let switch_file = switch_file.map(|path| SwitchFile {
             path: Arc::new(path),
+            reading: None,
             said: None,
         });
         Self { shared, switch_file }
@@ -39,10 +45,10 @@ impl Keeper {
 
     pub(super) async fn run(mut self) {
         loop {
+            self.shared.keep();
             if let Some(file) = &mut self.switch_file {
                 file.look(&self.shared).await;
             }
-            self.shared.keep();
             pause::between_polls().await;
         }
     }
@@ -52,9 +58,21 @@ impl SwitchFile {
     /// The longest content that is looked at.
     const LENGTH: usize = 16;
 
+    /// The time that rules which end wait for a look at most.
+    const LIMIT: Duration = Duration::from_millis(500);
+
     async fn look(&mut self, shared: &Shared) {
+        let is_new = self.reading.is_none();
         let path = Arc::clone(&self.path);
-        let read = spawn_blocking(move || read_up_to(&path, Self::LENGTH)).await;
+        let reading = self
+            .reading
+            .get_or_insert_with(|| spawn_blocking(move || read_up_to(&path, Self::LENGTH)));
+        let Ok(read) = timeout(Self::LIMIT, reading).await else {
+            return if is_new {
+                shared.telemetry.unknown_switch()
+            };
+        };
+        self.reading = None;
         let says = match read {
             Ok(Ok(None)) => None,
             Ok(Ok(Some(content))) => Some(match content.trim_ascii() {

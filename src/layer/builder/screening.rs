@@ -18,9 +18,10 @@ impl RateLimitLayerBuilder {
     /// Lets some clients pass uncounted and rejects others, by rules that can change while the service runs. Default:
     /// no list. See [`AccessList`].
     ///
-    /// It is asked before everything else: a client that it blocks is rejected whatever else is set.
+    /// It is asked before everything else: a client that it blocks is rejected whatever else is set. Two lists are an
+    /// error of [`build`](Self::build), because the rules of one of them would have no effect.
     pub fn access_list(mut self, list: AccessList) -> Self {
-        self.screening.access_list = Some(list);
+        self.screening.has_lost_a_list = self.screening.access_list.replace(list).is_some();
         self
     }
 
