@@ -15,6 +15,10 @@
 //! - *open load*: three windows; requests are due at fixed moments, whether or not earlier ones are answered, at 80 % of what
 //!   the same side does in this run with 512 tasks, and at 60 000 a second (`RATE`). *Undecided* are requests that have passed
 //!   without a decision.
+//!
+//! `SIDE` makes the decisions of one side alone, for a profiler: 0 for the lean script, 1 for the whole layer, 2 for the layer
+//! with a call for each decision. `TIMES` is how many (50 000), `TASKS` by how many tasks (64), `WINDOWS` of how many (3).
+//! Two runs of different `TIMES` show what one decision costs.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -40,12 +44,34 @@ fn main() {
         return;
     }
     let bench = Bench::start();
+    let side = rounds::setting("SIDE", usize::MAX);
+    if side != usize::MAX {
+        one_side(&bench, side);
+        println!("requests without a decision: {}", bench.undecided.get());
+        return;
+    }
     for windows in [1, 3] {
         beside_a_lean_script(&bench, windows);
     }
     two_partitions(&bench);
     open_load(&bench);
     println!("requests without a decision: {}", bench.undecided.get());
+}
+
+/// Makes the decisions of one side alone, and nothing else.
+fn one_side(bench: &Bench, side: usize) {
+    let (windows, tasks) = (rounds::setting("WINDOWS", 3), rounds::setting("TASKS", 64));
+    let each = rounds::setting("TIMES", 50_000) / tasks as u64;
+    let policies = POLICIES.into_iter().take(windows);
+    match side {
+        0 => bench.repeat(&LeanScript::new(bench, windows), tasks, each),
+        1 => bench.repeat(&WholeLayer::new(store(&bench.server), policies), tasks, each),
+        _ => bench.repeat(
+            &WholeLayer::new(store_without_sharing(&bench.server), policies),
+            tasks,
+            each,
+        ),
+    }
 }
 
 fn beside_a_lean_script(bench: &Bench, windows: usize) {

@@ -114,6 +114,16 @@ impl Bench {
         decided as f64 / (seconds() - start)
     }
 
+    /// Makes so many decisions by each task, for a profiler.
+    pub fn repeat(&self, decide: &impl Decide, tasks: usize, each: u64) {
+        self.flush();
+        let (_, undecided) = self.runtime.block_on(async {
+            let running = ask(decide, tasks, each, &Arc::default());
+            sum(running).await
+        });
+        self.undecided.set(self.undecided.get() + undecided);
+    }
+
     /// The processor time that the server has used.
     fn server_seconds(&self) -> f64 {
         let info = self.server.command(&["INFO", "cpu"]);
@@ -127,36 +137,47 @@ impl Bench {
 
     /// As many decisions, and requests without one, as so many tasks come to.
     async fn decide(&self, decide: &impl Decide, tasks: usize) -> (u64, u64) {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let mut running = JoinSet::new();
-        for seed in 1..=tasks as u64 {
-            let (decide, is_over) = (decide.clone(), Arc::clone(&is_over));
-            running.spawn(async move {
-                let (mut decided, mut undecided, mut random) = (0, 0, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                while !is_over.load(Ordering::Relaxed) {
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    match decide.decide(random as usize % USERS).await {
-                        Outcome::Allowed => decided += 1,
-                        Outcome::FailedOpen => {
-                            undecided += 1;
-                            // The circuit may be open, and then nothing else would give way to the other tasks.
-                            tokio::time::sleep(Duration::from_millis(1)).await;
-                        }
-                        outcome => panic!("{outcome:?}"),
-                    }
-                }
-                (decided, undecided)
-            });
-        }
+        let is_over = Arc::default();
+        let running = ask(decide, tasks, u64::MAX, &is_over);
         tokio::time::sleep(self.length).await;
         is_over.store(true, Ordering::Relaxed);
-        let counts = running.join_all().await;
-        counts
-            .iter()
-            .fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1))
+        sum(running).await
     }
+}
+
+/// Starts so many tasks, each of which asks for at most `most` decisions until it is over. A task returns the numbers of its
+/// decisions and of its requests without one.
+fn ask(decide: &impl Decide, tasks: usize, most: u64, is_over: &Arc<AtomicBool>) -> JoinSet<(u64, u64)> {
+    let mut running = JoinSet::new();
+    for seed in 1..=tasks as u64 {
+        let (decide, is_over) = (decide.clone(), Arc::clone(is_over));
+        running.spawn(async move {
+            let (mut decided, mut undecided, mut random) = (0, 0, seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            while decided + undecided < most && !is_over.load(Ordering::Relaxed) {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                match decide.decide(random as usize % USERS).await {
+                    Outcome::Allowed => decided += 1,
+                    Outcome::FailedOpen => {
+                        undecided += 1;
+                        // The circuit may be open, and then nothing else would give way to the other tasks.
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    outcome => panic!("{outcome:?}"),
+                }
+            }
+            (decided, undecided)
+        });
+    }
+    running
+}
+
+async fn sum(running: JoinSet<(u64, u64)>) -> (u64, u64) {
+    let counts = running.join_all().await;
+    counts
+        .iter()
+        .fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1))
 }
 
 /// The time for which the threads of this process have run.
