@@ -68,9 +68,7 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
-    costs: &'a Costs,
-    /// True if the plan takes anything, of this partition or another one.
-    is_charged: bool,
+    plan: &'a Plan,
 }
 
 impl Plan {
@@ -259,13 +257,7 @@ impl Plan {
     /// The part about each partition.
     #[inline]
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
-        let (costs, is_charged) = (&self.costs, self.is_charged());
-        let part = move |part| PartPlan {
-            part,
-            costs,
-            is_charged,
-        };
-        self.parts.iter().map(part)
+        self.parts.iter().map(|part| PartPlan { part, plan: self })
     }
 
     /// The same plan, whose decision is of use for this time.
@@ -292,11 +284,7 @@ impl Plan {
     #[inline]
     pub(crate) fn only_part(&self) -> Option<PartPlan<'_>> {
         match &*self.parts {
-            [part] => Some(PartPlan {
-                part,
-                costs: &self.costs,
-                is_charged: self.is_charged(),
-            }),
+            [part] => Some(PartPlan { part, plan: self }),
             _ => None,
         }
     }
@@ -451,15 +439,16 @@ impl<'a> PartPlan<'a> {
         &self.part.policies
     }
 
+    /// Returns `true` if the plan takes anything, of this partition or another one.
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
-        self.is_charged
+        self.plan.is_charged()
     }
 
     #[inline]
     pub(crate) fn charges(self) -> impl ExactSizeIterator<Item = Charge<'a>> {
-        let Self { part, costs, .. } = self;
-        part.policies.iter().map(move |policy| part.charge(policy, costs))
+        let Self { part, plan } = self;
+        part.policies.iter().map(move |policy| part.charge(policy, &plan.costs))
     }
 }
 

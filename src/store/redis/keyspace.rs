@@ -23,7 +23,17 @@ pub(super) struct Keyspace(pub(super) String);
 impl Keyspace {
     /// All keys that a plan needs, in the order in which the script uses them.
     pub(super) fn keys(&self, plan: &Plan) -> Keys {
-        plan.parts().flat_map(|part| self.part_keys(part)).collect()
+        let mut keys = Keys::new();
+        self.push_keys(plan, &mut keys);
+        keys
+    }
+
+    /// Adds the same keys to those of other plans.
+    pub(super) fn push_keys(&self, plan: &Plan, keys: &mut Keys) {
+        for part in plan.parts() {
+            keys.push(self.partition(part));
+            keys.extend(self.policy_keys(part, |_| true));
+        }
     }
 
     /// The keys of one partition.

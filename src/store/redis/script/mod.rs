@@ -136,11 +136,12 @@ impl Call {
     pub(super) fn acquire_each(server: &Server, plans: &[Plan]) -> Self {
         let policies = plans.iter().map(|plan| plan.policies().count());
         let mut charges = Charges::with_capacity(policies.sum());
-        let (mut keys, mut sizes, mut numbers) = (Keys::new(), Vec::with_capacity(plans.len()), 1);
+        let (mut keys, mut sizes) = (Keys::with_capacity(plans.len()), Vec::with_capacity(plans.len()));
+        let mut numbers = 1;
         for plan in plans {
-            let own_keys = server.keyspace.keys(plan);
-            charges.have_keys(&own_keys);
-            keys.extend(own_keys);
+            let others = keys.len();
+            server.keyspace.push_keys(plan, &mut keys);
+            charges.have_keys(&keys[others..]);
             charges.push_plan(plan, 0);
             sizes.extend(plan.parts().map(size_of));
             numbers += width(plan);

@@ -16,7 +16,7 @@ mod round_trips;
 
 use std::{
     future::{Future, poll_fn},
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -129,11 +129,7 @@ impl SharedCalls {
         };
         let (sender, receiver) = mpsc::channel(QUEUE);
         let server = Arc::clone(server);
-        runtime.spawn(work(
-            move |waiting| call(Arc::clone(&server), waiting),
-            receiver,
-            self.bounds,
-        ));
+        runtime.spawn(work(move |waiting| call(server, waiting), receiver, self.bounds));
         let sent = sender.try_send(waiting);
         self.queue.store(Some(Arc::new(sender)));
         sent.err().map(TrySendError::into_inner)
@@ -155,7 +151,8 @@ pub(super) async fn together(answered: oneshot::Receiver<Acquired>) -> Acquired 
 async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
     let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
     let call = Call::acquire_each(&server, &plans);
-    match unless_all_have_gone(server.topology.send(&call), &mut answers).await {
+    let sent = pin!(server.topology.send(&call));
+    match unless_all_have_gone(sent, &mut answers).await {
         None => {}
         Some(Ok(reply)) => {
             for (answer, decision) in answers.into_iter().zip(script::decode_each(plans, &reply)) {
@@ -175,7 +172,7 @@ async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
 }
 
 async fn unless_all_have_gone<T>(
-    call: impl Future<Output = T>,
+    mut call: Pin<&mut impl Future<Output = T>>,
     answers: &mut [oneshot::Sender<Acquired>],
 ) -> Option<T> {
     let mut all_gone = pin!(async {
@@ -183,7 +180,6 @@ async fn unless_all_have_gone<T>(
             answer.closed().await;
         }
     });
-    let mut call = pin!(call);
     poll_fn(|cx| match call.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Some(result)),
         Poll::Pending => all_gone.as_mut().poll(cx).map(|()| None),

@@ -66,9 +66,10 @@ impl QueuedPlan {
 }
 
 /// Ends when the store is gone or nothing has come for a while, and all is decided.
-pub(super) async fn work<C>(call: impl Fn(Vec<QueuedPlan>) -> C, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds)
+pub(super) async fn work<F, C>(call: F, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds)
 where
-    C: Future<Output = ()> + Send + 'static,
+    F: FnOnce(Vec<QueuedPlan>) -> C + Clone + Send + 'static,
+    C: Future<Output = ()> + Send,
 {
     let mut calls = Calls {
         bounds,
@@ -89,7 +90,7 @@ where
         // Also those that are cancelled: what was asked for is charged.
         if !waiting.is_empty() {
             let shared = std::mem::replace(&mut waiting, Vec::with_capacity(bounds.decisions));
-            calls.start(call(shared));
+            calls.start(call.clone(), shared);
         }
     }
     // `join_all` would panic where the runtime ends and takes the calls with it.
@@ -105,12 +106,16 @@ struct Calls {
 }
 
 impl Calls {
-    fn start(&mut self, call: impl Future<Output = ()> + Send + 'static) {
+    /// The task makes the call's future itself, in the place in which it waits: handed over, it would be copied ten times.
+    fn start<C>(&mut self, call: impl FnOnce(Vec<QueuedPlan>) -> C + Send + 'static, plans: Vec<QueuedPlan>)
+    where
+        C: Future<Output = ()> + Send,
+    {
         let since = Instant::now();
-        self.in_flight.spawn(async move {
-            call.await;
+        self.in_flight.spawn(Box::pin(async move {
+            call(plans).await;
             since.elapsed()
-        });
+        }));
     }
 
     /// Waits until one more may leave, which is full already or may find company meanwhile.
@@ -239,7 +244,7 @@ mod tests {
         fn queue(&self) -> mpsc::Sender<QueuedPlan> {
             let (sender, receiver) = mpsc::channel(QUEUE);
             let server = self.clone();
-            let call = move |waiting| server.clone().call(waiting);
+            let call = move |waiting| server.call(waiting);
             tokio::spawn(work(call, receiver, Bounds::new(32, 2)));
             sender
         }
