@@ -539,14 +539,11 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
     let without_key = || empty().scope("s").policy(second());
     let without_policies = || empty().scope("s").key(key::client_ip());
     let both = || sound().tiers(Tiers::by(|_| None).unlimited("t"));
+    let long = sound().scope("s".repeat(129));
     let cases = [
         (empty().policy(second()), Kind::Scope, "scope: it is missing or empty"),
         (sound().scope(""), Kind::Scope, "scope: it is missing or empty"),
-        (
-            sound().scope("s".repeat(129)),
-            Kind::Scope,
-            "scope: it has 129 bytes; at most 128 are allowed",
-        ),
+        (long, Kind::Scope, "scope: it has 129 bytes; at most 128 are allowed"),
         (without_key(), Kind::Key, "key: it is missing"),
         (
             with_key(key::header("no header")),
