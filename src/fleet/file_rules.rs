@@ -19,8 +19,8 @@ use super::{
 ///
 /// You want it where rules come with a deployment and no Redis is to be asked for them. The file has a
 /// [`RulesDocument`] and is read once a second; one with other bytes is another version, even if the number is the same. A
-/// file that is not there has no rules, and one that is not a regular file (a pipe, say) cannot be read. To change it, write another one and rename it, so that no instance reads half of
-/// it; an instance that does rejects it and reads it again.
+/// file that is not there has no rules, and one that is not a regular file (a pipe, say) cannot be read. To change it, write
+/// another one and rename it, so that no instance reads half of it; an instance that does rejects it and reads it again.
 ///
 /// ```
 /// use tower_quota::fleet::FileRules;

@@ -790,7 +790,7 @@ async fn a_primary_killed_under_load_costs_its_own_users_only_and_its_replica_li
         assert_ne!(outcome(&layer, user).await, Outcome::FailedOpen, "{user}");
     }
     until("the replica is promoted", || async {
-        cluster.nodes[3].command(&["ROLE"]).starts_with("master")
+        cluster.nodes[3].has_role("master")
     })
     .await;
     for user in &users.of_lost {

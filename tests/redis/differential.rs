@@ -372,7 +372,7 @@ fn memory(clock: &Clock) -> MemoryStore {
 fn stores() -> (Clock, MemoryStore, RedisStore) {
     let clock = Clock::manual(Timestamp::from_micros(START));
     let memory = memory(&clock);
-    let redis = RedisStore::builder(crate::support::shared_server().url())
+    let redis = crate::shared_store()
         .connections(1)
         .lease_time(LEASE_TIME)
         .clock(clock.clone())

@@ -39,7 +39,7 @@ impl Caller {
         [false, true].map(|is_in_redis| {
             let clock = Clock::manual(Timestamp::from_micros(START));
             let store: Arc<dyn Store> = if is_in_redis {
-                let redis = RedisStore::builder(crate::support::shared_server().url()).clock(clock.clone());
+                let redis = crate::shared_store().clock(clock.clone());
                 Arc::new(redis.connections(1).build().unwrap())
             } else {
                 Arc::new(MemoryStore::builder().clock(clock.clone()).build().unwrap())

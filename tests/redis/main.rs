@@ -31,3 +31,12 @@ mod stores;
 mod support;
 mod support_works;
 mod twin_scripts;
+
+use std::time::Duration;
+
+use tower_quota::{RedisStore, RedisStoreBuilder};
+
+/// A store on the one server of this process. It waits for its connections also while the other tests keep the machine busy.
+fn shared_store() -> RedisStoreBuilder {
+    RedisStore::builder(support::shared_server().url()).connection_timeout(Duration::from_secs(60))
+}

@@ -50,10 +50,7 @@ impl Bench {
         let clock = Clock::manual(Timestamp::from_micros(START));
         Self {
             memory: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
-            redis: RedisStore::builder(crate::support::shared_server().url())
-                .clock(clock.clone())
-                .build()
-                .unwrap(),
+            redis: crate::shared_store().clock(clock.clone()).build().unwrap(),
             clock,
         }
     }

@@ -39,7 +39,7 @@ impl Bench {
 
     fn of(owners: [u8; 4]) -> Self {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let redis = RedisStore::builder(crate::support::shared_server().url())
+        let redis = crate::shared_store()
             .clock(clock.clone())
             .connections(1)
             .lease_time(Duration::from_secs(86_400))

@@ -1050,9 +1050,7 @@ async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
     let prefix = format!("prefetchs {}:", std::process::id());
     let instances: Vec<_> = (0..4)
         .map(|_| {
-            let store = RedisStore::builder(crate::support::shared_server().url())
-                .key_prefix(&prefix)
-                .build();
+            let store = crate::shared_store().key_prefix(&prefix).build();
             let store = Probe::new(store.unwrap(), Timing::AtOnce);
             let layer = RateLimitLayer::builder(Arc::clone(&store))
                 .decision_in_response()

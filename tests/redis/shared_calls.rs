@@ -92,7 +92,7 @@ async fn assert_same(sets: [Vec<QuotaPolicy>; 3], moments: Vec<Moment>) -> Resul
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     // With one connection, calls are carried out in the order in which they are made.
-    let redis = RedisStore::builder(crate::support::shared_server().url())
+    let redis = crate::shared_store()
         .clock(clock.clone())
         .connections(1)
         .lease_time(Duration::from_secs(86_400))

@@ -34,7 +34,7 @@ impl Bench {
     }
 
     fn redis(scope: &'static str) -> Self {
-        Self::on(scope, RedisStore::builder(crate::support::shared_server().url()))
+        Self::on(scope, crate::shared_store())
     }
 
     fn cluster(scope: &'static str) -> Self {
@@ -677,7 +677,7 @@ async fn the_suite_for_stores_of_others_passes_in_redis() {
     let number = std::sync::atomic::AtomicUsize::new(0);
     check_store(|clock| {
         let number = number.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let builder = RedisStore::builder(crate::support::shared_server().url()).clock(clock);
+        let builder = crate::shared_store().clock(clock);
         builder.key_prefix(format!("suite {number}:")).build().unwrap()
     })
     .await;

@@ -175,6 +175,13 @@ impl RedisServer {
         Ok(resp::text(&resp::call(self.port, &command, timeout)?))
     }
 
+    /// Returns `true` if the server has this role, `master` or `slave`. A server that changes its role ends connections, so
+    /// that one without an answer has neither.
+    pub fn has_role(&self, role: &str) -> bool {
+        let reply = self.try_command(&["ROLE"], REPLY_TIMEOUT);
+        reply.is_ok_and(|reply| reply.starts_with(role))
+    }
+
     /// The reply to a command as it comes from the server, type bytes and all.
     pub fn command_bytes(&self, command: &[&[u8]]) -> Vec<u8> {
         resp::call(self.port, command, REPLY_TIMEOUT).unwrap()

@@ -60,8 +60,7 @@ impl Sentinels {
     /// Waits until the sentinels have made this server the primary, and it knows that.
     pub fn wait_for_primary(&self, server: usize) {
         eventually("the sentinels have another primary", || {
-            let role = || self.servers[server].command(&["ROLE"]);
-            self.primary() == server && role().starts_with("master")
+            self.primary() == server && self.servers[server].has_role("master")
         });
     }
 }
