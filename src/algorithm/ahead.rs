@@ -21,23 +21,23 @@ mod tests {
         let bucket = Bucket::token(60, 60, 60).unwrap();
         let (one, empty) = (bucket.weight, Reading::Bucket(bucket.limit));
         let counter = Counter::Bucket(bucket);
-        assert_eq!(counter.denial(empty, 7, one, one, 0), Some(Denial::For(1_000_000)));
-        assert_eq!(counter.denial(empty, 7, one, one, 999_999), Some(Denial::For(1)));
-        assert_eq!(counter.denial(empty, 7, one, one, 1_000_000), None);
+        assert_eq!(counter.denial(empty, 7, one, one, 0, 0), Some(Denial::For(1_000_000)));
+        assert_eq!(counter.denial(empty, 7, one, one, 999_999, 0), Some(Denial::For(1)));
+        assert_eq!(counter.denial(empty, 7, one, one, 1_000_000, 0), None);
         assert_eq!(
-            counter.denial(empty, 7, one, 2 * one, 1_000_000),
+            counter.denial(empty, 7, one, 2 * one, 1_000_000, 0),
             Some(Denial::For(1_000_000))
         );
         assert_eq!(
-            counter.denial(Reading::Bucket(0), 7, one, 61 * one, MINUTE),
+            counter.denial(Reading::Bucket(0), 7, one, 61 * one, MINUTE, 0),
             Some(Denial::Never)
         );
 
         let window = Counter::FixedWindow(FixedWindow::new(10, 60));
         let used = Reading::FixedWindow;
-        assert_eq!(window.denial(used(10), MINUTE - 5, 1, 1, 4), Some(Denial::For(1)));
-        assert_eq!(window.denial(used(10), MINUTE - 5, 1, 1, 5), None);
-        assert_eq!(window.denial(used(9), MINUTE - 5, 2, 1, 0), None);
+        assert_eq!(window.denial(used(10), MINUTE - 5, 1, 1, 4, 0), Some(Denial::For(1)));
+        assert_eq!(window.denial(used(10), MINUTE - 5, 1, 1, 5, 0), None);
+        assert_eq!(window.denial(used(9), MINUTE - 5, 2, 1, 0, 0), None);
     }
 
     /// A log says when the charge passes that it was asked for; of others it is known less exactly.
@@ -51,14 +51,21 @@ mod tests {
             newest_leaves: MINUTE,
             sequence: 4,
         });
-        assert_eq!(counter.denial(reading, 0, 3, 3, 499), Some(Denial::For(1)));
-        assert_eq!(counter.denial(reading, 0, 3, 3, 500), None);
+        assert_eq!(counter.denial(reading, 0, 3, 3, 499, 0), Some(Denial::For(1)));
+        assert_eq!(counter.denial(reading, 0, 3, 3, 500, 0), None);
         // More waits at least as long, and passes when all has left.
-        assert_eq!(counter.denial(reading, 0, 3, 5, 499), Some(Denial::For(MINUTE - 499)));
+        assert_eq!(
+            counter.denial(reading, 0, 3, 5, 499, 0),
+            Some(Denial::For(MINUTE - 499))
+        );
         // One unit is there when the oldest entry leaves.
-        assert_eq!(counter.denial(reading, 0, 3, 1, 99), Some(Denial::For(1)));
-        assert_eq!(counter.denial(reading, 0, 3, 1, 100), None);
-        assert_eq!(counter.denial(reading, 0, 3, 2, 100), None);
-        assert_eq!(counter.denial(reading, 0, 3, 11, MINUTE), Some(Denial::Never));
+        assert_eq!(counter.denial(reading, 0, 3, 1, 99, 0), Some(Denial::For(1)));
+        assert_eq!(counter.denial(reading, 0, 3, 1, 100, 0), None);
+        assert_eq!(counter.denial(reading, 0, 3, 2, 100, 0), None);
+        assert_eq!(counter.denial(reading, 0, 3, 11, MINUTE, 0), Some(Denial::Never));
+        // A block makes the rejection certain for longer. The log may reject the charge after its end.
+        let blocked = |charge| counter.denial(reading, 0, 3, charge, 600, 700);
+        assert_eq!(blocked(3), Some(Denial::For(100)));
+        assert_eq!(blocked(5), Some(Denial::For(MINUTE - 600)));
     }
 }

@@ -283,19 +283,27 @@ impl Counter {
     }
 
     /// Returns the rejection that is certain, `elapsed` microseconds after a reading that was made at `now` for a charge of
-    /// `asked`; `None` if it may pass.
+    /// `asked`, while the policy is `blocked` for so long; `None` if it may pass.
     ///
     /// The wait is the one after which it passes if no other request comes. Of a log it may be longer than that, where the
     /// reading was made for another charge.
-    pub(crate) fn denial(&self, reading: Reading, now: u64, asked: u64, charge: u64, elapsed: u64) -> Option<Denial> {
+    pub(crate) fn denial(
+        &self,
+        reading: Reading,
+        now: u64,
+        asked: u64,
+        charge: u64,
+        elapsed: u64,
+        blocked: u64,
+    ) -> Option<Denial> {
         let Some(wait) = self.wait(reading, now, charge) else {
             return Some(Denial::Never);
         };
-        if self.admits(reading, now, charge) {
-            return None;
-        }
-        let (certain, shown) = step!(self, |own| own.certain_wait(A::of(&reading), asked, charge, wait));
-        (certain > elapsed).then(|| Denial::For(shown - elapsed))
+        let (certain, shown) = match self.admits(reading, now, charge) {
+            true => (0, 0),
+            false => step!(self, |own| own.certain_wait(A::of(&reading), asked, charge, wait)),
+        };
+        (certain.max(blocked) > elapsed).then(|| Denial::For(shown.max(blocked) - elapsed))
     }
 
     pub(crate) fn foretells(&self, reading: Reading, asked: u64) -> bool {

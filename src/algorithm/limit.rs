@@ -90,13 +90,8 @@ impl Limit {
         charge: u64,
         elapsed: u64,
     ) -> Option<Denial> {
-        let counted = self.counter.denial(reading.counted, now, asked, charge, elapsed);
-        match (counted, reading.blocked.saturating_sub(elapsed)) {
-            (counted, 0) => counted,
-            (None, blocked) => Some(Denial::For(blocked)),
-            (Some(Denial::For(wait)), blocked) => Some(Denial::For(wait.max(blocked))),
-            (Some(Denial::Never), _) => Some(Denial::Never),
-        }
+        self.counter
+            .denial(reading.counted, now, asked, charge, elapsed, reading.blocked)
     }
 
     pub(crate) fn foreseen(
