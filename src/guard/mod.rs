@@ -115,9 +115,9 @@ impl Guard {
             let decision = async move {
                 let deadline = Instant::now() + guard.deadline;
                 let decided = guard.prefetch.decide(plan, terms, deadline).await;
-                guard.or_without_store(decided, spare).await
+                guard.or_without_store(decided.map(Box::new), spare).await
             };
-            return PendingDecision::begin(self, self.log.waiting(decision));
+            return PendingDecision::begin(self, decision);
         }
         match self.cache.begin(plan, self.deadline) {
             Ok(Ok(decision)) => Deciding::Decided(decision),
@@ -129,33 +129,37 @@ impl Guard {
                     let decided = guard.cache.finish(call, deadline).await;
                     guard.or_without_store(decided, spare).await
                 };
-                Deciding::Pending(PendingDecision::new(self, self.log.waiting(decision)))
-            }
-        }
-    }
-
-    /// A request without a place waits for the fallback only if a place is free.
-    fn decide_without_store(self: &Arc<Self>, spare: Option<Plan>, error: &StoreError) -> Deciding {
-        match self.fallback.begin(spare, error) {
-            Ok(decision) => Deciding::now(decision),
-            Err(_) if self.places.are_taken() => Deciding::now(self.fallback.failed(error)),
-            Err(answer) => {
-                let (guard, error) = (Arc::clone(self), error.clone());
-                let decision = async move { guard.fallback.finish(answer, &error).await };
                 Deciding::Pending(PendingDecision::new(self, decision))
             }
         }
     }
 
-    async fn or_without_store(&self, decided: Result<Decision, StoreError>, spare: Option<Plan>) -> Decision {
+    /// A request without a place waits for the fallback only if a place is free.
+    fn decide_without_store(self: &Arc<Self>, spare: Option<Box<Plan>>, error: &StoreError) -> Deciding {
+        match self.fallback.begin(spare, error) {
+            Ok(decision) => Deciding::now(decision),
+            Err(_) if self.places.are_taken() => Deciding::now(self.fallback.failed(error)),
+            Err(answer) => {
+                let (guard, error) = (Arc::clone(self), error.clone());
+                let decision = async move { Box::new(guard.fallback.finish(answer, &error).await) };
+                Deciding::Pending(PendingDecision::new(self, decision))
+            }
+        }
+    }
+
+    async fn or_without_store(
+        &self,
+        decided: Result<Box<Decision>, StoreError>,
+        spare: Option<Box<Plan>>,
+    ) -> Box<Decision> {
         let error = match decided {
             Ok(decision) => return decision,
             Err(error) => error,
         };
-        match self.fallback.begin(spare, &error) {
+        Box::new(match self.fallback.begin(spare, &error) {
             Ok(decision) => decision,
             Err(answer) => Box::pin(self.fallback.finish(answer, &error)).await,
-        }
+        })
     }
 
     /// Has the store that decided settle what it has charged. No request waits for it.

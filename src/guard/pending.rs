@@ -14,9 +14,13 @@ use std::{
 use tokio::runtime::Handle;
 
 use super::{Deciding, Guard, places::Place};
-use crate::exchange::{Decision, Settlement};
+use crate::{
+    exchange::{Decision, Settlement},
+    telemetry::InSpan,
+};
 
-type BoxedDecision = Pin<Box<dyn Future<Output = Decision> + Send>>;
+/// Both the future and its decision are on the heap from where they are made: they go through many hands.
+type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Box<Decision>> + Send>>>;
 
 /// A decision that is not there yet.
 pub(crate) struct PendingDecision {
@@ -27,18 +31,21 @@ pub(crate) struct PendingDecision {
 }
 
 impl PendingDecision {
-    pub(super) fn new(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Self {
+    pub(super) fn new(guard: &Arc<Guard>, decision: impl Future<Output = Box<Decision>> + Send + 'static) -> Self {
         Self {
-            decision: Some((Box::pin(decision), Place::take(guard))),
+            decision: Some((guard.log.waiting(Box::pin(decision)), Place::take(guard))),
             has_begun: false,
         }
     }
 
     /// Begins the decision. A store in this process answers at once, and takes no place.
-    pub(super) fn begin(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Deciding {
-        let mut decision: BoxedDecision = Box::pin(decision);
-        match decision.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(decision) => Deciding::now(decision),
+    pub(super) fn begin(
+        guard: &Arc<Guard>,
+        decision: impl Future<Output = Box<Decision>> + Send + 'static,
+    ) -> Deciding {
+        let mut decision: BoxedDecision = guard.log.waiting(Box::pin(decision));
+        match Pin::new(&mut decision).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(decision) => Deciding::Decided(decision),
             Poll::Pending => Deciding::Pending(Self {
                 decision: Some((decision, Place::take(guard))),
                 has_begun: true,
@@ -48,13 +55,13 @@ impl PendingDecision {
 }
 
 impl Future for PendingDecision {
-    type Output = Decision;
+    type Output = Box<Decision>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<Decision>> {
         self.has_begun = true;
         // Taken out while it is polled: one that panics is not to be polled again.
         let (mut pending, place) = self.decision.take().expect("polled after it was ready");
-        let decision = pending.as_mut().poll(cx);
+        let decision = Pin::new(&mut pending).poll(cx);
         if decision.is_pending() {
             self.decision = Some((pending, place));
         }

@@ -141,7 +141,7 @@ where
                     selection,
                     held,
                 } => {
-                    let decision = Box::new(ready!(Pin::new(decision).poll(cx)));
+                    let decision = ready!(Pin::new(decision).poll(cx));
                     let (mut service, parts, body) = held.take().expect("a decision is polled to its end once");
                     let selection = std::mem::take(selection);
                     State::decided(this.limits, decision, selection, &mut service, parts, body)

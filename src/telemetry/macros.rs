@@ -50,6 +50,13 @@ macro_rules! record {
 
 /// A future with a span of its own around it.
 #[cfg(feature = "tracing")]
+pub(crate) type InSpan<F> = tracing::instrument::Instrumented<F>;
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) type InSpan<F> = F;
+
+/// Puts a future into a span of its own.
+#[cfg(feature = "tracing")]
 macro_rules! in_span {
     ($name:literal, scope = $scope:expr, $future:expr) => {
         tracing::Instrument::instrument(

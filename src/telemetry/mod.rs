@@ -173,6 +173,7 @@ use std::time::Duration;
 #[cfg(all(feature = "redis", feature = "serde"))]
 pub(crate) use self::fleet::FleetTelemetry;
 use self::macros::EVENTS;
+pub(crate) use self::macros::InSpan;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;
 #[cfg(feature = "tier")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{HeldSlots, Stopwatch, meters::StoreMeters, throttle::Sparse};
+use super::{HeldSlots, InSpan, Stopwatch, meters::StoreMeters, throttle::Sparse};
 use crate::{
     breaker::CircuitTelemetry,
     clock::{Clock, Timestamp},
@@ -117,7 +117,7 @@ impl StoreTelemetry {
     }
 
     /// The time in which a request waits for the store.
-    pub(crate) fn waiting<F: Future>(&self, decision: F) -> impl Future<Output = F::Output> + use<F> {
+    pub(crate) fn waiting<F: Future>(&self, decision: F) -> InSpan<F> {
         in_span!("quota_decision", scope = self.scope, decision)
     }
 }

@@ -43,7 +43,7 @@ use super::guarded::{GuardedStore, StoreCall};
 use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
-    exchange::{Cached, Decision, Measurement, PartPlan, Plan, Settlement},
+    exchange::{Cached, Decision, MeasuredCharge, Measurement, PartPlan, Plan, Settlement},
     partition::PartitionId,
     sharded::Sharded,
     store::StoreFuture,
@@ -143,11 +143,11 @@ impl DenialCache {
     }
 
     /// Waits for the answer, whose rejections are cached.
-    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Decision, StoreError> {
+    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Box<Decision>, StoreError> {
         let asked_at = self.asked();
         let measurement = self.store.finish(call, deadline).await?;
         self.learn(&measurement, asked_at);
-        Ok(measurement.decide())
+        Ok(Box::new(measurement.decide()))
     }
 
     /// Decides a plan by the cache, else by the store.
@@ -160,10 +160,11 @@ impl DenialCache {
             let message = "the deadline was over before the store was asked";
             return Err(StoreError::new(StoreErrorKind::TimedOut, message));
         }
-        match self.begin(plan, time) {
-            Ok(answer) => answer.map(|decision| *decision),
+        let answer = match self.begin(plan, time) {
+            Ok(answer) => answer,
             Err(call) => self.finish(call, deadline).await,
-        }
+        };
+        answer.map(|decision| *decision)
     }
 
     /// Settles what the store has charged, whether or not the future is polled. A refund ends the rejections of its
@@ -199,23 +200,13 @@ impl DenialCache {
 
     /// Caches what an answer says about later charges.
     fn learn(&self, measurement: &Measurement, asked_at: Timestamp) {
-        if !self.is_on || !measurement.plan().is_charged() {
+        if !self.is_on || !measurement.plan().is_charged() || self.is_no_news(measurement, asked_at) {
             return;
         }
         let mut answers: SmallVec<[_; 1]> = SmallVec::new();
         let mut charges = measurement.charges();
-        for (number, part) in measurement.plan().parts().enumerate() {
-            let own = charges.by_ref().take(part.charges().len()).enumerate();
-            let findings = own.map(|(index, measured)| Finding {
-                policies: part.policies(),
-                index,
-                weight: measured.charge().weight(),
-                reading: measured.reading,
-                is_charged: measurement.is_allowed(),
-                at: measurement.moment(number),
-                asked_at,
-            });
-            let findings = findings.filter(|finding| is_cached(finding.policy()));
+        for part in measurement.plan().parts() {
+            let findings = findings(measurement, &mut charges, part, asked_at);
             let findings: SmallVec<[Finding<'_>; 4]> = findings.collect();
             let records = findings.iter().filter_map(|finding| Record::of(finding, &self.clock));
             answers.push((part.partition(), Records::of(records), findings));
@@ -228,6 +219,15 @@ impl DenialCache {
             };
             self.learn_part(partition, records, &findings, asked_at);
         }
+    }
+
+    /// Returns `true` if all policies have room for another such charge, as most answers say, and nothing is cached that could
+    /// be wrong by now.
+    fn is_no_news(&self, measurement: &Measurement, asked_at: Timestamp) -> bool {
+        let mut charges = measurement.charges();
+        let mut parts = measurement.plan().parts();
+        self.len.load(Ordering::Relaxed) == 0
+            && parts.all(|part| findings(measurement, &mut charges, part, asked_at).all(|finding| finding.has_room()))
     }
 
     fn learn_part(&self, partition: PartitionId, records: Records, findings: &[Finding<'_>], asked_at: Timestamp) {
@@ -267,6 +267,26 @@ impl DenialCache {
             self.len.fetch_add(added, Ordering::Relaxed);
         }
     }
+}
+
+/// The findings about the next part of a plan, as far as they are worth a place.
+fn findings<'a>(
+    measurement: &'a Measurement,
+    charges: &mut impl Iterator<Item = MeasuredCharge<'a>>,
+    part: PartPlan<'a>,
+    asked_at: Timestamp,
+) -> impl Iterator<Item = Finding<'a>> {
+    let findings = charges.take(part.charges().len()).enumerate();
+    let findings = findings.map(move |(index, measured)| Finding {
+        policies: part.policies(),
+        index,
+        weight: measured.charge().weight(),
+        reading: measured.reading,
+        is_charged: measurement.is_allowed(),
+        at: measured.moment,
+        asked_at,
+    });
+    findings.filter(|finding| is_cached(finding.policy()))
 }
 
 impl fmt::Debug for DenialCache {

@@ -93,7 +93,7 @@ impl Instance {
         self.under_way.retain_mut(
             |decision| match Pin::new(decision).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(decision) => {
-                    answers.push(decision);
+                    answers.push(*decision);
                     false
                 }
                 Poll::Pending => true,

@@ -40,7 +40,7 @@ impl Fetch {
     pub(super) fn begin(self, deadline: Instant) {
         let time = deadline.saturating_duration_since(Instant::now());
         match self.prefetch.cache.begin(self.plan.clone(), time) {
-            Ok(result) => self.land(result.map(|decision| *decision)),
+            Ok(result) => self.land(result),
             Err(call) => drop(tokio::spawn(async move {
                 let result = self.prefetch.cache.finish(call, deadline).await;
                 self.land(result);
@@ -48,10 +48,10 @@ impl Fetch {
         }
     }
 
-    fn land(self, result: Result<Decision, StoreError>) {
+    fn land(self, result: Result<Box<Decision>, StoreError>) {
         let mut verdicts = Verdicts::new();
         match result {
-            Ok(decision) => self.decided(decision, &mut verdicts),
+            Ok(decision) => self.decided(*decision, &mut verdicts),
             Err(error) => self.failed(&error, &mut verdicts),
         }
         for (sender, verdict) in verdicts {

@@ -82,7 +82,7 @@ impl Spending {
             return self.spend_here(reservation, now, log);
         };
         let decision = match guard.decide(Plan::new(once.clone(), tag, 1)) {
-            Deciding::Decided(decision) => *decision,
+            Deciding::Decided(decision) => decision,
             Deciding::Pending(decision) => decision.await,
         };
         match decision.outcome() {

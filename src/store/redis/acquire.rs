@@ -34,18 +34,22 @@ pub(super) struct Engine {
 impl Engine {
     /// A decision that shares a call needs a few bytes while it waits, and one with a call of its own a thousand: those are
     /// on the heap for it only.
-    pub(super) async fn acquire(&self, plan: Plan) -> Result<Measurement, StoreError> {
+    pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Box<Measurement>, StoreError> {
         if self.server.order.is_before(&plan) {
-            return Box::pin(self.acquire_alone(plan)).await;
+            return self.acquire_alone(plan).await;
         }
         let (_running, queued) = self.shared_calls.queue(&self.server, plan);
         match queued {
-            Ok(answered) => together(answered).await,
-            Err(plan) => Box::pin(self.acquire_alone(plan)).await,
+            Ok(answered) => together(answered.await),
+            Err(plan) => self.acquire_alone(plan).await,
         }
     }
 
-    async fn acquire_alone(&self, plan: Plan) -> Result<Measurement, StoreError> {
+    async fn acquire_alone(&self, plan: Plan) -> Result<Box<Measurement>, StoreError> {
+        Box::pin(self.acquire_apart(plan)).await.map(Box::new)
+    }
+
+    async fn acquire_apart(&self, plan: Plan) -> Result<Measurement, StoreError> {
         let lease = plan.takes_slots().then(LeaseId::unique);
         if plan.only_part().is_some() {
             return self.acquire_at_once(plan, lease).await;

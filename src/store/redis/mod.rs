@@ -307,8 +307,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
-        let engine = Arc::clone(&self.0);
-        AcquireFuture::boxed(async move { engine.acquire(plan).await })
+        AcquireFuture::answered(Arc::clone(&self.0).acquire(plan))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

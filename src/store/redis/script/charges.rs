@@ -184,9 +184,11 @@ impl Numbers {
 /// 5⁶ × 2⁶ microseconds: what is left of them without their fives is small.
 fn short(number: u64) -> u32 {
     let (mut rest, mut fives) = (number, 0);
-    while fives < 15 && rest > 0 && rest.is_multiple_of(5) {
-        rest /= 5;
-        fives += 1;
+    for (power, exponent) in [(390_625, 8), (625, 4), (25, 2), (5, 1)] {
+        if rest > 0 && rest.is_multiple_of(power) {
+            rest /= power;
+            fives += exponent;
+        }
     }
     u32::try_from(rest)
         .ok()

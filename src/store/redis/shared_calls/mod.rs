@@ -30,7 +30,7 @@ use tokio::{
     runtime::Handle,
     sync::{
         mpsc::{self, error::TrySendError},
-        oneshot,
+        oneshot::{self, error::RecvError},
     },
     time::Instant,
 };
@@ -54,7 +54,7 @@ const QUEUE: usize = 65_536;
 /// fails alone.
 const APART: Duration = Duration::from_secs(1);
 
-type Acquired = Result<Measurement, StoreError>;
+type Acquired = Result<Box<Measurement>, StoreError>;
 
 /// Lets decisions that are under way at the same time share calls.
 ///
@@ -142,9 +142,9 @@ fn is_apart(server: &Server) -> bool {
 }
 
 /// The answer of a call that others share.
-pub(super) async fn together(answered: oneshot::Receiver<Acquired>) -> Acquired {
-    let lost = |_| StoreError::new(StoreErrorKind::Unavailable, "the shared call was cancelled");
-    answered.await.map_err(lost)?
+pub(super) fn together(answered: Result<Acquired, RecvError>) -> Acquired {
+    let cancelled = |_| StoreError::new(StoreErrorKind::Unavailable, "the shared call was cancelled");
+    answered.map_err(cancelled)?
 }
 
 /// Makes one call and answers all its decisions; ends as soon as all of them are cancelled.
@@ -156,7 +156,7 @@ async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
         None => {}
         Some(Ok(reply)) => {
             for (answer, decision) in answers.into_iter().zip(script::decode_each(plans, &reply)) {
-                let _ = answer.send(decision);
+                let _ = answer.send(decision.map(Box::new));
             }
         }
         Some(Err(error)) => {

@@ -236,7 +236,7 @@ mod tests {
             inner.in_flight.fetch_sub(1, Ordering::SeqCst);
             for waiting in waiting {
                 let measurement = Measurement::of_readings(waiting.plan, Moments::new(), [], None);
-                let _ = waiting.answer.send(Ok(measurement));
+                let _ = waiting.answer.send(Ok(Box::new(measurement)));
             }
         }
 
@@ -275,7 +275,7 @@ mod tests {
             since,
         };
         assert!(queue.try_send(waiting).is_ok());
-        let answer = timeout(deadline, together(answered)).await.ok();
+        let answer = timeout(deadline, answered).await.ok().map(together);
         (answer, since.elapsed())
     }
 
@@ -399,7 +399,7 @@ mod tests {
                 since: Instant::now(),
             };
             assert!(queue.try_send(waiting).is_ok());
-            together(answered)
+            async { together(answered.await) }
         });
         assert!(join_all(asked).await.iter().all(Result::is_ok));
     }
