@@ -415,13 +415,19 @@ impl ForwardingField {
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The fields in which the usual proxies write their clients.
-const FORWARDING_FIELDS: [&str; 6] = [
+const FORWARDING_FIELDS: [&str; 12] = [
     "x-forwarded-for",
     "forwarded",
     "x-real-ip",
     "cf-connecting-ip",
     "true-client-ip",
     "fly-client-ip",
+    "fastly-client-ip",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-azure-clientip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
 ];
 
 /// The hops walked in one request: more than any chain of proxies has, few enough to cost nothing.

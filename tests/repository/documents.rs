@@ -273,12 +273,8 @@ fn conditional_compilation_stays_at_the_edges() {
 #[test]
 fn continuous_integration_runs_what_a_developer_runs() {
     let run = read(".ci/run");
-    for step in [
-        "make test",
-        "make browser-test",
-        "make ops-test",
-        "exec make release-check",
-    ] {
-        assert!(run.lines().any(|line| line == step), "{run}");
+    for step in ["test", "browser-test", "ops-test", "release-check"] {
+        let line = format!("make {step} || failed+=({step})");
+        assert!(run.lines().any(|own| own == line), "{run}");
     }
 }

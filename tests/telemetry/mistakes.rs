@@ -84,6 +84,12 @@ fn a_forwarding_field_without_a_named_proxy_is_told_once() {
         ("cf-connecting-ip", "203.0.113.9"),
         ("true-client-ip", "203.0.113.9"),
         ("fly-client-ip", "203.0.113.9"),
+        ("fastly-client-ip", "203.0.113.9"),
+        ("x-client-ip", "203.0.113.9"),
+        ("x-cluster-client-ip", "203.0.113.9"),
+        ("x-azure-clientip", "203.0.113.9"),
+        ("x-envoy-external-address", "203.0.113.9"),
+        ("x-original-forwarded-for", "203.0.113.9"),
     ] {
         for (peer, kind) in [
             ("10.0.0.1", "private"),
