@@ -8,6 +8,7 @@
 //! windows are three layers around each other, which unlike one decision of ours are not charged together.
 //!
 //! - *one thread*: the sides in turns, for users in an order that has nothing to do with the one in which they were stored.
+//! - *by hand*: the steps that a layer with these fields has to take, and nothing else.
 //! - *two threads*: the time of a request where two threads use one layer, for different users or for one whose requests are
 //!   rejected from the denial cache, to that where one thread does. On two processors that share nothing it is 1; *no layer*
 //!   shows what this machine makes of it.
@@ -18,6 +19,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
+mod by_hand;
 #[path = "../tests/support/remote_store.rs"]
 mod remote_store;
 #[path = "../examples/results/mod.rs"]
@@ -44,6 +46,7 @@ use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuild
 use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Store, key};
 
 use self::{
+    by_hand::ByHand,
     remote_store::RemoteStore,
     results::outputs::{Outputs, USAGE, rounded},
     rounds::{Side, Values},
@@ -54,6 +57,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 const USERS: usize = 10_000;
+/// The sides of the first table.
+const SIDES: usize = 7;
 /// Units that may be used at one moment: more than are ever used here.
 const PLENTY: u32 = 500_000_000;
 
@@ -142,7 +147,18 @@ fn wide(windows: usize) -> RateLimitLayer {
     layer(MemoryStore::new(), policies.into_iter().take(windows).map(plenty))
 }
 
-fn one_thread() -> [Requests; 5] {
+/// The same steps by hand, behind the same future: what no layer with these fields goes below.
+fn by_hand(windows: usize) -> impl Service<Request<Body>, Response = Response<Body>> {
+    let mut limits = ByHand::new(windows, PLENTY.into());
+    service_fn(move |request: Request<Body>| {
+        let mut response = Response::new(Body::empty());
+        let user = request.headers().get(USER).expect("each request has one");
+        assert!(limits.decide(user, response.headers_mut()));
+        ready(Ok::<_, GovernorError>(response))
+    })
+}
+
+fn one_thread() -> [Requests; SIDES] {
     let mut config = GovernorConfigBuilder::default().key_extractor(User);
     config.per_millisecond(100).burst_size(PLENTY);
     let mut config = config.use_headers();
@@ -156,10 +172,12 @@ fn one_thread() -> [Requests; 5] {
         Requests::new("tower_governor, three windows in a row", three),
         Requests::new("tower-quota, one window", wide(1).layer(service_fn(answer))),
         Requests::new("tower-quota, three windows", wide(3).layer(service_fn(answer))),
+        Requests::new("by hand, one window", by_hand(1)),
+        Requests::new("by hand, three windows", by_hand(3)),
     ]
 }
 
-fn print_one_thread(sides: [Requests; 5], rounds: usize, times: usize, outputs: &Outputs) {
+fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outputs: &Outputs) {
     let mut sides = sides.map(|Requests { name, mut send }| {
         for _ in 0..USERS {
             send();
@@ -179,10 +197,15 @@ fn print_one_thread(sides: [Requests; 5], rounds: usize, times: usize, outputs: 
     let values = rounds::measure(rounds, &mut sides);
     rounds::print("one thread, with fields", "ns", &sides, &values);
     let net = |side: usize| values[side].without(&values[0]);
-    for (windows, own, other) in [("one window", 3, 1), ("three windows", 4, 2)] {
+    for (name, own, other) in [
+        ("one window", 3, 1),
+        ("three windows", 4, 2),
+        ("by hand, one window", 5, 1),
+        ("by hand, three windows", 6, 2),
+    ] {
         let (own, other) = (net(own), net(other));
         println!(
-            "  net of the request, {windows}: {:.0} ns, {:.2} of tower_governor",
+            "  net of the request, {name}: {:.0} ns, {:.2} of tower_governor",
             own.median(),
             own.ratio(&other)
         );
