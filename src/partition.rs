@@ -39,6 +39,9 @@ impl PartitionKey {
     ///
     /// Any bytes will do, of any length; the cost of a long value is that of reading it once. A kind with the name of one
     /// of this crate's ([`address`, `text`, …](ToPartitionKey)) is a kind of yours, and another than that.
+    ///
+    /// The keys of [`key::header`](crate::key::header) have the name of the header as their kind, and the client writes their
+    /// value. Give users that you have authenticated another kind: otherwise a client could name the quota of another user.
     pub fn new(kind: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         let kind = kind.as_ref();
         // One more sign than the name has: no two kinds are written alike, and none as one of the crate's own.

@@ -10,14 +10,14 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The policy in the numbers of its algorithm, if it is valid.
+/// The policy in the numbers of its algorithm, if it is valid. One that is closed keeps its other settings for when it is
+/// opened again: an operator who sets the quota of a policy to 0 need not touch them.
 pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     check_name(policy.name())?;
     ConfigError::check_range(ConfigErrorKind::Quota, "quota", policy.quota, 0..=MAX_QUOTA)?;
     if let QuotaUnit::Custom(unit) = policy.unit {
         unit.check()?;
     }
-    check_closed(policy)?;
     let counter = counter(policy)?;
     check_prefetch(policy)?;
     let block = block(policy)?;
@@ -35,15 +35,20 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
         let message = format!("window {window:?} is not a whole number of seconds in 1..={MAX_WINDOW}");
         return Err(ConfigError::new(Kind::Window, message));
     }
+    let (algorithm, window, capacity) = (policy.algorithm, window.as_secs(), policy.burst_capacity());
+    let is_bucket = matches!(algorithm, Algorithm::TokenBucket | Algorithm::StrictTokenBucket);
+    match policy.burst_capacity {
+        Some(capacity) if is_bucket => {
+            ConfigError::check_range(BurstCapacity, "burst capacity", capacity, 1..=MAX_QUOTA)?;
+        }
+        Some(capacity) => {
+            let message = format!("burst capacity {capacity} does not apply to {algorithm:?}, only to token buckets");
+            return Err(ConfigError::new(BurstCapacity, message));
+        }
+        None => {}
+    }
     if policy.is_closed() {
         return Ok(Counter::Closed(Closed));
-    }
-    let (algorithm, window, capacity) = (policy.algorithm, window.as_secs(), policy.burst_capacity());
-    if matches!(algorithm, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) {
-        ConfigError::check_range(BurstCapacity, "burst capacity", capacity, 1..=MAX_QUOTA)?;
-    } else if policy.burst_capacity.is_some() {
-        let message = format!("burst capacity {capacity} does not apply to {algorithm:?}, only to token buckets");
-        return Err(ConfigError::new(BurstCapacity, message));
     }
     let of_bucket = |kind, bucket: Result<Bucket, String>| match bucket {
         Ok(bucket) => Ok(Counter::Bucket(bucket)),
@@ -94,24 +99,6 @@ fn check_calendar(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     }
 }
 
-/// Rejects settings about units in a policy that has none.
-fn check_closed(policy: &QuotaPolicy) -> Result<(), ConfigError> {
-    let settings = [
-        (ConfigErrorKind::BurstCapacity, "burst capacity", policy.burst_capacity),
-        (ConfigErrorKind::Prefetch, "prefetch", policy.prefetch),
-    ];
-    let set = settings
-        .into_iter()
-        .find_map(|(kind, name, units)| Some((kind, name, units?)));
-    match set.filter(|_| policy.is_closed()) {
-        Some((kind, name, units)) => {
-            let message = format!("{name} {units} does not apply to quota 0, with which nothing passes");
-            Err(ConfigError::new(kind, message))
-        }
-        None => Ok(()),
-    }
-}
-
 /// The name for an error: of one that is too long, its beginning.
 pub(super) fn shown_name(name: &str) -> Cow<'_, str> {
     match name.len() {
@@ -137,7 +124,6 @@ fn block(policy: &QuotaPolicy) -> Result<Option<Block>, ConfigError> {
     let error = |message| Err(ConfigError::new(ConfigErrorKind::Block, message));
     let other = match policy.algorithm {
         _ if !policy.is_timed() => Some("concurrent requests"),
-        _ if policy.is_closed() => Some("quota 0, with which nothing passes"),
         _ if policy.is_shadow => Some("a shadow"),
         _ if policy.prefetch.is_some() => Some("prefetched units"),
         Algorithm::LeakyBucketQueue { .. } => Some("a leaky bucket as a queue"),
@@ -151,7 +137,7 @@ fn block(policy: &QuotaPolicy) -> Result<Option<Block>, ConfigError> {
             "block {time:?} is not a whole number of seconds in 1..={MAX_WINDOW}"
         ));
     }
-    Ok(Some(Block::new(time.as_secs())))
+    Ok((!policy.is_closed()).then(|| Block::new(time.as_secs())))
 }
 
 fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {
@@ -163,8 +149,12 @@ fn check_prefetch(policy: &QuotaPolicy) -> Result<(), ConfigError> {
             "calendar windows, only to token buckets and fixed windows of one length".to_owned()
         }
         (QuotaUnit::Requests, Algorithm::TokenBucket | Algorithm::FixedWindow) => {
-            let range = 1..=policy.burst_capacity();
-            return ConfigError::check_range(ConfigErrorKind::Prefetch, "prefetch", units, range);
+            let most = if policy.is_closed() {
+                MAX_QUOTA
+            } else {
+                policy.burst_capacity()
+            };
+            return ConfigError::check_range(ConfigErrorKind::Prefetch, "prefetch", units, 1..=most);
         }
         (QuotaUnit::Requests, algorithm) => format!("{algorithm:?}, only to token buckets and fixed windows"),
         (unit, _) => format!("{unit:?}, only to requests"),

@@ -68,8 +68,8 @@ use crate::fields::ExtensionValue;
 /// that is unavailable. There is no `Retry-After`: the request never passes while the policy holds. The fields say `q=0`
 /// and `r=0` (draft-11, section "Quota Parameter", allows that), and no `t`. You want it to close a tier or a route, most
 /// often by [rules that change](crate::RulesHandle). Units that were used before stay used when it is opened again.
-/// Neither a [grant](crate::AdminHandle::grant) nor [capacity](crate::Capacity) opens it. A burst capacity or prefetch
-/// beside quota 0 is an error, and a [shadow](Self::shadow) rejects nothing.
+/// Neither a [grant](crate::AdminHandle::grant) nor [capacity](crate::Capacity) opens it. Its other settings (a burst
+/// capacity, prefetch, a block) have no effect until it is opened, and a [shadow](Self::shadow) rejects nothing.
 ///
 /// ```
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
@@ -427,8 +427,8 @@ impl QuotaPolicy {
     ///
     /// Whole seconds, from 1 to 1 000 000 000. `build()` rejects it for limits of concurrent requests, for a
     /// [leaky bucket as a queue](crate::Algorithm::LeakyBucketQueue), whose requests have a moment at which they leave, for
-    /// a [shadow](Self::shadow), for quota 0, and together with [prefetch](Self::with_prefetch), which would begin blocks
-    /// with units that no request has used.
+    /// a [shadow](Self::shadow), and together with [prefetch](Self::with_prefetch), which would begin blocks with units that
+    /// no request has used. With quota 0 it has no effect.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

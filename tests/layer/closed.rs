@@ -145,20 +145,54 @@ async fn a_closed_shadow_rejects_nothing_and_says_what_it_would_reject() {
     }
 }
 
+/// An operator changes the quota to 0, and nothing else. It was an error, which left the old limits.
+#[tokio::test]
+async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_it_is_opened() {
+    let settings: [fn(QuotaPolicy) -> QuotaPolicy; 4] = [
+        |policy| policy.with_burst_capacity(2),
+        |policy| policy.with_prefetch(2),
+        |policy| policy.blocking_for(Duration::from_secs(900)),
+        |policy| policy.with_burst_capacity(9).with_prefetch(8),
+    ];
+    for with_settings in settings {
+        let rules = |quota| Rules::new().policy(with_settings(minute(quota)));
+        let layer = Scene::new([with_settings(minute(2))]).layer();
+        assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
+        layer.rules_handle().replace(rules(0)).unwrap();
+        for _ in 0..3 {
+            let rejected = send(&layer).await;
+            assert_eq!(outcome(&rejected), Outcome::Rejected);
+            assert!(!rejected.headers().contains_key(RETRY_AFTER));
+        }
+        layer.rules_handle().replace(rules(2)).unwrap();
+        assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
+    }
+    // A block that began before does not end while the policy is closed.
+    let blocking = |quota| minute(quota).blocking_for(Duration::from_secs(900));
+    let layer = Scene::new([blocking(1)]).layer();
+    assert_eq!(outcome(&send(&layer).await), Outcome::Allowed);
+    for quota in [0, 1] {
+        layer
+            .rules_handle()
+            .replace(Rules::new().policy(blocking(quota)))
+            .unwrap();
+        assert_eq!(outcome(&send(&layer).await), Outcome::Rejected);
+    }
+    assert_eq!(send(&layer).await.headers()[RETRY_AFTER], "900");
+}
+
 #[test]
-fn prefetch_and_burst_capacity_of_a_closed_policy_are_mistakes() {
+fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
     for (policy, message) in [
+        (minute(0).with_burst_capacity(0), "burst capacity 0 is outside 1..="),
+        (minute(0).with_prefetch(0), "prefetch 0 is outside 1..="),
         (
-            minute(0).with_burst_capacity(0),
-            "burst capacity 0 does not apply to quota 0, with which nothing passes",
-        ),
-        (
-            minute(0).with_prefetch(5),
-            "prefetch 5 does not apply to quota 0, with which nothing passes",
+            minute(0).blocking_for(Duration::ZERO),
+            "block 0ns is not a whole number of seconds",
         ),
         (
             QuotaPolicy::concurrent("minute", 0).with_prefetch(1),
-            "prefetch 1 does not apply to quota 0",
+            "prefetch 1 does not apply to ConcurrentRequests",
         ),
         (
             QuotaPolicy::new("minute", 0, Duration::ZERO),
