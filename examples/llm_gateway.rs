@@ -36,7 +36,10 @@ use axum::{
 };
 use futures_util::stream::{self, Stream, StreamExt};
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, time::sleep};
+use tokio::{
+    net::TcpListener,
+    time::{sleep, timeout},
+};
 use tower_quota::{
     AdminHandle, MemoryStore, NoKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
     Store, ToPartitionKey, UsageHandle, key,
@@ -44,6 +47,8 @@ use tower_quota::{
 
 /// The largest body of a request. It is read before the limits know what the request costs, so keep it small.
 const MAX_BODY: usize = 64 * 1_024;
+/// The longest time in which a client may send it.
+const LONGEST_UPLOAD: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -153,9 +158,9 @@ fn tokens(text: &str) -> u64 {
 /// Reads the body once: what it has found goes with the request, and so do the bytes, which are not copied.
 async fn read_prompt(request: Request, next: Next) -> Result<Response, StatusCode> {
     let (mut head, body) = request.into_parts();
-    let body = to_bytes(body, MAX_BODY)
-        .await
-        .map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+    let body = timeout(LONGEST_UPLOAD, to_bytes(body, MAX_BODY)).await;
+    let body = body.map_err(|_| StatusCode::REQUEST_TIMEOUT)?;
+    let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
     head.extensions
         .insert(Prompt::parse(&body).ok_or(StatusCode::BAD_REQUEST)?);
     Ok(next.run(Request::from_parts(head, Body::from(body))).await)

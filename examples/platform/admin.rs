@@ -12,7 +12,7 @@ use axum::{
 };
 use subtle::ConstantTimeEq;
 use tower_quota::{
-    AdminError, AdminHandle, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, RulesHandle, UsageHandle, key,
+    AdminError, AdminHandle, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, RulesHandle, UsageHandle,
     tier::TierCache,
 };
 
@@ -24,7 +24,7 @@ use super::{
     page,
     rejected::Rejected,
     rules::{Mistake, Origin, RuleBook},
-    state,
+    state, users,
 };
 
 #[derive(Clone)]
@@ -92,7 +92,7 @@ const GUESSES: &str = "guesses";
 fn wrong_tokens() -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(MemoryStore::new())
         .scope("platform-admin")
-        .key(key::client_ip())
+        .key(users::client_ip())
         .policy(QuotaPolicy::per_hour("wrong-tokens", 10).counting(GUESSES).hidden())
         .cost_of(GUESSES, |_| 1)
         .build()

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_quota::{
     Charged, Decision, PartitionKey, Refund, Refunded, ToPartitionKey,
-    key::{self, KeyExtractor, PeerAddress},
+    key::{KeyExtractor, PeerAddress},
 };
 
 use super::{
@@ -56,7 +56,7 @@ impl ToPartitionKey for Caller {
                 // As the layer does, so that the address of an IPv6 client leads to its network.
                 let request = Request::builder().extension(PeerAddress(SocketAddr::new(*address, 0)));
                 let (parts, ()) = request.body(()).expect("it has nothing that is invalid").into_parts();
-                let key = key::client_ip().extract(&parts);
+                let key = users::client_ip().extract(&parts);
                 key.unwrap_or_else(|| address.to_partition_key())
             }
             Self::User(name) => User(name.clone()).to_partition_key(),

@@ -17,7 +17,8 @@
 //!
 //! Operators have a page, which asks for the same token: <http://127.0.0.1:3000/operators/>.
 //!
-//! An address that sends ten wrong tokens in an hour is rejected with 429.
+//! An address that sends ten wrong tokens in an hour is rejected with 429. Behind a proxy, name the proxy in `users::client_ip`,
+//! which finds the address for all limits.
 //!
 //! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
 //!
@@ -110,7 +111,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Result<Router, Box<dyn Error>> {
-    let access = AccessList::new(key::client_ip());
+    let access = AccessList::new(users::client_ip());
     let (file, json) = RulesFile::open(settings.rules.clone()).await?;
     let limits = limits(&settings, &json, &access)?;
     let tiers = TierLayer::by_extension(users::tier_of)
@@ -166,9 +167,8 @@ fn limits(settings: &Settings, rules: &str, access: &AccessList) -> Result<RateL
     let store = RedisStore::new(&*settings.redis_url)?; // Redis need not be up yet
     let limits = RateLimitLayer::builder(store)
         .scope(SCOPE)
-        // Behind a proxy, name it: see `ClientIp::trusted_proxies`.
-        .key(key::extension::<User>().or_else(key::client_ip()))
-        .named_key("address", key::client_ip())
+        .key(key::extension::<User>().or_else(users::client_ip()))
+        .named_key("address", users::client_ip())
         .tiers(Tiers::resolved())
         .rules(serde_json::from_str(rules)?)
         .access_list(access.clone())

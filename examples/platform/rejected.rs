@@ -14,9 +14,12 @@ use axum::{
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower_quota::{Decision, Outcome, key};
+use tower_quota::{Decision, Outcome};
 
-use super::{callers::Caller, users::User};
+use super::{
+    callers::Caller,
+    users::{self, User},
+};
 
 /// The number of callers of which a minute has a count. A flood of new callers takes the places of those with the
 /// smallest counts, so that the memory is bounded.
@@ -61,7 +64,7 @@ struct Count {
 pub(crate) async fn observe(State(rejected): State<Rejected>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let user = parts.extensions.get::<User>().cloned();
-    let address = key::client_ip().resolve(&parts).map(Caller::Address);
+    let address = users::client_ip().resolve(&parts).map(Caller::Address);
     let response = next.run(Request::from_parts(parts, body)).await;
     let Some(decision) = response.extensions().get::<Decision>() else {
         return response;

@@ -1,9 +1,12 @@
-//! The callers, and the plans that they pay for.
+//! The callers: users with their plans, and addresses.
 
 use std::{io, time::Duration};
 
 use axum::extract::Request;
-use tower_quota::{PartitionKey, ToPartitionKey};
+use tower_quota::{
+    PartitionKey, ToPartitionKey,
+    key::{self, ClientIp},
+};
 
 #[derive(Clone)]
 pub(crate) struct User(pub(crate) String);
@@ -23,6 +26,12 @@ pub(crate) async fn authenticate(mut request: Request) -> Request {
         request.extensions_mut().insert(user);
     }
     request
+}
+
+/// The address of a client, for limits, blocks and wrong tokens. Behind a proxy, name the proxy here: otherwise all clients
+/// have its address, and ten wrong tokens of any of them lock the administrators out. See `ClientIp::trusted_proxies`.
+pub(crate) fn client_ip() -> ClientIp {
+    key::client_ip()
 }
 
 /// A stand-in for a database that takes its time. Users without a plan are of the first tier.

@@ -43,7 +43,7 @@ impl Ongoing {
     /// Asks until there is an answer that was not declared outdated while it was on its way.
     pub(super) async fn run(mut self, ask: Ask) {
         if let Err(error) = self.take_place().await {
-            return self.fail(&error);
+            return self.end_unasked(&error);
         }
         let limit = self.shared.settings.look_up_timeout;
         loop {
@@ -97,6 +97,13 @@ impl Ongoing {
         };
         self.leave(shard, answer);
         true
+    }
+
+    /// Ends the look-up without a question. The source has not failed, so the next request of the user may ask it.
+    fn end_unasked(&mut self, error: &dyn Display) {
+        let shared = Arc::clone(&self.shared);
+        shared.log.failed(shared.clock.now(), error);
+        self.leave(shared.shards.lock(self.user), None);
     }
 
     /// Ends the look-up without an answer.

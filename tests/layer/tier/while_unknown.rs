@@ -182,6 +182,22 @@ async fn users_who_find_no_place_for_their_look_up_wait_for_one() {
     assert!((10..=12).contains(&service.scene.source.asked()));
 }
 
+/// The pause after a failure of the source took its effect although the source was never asked.
+#[tokio::test(start_paused = true)]
+async fn a_user_who_found_no_place_is_looked_up_as_soon_as_there_is_one() {
+    let service = Limited::with(|builder| builder.max_look_ups(1));
+    for user in [1, 2] {
+        service.scene.source.set(user, "pro");
+    }
+    service.scene.source.mood(Mood::AnswersAfter(1_500 * MILLISECOND));
+    let responses = join_all([service.request(1), service.request(2)]).await;
+    assert_eq!(responses, [seen(200, 2, SECOND), seen(200, 2, SECOND)]);
+    service.scene.time.pass(600 * MILLISECOND).await;
+    service.scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));
+    assert_eq!(service.request(2).await, seen(200, 20, 200 * MILLISECOND));
+    assert_eq!(service.scene.source.asked(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_cancelled_gives_its_place_among_the_waiting_to_another_one() {
     let service = Limited::with(|builder| builder.max_waiting(1));
