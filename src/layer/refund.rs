@@ -24,19 +24,59 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refund {
     units: u64,
+    /// Amounts in units of the program's own.
+    own_units: Vec<(String, u64)>,
     charged: Charged,
     id: Option<String>,
 }
 
 impl Refund {
-    /// So many units, which were charged at this moment. [`Settlement::refund`] says what becomes of windows that have
-    /// ended since.
+    /// So many units of the policies that count requests, which were charged at this moment. [`Settlement::refund`] says what
+    /// becomes of windows that have ended since.
     pub fn new(units: u64, charged: Charged) -> Self {
         Self {
             units,
+            own_units: Vec::new(),
             charged,
             id: None,
         }
+    }
+
+    /// The same with an amount of a unit of the [program's own](crate::QuotaPolicy::counting), of at most three. A unit that no
+    /// policy of the caller counts is left out.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// use tower_quota::{Charged, Refund, Refunded};
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("models")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_hour("tokens", 1_000).counting("tokens"))
+    ///     .cost_of("tokens", |_| 800)
+    ///     .build()?;
+    /// let request = || Request::post("/answers").header("x-user-id", "alice");
+    /// assert_eq!(send(&layer, request()).await.status(), 200);
+    /// assert_eq!(send(&layer, request()).await.status(), 429);
+    ///
+    /// // The model has answered nothing.
+    /// let refund = Refund::new(0, Charged::Now).with_units("tokens", 800);
+    /// let alice = PartitionKey::new("x-user-id", "alice");
+    /// assert_eq!(layer.admin().give_back(&alice, None, &refund).await?, Refunded::Done);
+    /// assert_eq!(send(&layer, request()).await.status(), 200);
+    /// # Ok(()) });
+    /// ```
+    #[must_use]
+    pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
+        self.own_units.push((unit.into(), amount));
+        self
+    }
+
+    /// The plan of what is given back. A plan without a request would have no place for units of the program's own.
+    fn of(&self, plan: Plan) -> Plan {
+        let units = self.own_units.iter();
+        let plan = units.fold(plan, |plan, (unit, amount)| plan.with_units(unit, *amount));
+        plan.costing(self.units)
     }
 
     /// The same with the id of the message that gives back, so that a message that is delivered twice gives back once. It
@@ -60,8 +100,8 @@ pub enum Refunded {
     Done,
     /// A refund with this id came before; nothing has changed.
     Repeated,
-    /// There is nothing to give back, or nothing to give it back to: no policy counts the caller's requests by this key in this
-    /// tier, or only leaky buckets do.
+    /// There is nothing to give back, or nothing to give it back to: no policy counts the units of this caller by this key in
+    /// this tier, or only leaky buckets do.
     NotCounted,
 }
 
@@ -77,7 +117,7 @@ impl Refunded {
 
 impl AdminHandle {
     /// Gives units back to a caller that another process has charged, or that a request of this process has used for a job:
-    /// to the policies of a tier that count requests by the layer's main key, chosen as in [`peek`](Self::peek).
+    /// to the policies of a tier that count these units by the layer's main key, chosen as in [`peek`](Self::peek).
     ///
     /// You want it where a queue learns minutes later that a job was not carried out. While the request is in progress,
     /// [`ActualCost`](crate::ActualCost) is simpler and exact. No policy is lifted above its quota, and windows that have
@@ -182,7 +222,46 @@ impl AdminHandle {
         tier: Option<&str>,
         units: u64,
     ) -> Result<Option<Forecast>, AdminError> {
-        self.forecast_part(None, self.holder(caller), tier, units).await
+        self.forecast_part(None, self.holder(caller), tier, units, None).await
+    }
+
+    /// Says when one request that uses so much of a unit of the [program's own](crate::QuotaPolicy::counting) would pass. It is
+    /// [`forecast`](Self::forecast) in other respects.
+    ///
+    /// ```
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;
+    /// # run(async {
+    /// let layer = RateLimitLayer::builder(MemoryStore::new())
+    ///     .scope("models")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("tokens", 1_000).counting("tokens"))
+    ///     .cost_of("tokens", |_| 800)
+    ///     .build()?;
+    /// send(&layer, Request::post("/answers").header("x-user-id", "alice")).await;
+    ///
+    /// let alice = PartitionKey::new("x-user-id", "alice");
+    /// let forecast = async |tokens| {
+    ///     let forecast = layer.admin().forecast_units(&alice, None, "tokens", tokens).await?;
+    ///     Ok::<_, tower_quota::AdminError>(forecast.map(|it| it.passes()))
+    /// };
+    /// assert_eq!(forecast(200).await?, Some(Passes::Now));
+    /// assert!(matches!(forecast(500).await?, Some(Passes::In(wait)) if wait <= Duration::from_secs(18)));
+    /// assert_eq!(forecast(1_001).await?, Some(Passes::Never));
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// If the layer has no such tier, or the store does not answer.
+    pub async fn forecast_units(
+        &self,
+        caller: &(impl ToPartitionKey + ?Sized),
+        tier: Option<&str>,
+        unit: &str,
+        amount: u64,
+    ) -> Result<Option<Forecast>, AdminError> {
+        self.forecast_part(None, self.holder(caller), tier, 1, Some((unit, amount)))
+            .await
     }
 
     /// The same by the policies that count by a [named key](crate::RateLimitLayerBuilder::named_key).
@@ -198,7 +277,7 @@ impl AdminHandle {
         units: u64,
     ) -> Result<Option<Forecast>, AdminError> {
         let key = Some(self.key(key)?);
-        self.forecast_part(key, self.holder(caller), tier, units).await
+        self.forecast_part(key, self.holder(caller), tier, units, None).await
     }
 
     fn count_refund(&self, refunded: Result<Refunded, AdminError>) -> Result<Refunded, AdminError> {
@@ -214,11 +293,15 @@ impl AdminHandle {
         holder: Holder,
         tier: Option<&str>,
         units: u64,
+        own_units: Option<(&str, u64)>,
     ) -> Result<Option<Forecast>, AdminError> {
-        match self.plan(key, &holder, tier, units)? {
-            Some(plan) => Ok(Some(self.0.guard.store().forecast(plan).await?)),
-            None => Ok(None),
+        let Some(mut plan) = self.plan(key, &holder, tier, units)? else {
+            return Ok(None);
+        };
+        if let Some((unit, amount)) = own_units {
+            plan = plan.with_units(unit, amount);
         }
+        Ok(Some(self.0.guard.store().forecast(plan).await?))
     }
 
     async fn give_back_part(
@@ -228,9 +311,10 @@ impl AdminHandle {
         tier: Option<&str>,
         refund: &Refund,
     ) -> Result<Refunded, AdminError> {
-        let Some(plan) = self.plan(key, &holder, tier, refund.units)? else {
+        let Some(plan) = self.plan(key, &holder, tier, 1)? else {
             return Ok(Refunded::NotCounted);
         };
+        let plan = refund.of(plan);
         let message = refund.id.as_ref().map(|id| self.message(&plan, key, &holder, id));
         let settlement = Settlement::refund(plan, refund.charged);
         if settlement.is_empty() {

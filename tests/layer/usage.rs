@@ -10,8 +10,8 @@ use http_body_util::BodyExt;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Capacity, Charged, ConfigErrorKind, Decision, NoKey, RateLimitBody, Refund, Refunded, ResponseFields,
-    Rules, Settlement, Tiers, UsageHandle,
+    Algorithm, Capacity, Charged, ConfigErrorKind, Decision, NoKey, Passes, RateLimitBody, Refund, Refunded,
+    ResponseFields, Rules, Settlement, Tiers, UsageHandle,
 };
 
 use super::*;
@@ -622,17 +622,59 @@ async fn a_refund_from_elsewhere_gives_back_requests_and_units_of_ones_own() {
     assert_eq!(scene.left().await, [100, 10_000]);
 }
 
-/// A refund through the handle is of requests: it says no unit, and what tokens are left is not its business.
+/// A refund of requests gives back no tokens, and one of tokens no requests.
 #[tokio::test]
-async fn the_admin_handle_gives_back_requests_and_no_units_of_ones_own() {
+async fn the_admin_handle_gives_back_what_was_said_of_each_unit() {
     let scene = scene();
     let layer = estimated(&scene, 600);
     let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
     let charged_at = response.extensions().get().and_then(Decision::decided_at).unwrap();
     drop(response);
+    assert_eq!(scene.left().await, [99, 9_400]);
 
-    let refund = Refund::new(1, Charged::At(charged_at)).with_id("job 1");
-    let refunded = layer.admin().give_back(&everybody(), None, &refund).await.unwrap();
-    assert_eq!(refunded, Refunded::Done);
-    assert_eq!(scene.left().await, [100, 9_400]);
+    let refund = |requests| Refund::new(requests, Charged::At(charged_at));
+    for (refund, refunded, left) in [
+        (refund(1).with_id("job 1"), Refunded::Done, [100, 9_400]),
+        (
+            refund(0).with_units("tokens", 250).with_id("job 2"),
+            Refunded::Done,
+            [100, 9_650],
+        ),
+        (
+            refund(0).with_units("tokens", 250).with_id("job 2"),
+            Refunded::Repeated,
+            [100, 9_650],
+        ),
+        (refund(0).with_units("images", 250), Refunded::NotCounted, [100, 9_650]),
+        (refund(0), Refunded::NotCounted, [100, 9_650]),
+        (refund(7).with_units("tokens", 1_000_000), Refunded::Done, [100, 10_000]),
+    ] {
+        let told = layer.admin().give_back(&everybody(), None, &refund).await.unwrap();
+        assert_eq!((told, scene.left().await), (refunded, left.to_vec()), "{refund:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_admin_handle_forecasts_tokens_beside_requests() {
+    let scene = scene();
+    let layer = estimated(&scene, 9_999);
+    drop(layer.layer(service_fn(hello)).oneshot(request()).await.unwrap());
+    let forecast = async |tokens| {
+        let forecast = layer.admin().forecast_units(&everybody(), None, "tokens", tokens).await;
+        forecast.unwrap().unwrap().passes()
+    };
+    assert_eq!(forecast(1).await, Passes::Now);
+    assert!(matches!(forecast(2).await, Passes::In(_)));
+    assert_eq!(forecast(10_001).await, Passes::Never);
+    assert_eq!(
+        layer
+            .admin()
+            .forecast_units(&everybody(), None, "images", 5)
+            .await
+            .unwrap()
+            .unwrap()
+            .passes(),
+        Passes::Now
+    );
+    assert_eq!(scene.left().await, [99, 1], "nothing was charged");
 }
