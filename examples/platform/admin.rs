@@ -13,7 +13,7 @@ use axum::{
 use subtle::ConstantTimeEq;
 use tower_quota::{
     AdminError, AdminHandle, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, RulesHandle, UsageHandle,
-    tier::TierCache,
+    key::ClientIp, tier::TierCache,
 };
 
 use super::{
@@ -24,13 +24,14 @@ use super::{
     page,
     rejected::Rejected,
     rules::{Mistake, Origin, RuleBook},
-    state, users,
+    state,
 };
 
 #[derive(Clone)]
 pub(crate) struct Admin {
     pub(crate) token: Option<String>,
     pub(crate) rules: RulesOf,
+    pub(crate) client_ip: ClientIp,
     pub(crate) handle: RulesHandle,
     pub(crate) limits: AdminHandle,
     pub(crate) tiers: TierCache,
@@ -63,7 +64,7 @@ pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
         .route("/caller/give-back", post(callers::give_back))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .layer(middleware::from_fn_with_state(admin.clone(), authorize))
-        .layer(wrong_tokens()?)
+        .layer(wrong_tokens(admin.client_ip.clone())?)
         .layer(middleware::map_response(page::protect))
         .with_state(admin);
     Ok(router)
@@ -86,13 +87,14 @@ const GUESSES: &str = "guesses";
 /// Ten wrong tokens an hour from one address. Each token is a guess until `authorize` has compared it, so guesses that
 /// come at the same time are counted, too.
 ///
-/// After ten, this address is rejected whichever token it sends: if the right one passed, guesses could go on. Other
-/// addresses are not concerned. Each instance counts for itself, in memory: administrators are needed most when Redis is
-/// down.
-fn wrong_tokens() -> Result<RateLimitLayer, ConfigError> {
+/// After ten, this address is rejected whichever token it sends: if the right one passed, guesses could go on, and the
+/// answer would tell the guesser which one it is. Other addresses are not concerned, nor are other clients of the same
+/// proxy if `TRUSTED_PROXIES` names it. Each instance counts for itself, in memory: administrators are needed most when
+/// Redis is down.
+fn wrong_tokens(client_ip: ClientIp) -> Result<RateLimitLayer, ConfigError> {
     RateLimitLayer::builder(MemoryStore::new())
         .scope("platform-admin")
-        .key(users::client_ip())
+        .key(client_ip)
         .policy(QuotaPolicy::per_hour("wrong-tokens", 10).counting(GUESSES).hidden())
         .cost_of(GUESSES, |_| 1)
         .build()

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tower_quota::{
     Charged, Decision, PartitionKey, Refund, Refunded, ToPartitionKey,
-    key::{KeyExtractor, PeerAddress},
+    key::{ClientIp, KeyExtractor, PeerAddress},
 };
 
 use super::{
@@ -49,22 +49,21 @@ impl TryFrom<Asked> for Caller {
     }
 }
 
-impl ToPartitionKey for Caller {
-    fn to_partition_key(&self) -> PartitionKey {
+impl Caller {
+    /// The key that the layer has for it.
+    fn key(&self, client_ip: &ClientIp) -> PartitionKey {
         match self {
             Self::Address(address) => {
                 // As the layer does, so that the address of an IPv6 client leads to its network.
                 let request = Request::builder().extension(PeerAddress(SocketAddr::new(*address, 0)));
                 let (parts, ()) = request.body(()).expect("it has nothing that is invalid").into_parts();
-                let key = users::client_ip().extract(&parts);
+                let key = client_ip.extract(&parts);
                 key.unwrap_or_else(|| address.to_partition_key())
             }
             Self::User(name) => User(name.clone()).to_partition_key(),
         }
     }
-}
 
-impl Caller {
     /// A caller without a name has no plan.
     async fn tier(&self) -> Result<Option<&'static str>, Failure> {
         match self {
@@ -81,17 +80,17 @@ impl Caller {
 
 /// Returns the units that a caller has left, without a charge.
 pub(crate) async fn look_up(State(admin): State<Admin>, Query(caller): Query<Caller>) -> Result<Json<Value>, Failure> {
-    let tier = caller.tier().await?;
-    let mut policies = policies(answer(admin.limits.peek(&caller, tier)).await?.as_ref());
-    if let Some(key) = caller.named_key() {
-        let by_key = answer(admin.limits.peek_by(key, &caller, tier)).await?;
+    let (tier, key) = (caller.tier().await?, caller.key(&admin.client_ip));
+    let mut policies = policies(answer(admin.limits.peek(&key, tier)).await?.as_ref());
+    if let Some(name) = caller.named_key() {
+        let by_key = answer(admin.limits.peek_by(name, &key, tier)).await?;
         policies.extend(self::policies(by_key.as_ref()));
     }
     let address = match &caller {
         Caller::Address(address) => Some(*address),
         Caller::User(_) => None,
     };
-    let (blocks, key) = (&admin.blocks, caller.to_partition_key());
+    let blocks = &admin.blocks;
     let (here, by_fleet) = (
         blocks.is_blocked(address, &key),
         blocks.is_blocked_by_fleet(address, &key),
@@ -130,9 +129,10 @@ pub(crate) async fn reset(State(admin): State<Admin>, Query(caller): Query<Calle
     if let Caller::User(name) = &caller {
         admin.tiers.forget(&User(name.clone()));
     }
-    answer(admin.limits.reset(&caller)).await?;
-    if let Some(key) = caller.named_key() {
-        answer(admin.limits.reset_by(key, &caller)).await?;
+    let key = caller.key(&admin.client_ip);
+    answer(admin.limits.reset(&key)).await?;
+    if let Some(name) = caller.named_key() {
+        answer(admin.limits.reset_by(name, &key)).await?;
     }
     tracing::info!("an administrator has given a caller the whole quota back");
     Ok(StatusCode::NO_CONTENT)
@@ -152,7 +152,10 @@ pub(crate) async fn grant(
     Json(Grant { units, seconds }): Json<Grant>,
 ) -> Result<StatusCode, Failure> {
     let time = Duration::from_secs(seconds);
-    admin.limits.grant(&caller, units, time).map_err(unprocessable)?;
+    admin
+        .limits
+        .grant(&caller.key(&admin.client_ip), units, time)
+        .map_err(unprocessable)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -169,10 +172,11 @@ pub(crate) async fn give_back(
     Query(caller): Query<Caller>,
     Json(GiveBack { units, id }): Json<GiveBack>,
 ) -> Result<Json<Value>, Failure> {
-    let (tier, refund) = (caller.tier().await?, Refund::new(units, Charged::Now).with_id(id));
-    let mut refunded = vec![answer(admin.limits.give_back(&caller, tier, &refund)).await?];
-    if let Some(key) = caller.named_key() {
-        refunded.push(answer(admin.limits.give_back_by(key, &caller, tier, &refund)).await?);
+    let (tier, key) = (caller.tier().await?, caller.key(&admin.client_ip));
+    let refund = Refund::new(units, Charged::Now).with_id(id);
+    let mut refunded = vec![answer(admin.limits.give_back(&key, tier, &refund)).await?];
+    if let Some(name) = caller.named_key() {
+        refunded.push(answer(admin.limits.give_back_by(name, &key, tier, &refund)).await?);
     }
     let has = |wanted| refunded.contains(&wanted);
     let given_back = match (has(Refunded::Done), has(Refunded::Repeated)) {

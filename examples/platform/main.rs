@@ -17,8 +17,9 @@
 //!
 //! Operators have a page, which asks for the same token: <http://127.0.0.1:3000/operators/>.
 //!
-//! An address that sends ten wrong tokens in an hour is rejected with 429. Behind a proxy, name the proxy in `users::client_ip`,
-//! which finds the address for all limits.
+//! An address that sends ten wrong tokens in an hour is rejected with 429. Behind proxies, `TRUSTED_PROXIES` has
+//! their networks, such as `10.0.0.0/8,127.0.0.1`, and `FORWARDING_FIELD` the field that they write: `X-Forwarded-For` (the
+//! default), `Forwarded`, or one with a single address, such as `X-Real-IP`. Without proxies no field is believed.
 //!
 //! Change `examples/platform/rules.json` meanwhile, or stop Redis. `admin.rs` has the other routes of administrators.
 //!
@@ -39,7 +40,7 @@ pub(crate) mod rules;
 #[path = "../page/mod.rs"]
 mod shared;
 mod state;
-mod users;
+pub(crate) mod users;
 
 use std::{env, error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -49,7 +50,7 @@ use tokio::net::TcpListener;
 use tower::ServiceBuilder;
 use tower_quota::{
     AccessList, ConfigError, Exemption, RateLimitLayer, RedisStore, Tiers,
-    key::{self, KeyExtractor},
+    key::{self, ClientIp, KeyExtractor},
     tier::{TierLayer, WhileUnknown},
 };
 
@@ -73,6 +74,8 @@ pub(crate) struct Settings {
     /// The rules of this process: until the first version of the fleet was read, or for good.
     pub(crate) rules: PathBuf,
     pub(crate) admin_token: Option<String>,
+    /// The address of a client, for all that goes by address.
+    pub(crate) client_ip: ClientIp,
     /// The longest time that a request waits for Redis. Then it passes uncounted.
     pub(crate) deadline: Duration,
     /// The time that the first requests of a user wait for its tier before they are counted in the first one.
@@ -81,16 +84,17 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// `variable` has the environment variables.
-    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/platform/rules.json");
-        Self {
+        Ok(Self {
             redis_url: variable("REDIS_URL").unwrap_or_else(|| "redis://127.0.0.1/".to_owned()),
             rule_set: variable("RULES_SET").filter(|name| !name.is_empty()),
             rules: variable("RULES").unwrap_or_else(|| rules.to_owned()).into(),
             admin_token: variable("ADMIN_TOKEN"),
+            client_ip: users::client_ip(&variable)?,
             deadline: Duration::from_millis(50),
             tier_wait: Duration::from_secs(1),
-        }
+        })
     }
 }
 
@@ -101,7 +105,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let prometheus = metrics::prometheus()?.install_recorder()?;
     tokio::spawn(metrics::upkeep(prometheus.clone()));
 
-    let app = app(Settings::read(|name| env::var(name).ok()), prometheus).await?;
+    let app = app(Settings::read(|name| env::var(name).ok())?, prometheus).await?;
     let port = env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await;
     let listener = listener.map_err(|error| format!("port {port}: {error}; PORT sets another one"))?;
@@ -111,7 +115,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Result<Router, Box<dyn Error>> {
-    let access = AccessList::new(users::client_ip());
+    let access = AccessList::new(settings.client_ip.clone());
     let (file, json) = RulesFile::open(settings.rules.clone()).await?;
     let limits = limits(&settings, &json, &access)?;
     let tiers = TierLayer::by_extension(users::tier_of)
@@ -128,6 +132,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
     let admin = Admin {
         token: settings.admin_token.filter(|token| !token.is_empty()),
         rules,
+        client_ip: settings.client_ip.clone(),
         handle: limits.rules_handle(),
         limits: limits.admin(),
         tiers: tiers.cache().clone(),
@@ -139,7 +144,10 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
     // The first one of these sees a request first: who is it, which tier is theirs, what is left for them?
     let layers = ServiceBuilder::new()
         .layer(middleware::map_request(users::authenticate))
-        .layer(middleware::from_fn_with_state(rejected, rejected::observe))
+        .layer(middleware::from_fn_with_state(
+            (rejected, settings.client_ip),
+            rejected::observe,
+        ))
         .layer(tiers)
         .layer(limits);
     let service = Router::new()
@@ -167,8 +175,8 @@ fn limits(settings: &Settings, rules: &str, access: &AccessList) -> Result<RateL
     let store = RedisStore::new(&*settings.redis_url)?; // Redis need not be up yet
     let limits = RateLimitLayer::builder(store)
         .scope(SCOPE)
-        .key(key::extension::<User>().or_else(users::client_ip()))
-        .named_key("address", users::client_ip())
+        .key(key::extension::<User>().or_else(settings.client_ip.clone()))
+        .named_key("address", settings.client_ip.clone())
         .tiers(Tiers::resolved())
         .rules(serde_json::from_str(rules)?)
         .access_list(access.clone())

@@ -14,12 +14,9 @@ use axum::{
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
-use tower_quota::{Decision, Outcome};
+use tower_quota::{Decision, Outcome, key::ClientIp};
 
-use super::{
-    callers::Caller,
-    users::{self, User},
-};
+use super::{callers::Caller, users::User};
 
 /// The number of callers of which a minute has a count. A flood of new callers takes the places of those with the
 /// smallest counts, so that the memory is bounded.
@@ -61,10 +58,14 @@ struct Count {
 }
 
 /// Outside of the limits, but inside of the authentication: it has to know the caller and to see the decision.
-pub(crate) async fn observe(State(rejected): State<Rejected>, request: Request, next: Next) -> Response {
+pub(crate) async fn observe(
+    State((rejected, client_ip)): State<(Rejected, ClientIp)>,
+    request: Request,
+    next: Next,
+) -> Response {
     let (parts, body) = request.into_parts();
     let user = parts.extensions.get::<User>().cloned();
-    let address = users::client_ip().resolve(&parts).map(Caller::Address);
+    let address = client_ip.resolve(&parts).map(Caller::Address);
     let response = next.run(Request::from_parts(parts, body)).await;
     let Some(decision) = response.extensions().get::<Decision>() else {
         return response;

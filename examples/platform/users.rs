@@ -5,7 +5,7 @@ use std::{io, time::Duration};
 use axum::extract::Request;
 use tower_quota::{
     PartitionKey, ToPartitionKey,
-    key::{self, ClientIp},
+    key::{self, ClientIp, ForwardingField, KeyExtractor},
 };
 
 #[derive(Clone)]
@@ -28,10 +28,24 @@ pub(crate) async fn authenticate(mut request: Request) -> Request {
     request
 }
 
-/// The address of a client, for limits, blocks and wrong tokens. Behind a proxy, name the proxy here: otherwise all clients
-/// have its address, and ten wrong tokens of any of them lock the administrators out. See `ClientIp::trusted_proxies`.
-pub(crate) fn client_ip() -> ClientIp {
-    key::client_ip()
+/// The address of a client, for limits, blocks and wrong tokens, from the proxies in `TRUSTED_PROXIES` and the field that
+/// they write.
+///
+/// A proxy that is not named is one client: ten wrong tokens through it lock out all administrators behind it.
+pub(crate) fn client_ip(variable: impl Fn(&str) -> Option<String>) -> Result<ClientIp, String> {
+    let set = |name| variable(name).filter(|value| !value.trim().is_empty());
+    let proxies = set("TRUSTED_PROXIES");
+    let networks = proxies.iter().flat_map(|list| list.split(',')).map(str::trim);
+    let name = set("FORWARDING_FIELD").unwrap_or_else(|| "X-Forwarded-For".to_owned());
+    let field = match &*name.to_ascii_lowercase() {
+        "x-forwarded-for" => ForwardingField::XForwardedFor,
+        "forwarded" => ForwardingField::Forwarded,
+        _ => ForwardingField::OneAddress(name.into()),
+    };
+    let client_ip = key::client_ip().trusted_proxies(field, networks);
+    let checked = client_ip.check();
+    checked.map_err(|error| format!("TRUSTED_PROXIES or FORWARDING_FIELD: {error}"))?;
+    Ok(client_ip)
 }
 
 /// A stand-in for a database that takes its time. Users without a plan are of the first tier.

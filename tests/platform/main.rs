@@ -7,6 +7,7 @@
 )]
 
 mod fleet;
+mod proxies;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -114,17 +115,23 @@ impl Platform {
     }
 
     async fn of(server: &RedisServer, test: u8, file: PathBuf, token: Option<&str>, rule_set: Option<&str>) -> Self {
-        drop(log());
-        let recorder = Box::leak(Box::new(platform::metrics::prometheus().unwrap().build_recorder()));
         let settings = Settings {
             redis_url: server.url(),
             rule_set: rule_set.map(str::to_owned),
-            rules: file.clone(),
+            rules: file,
             admin_token: token.map(str::to_owned),
+            client_ip: key::client_ip(),
             // A busy machine is no reason to go on without.
             deadline: Duration::from_secs(10),
             tier_wait: Duration::from_secs(10),
         };
+        Self::with_settings(test, settings).await
+    }
+
+    async fn with_settings(test: u8, settings: Settings) -> Self {
+        drop(log());
+        let recorder = Box::leak(Box::new(platform::metrics::prometheus().unwrap().build_recorder()));
+        let file = settings.rules.clone();
         let guard = set_default_local_recorder(recorder);
         Self {
             app: platform::app(settings, recorder.handle()).await.unwrap(),
@@ -502,7 +509,8 @@ async fn requests_with_the_right_token_are_no_guesses_while_they_run_and_those_w
 fn an_instance_follows_a_rule_set_only_if_it_is_named() {
     let rule_set = |given: &[(&str, &str)]| {
         let variable = |name: &str| given.iter().find(|(other, _)| *other == name);
-        Settings::read(|name| variable(name).map(|(_, value)| (*value).to_owned())).rule_set
+        let settings = Settings::read(|name| variable(name).map(|(_, value)| (*value).to_owned()));
+        settings.unwrap().rule_set
     };
     let redis = ("REDIS_URL", "redis://127.0.0.1:6390/");
     assert_eq!(rule_set(&[]), None);
