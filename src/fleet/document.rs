@@ -267,6 +267,6 @@ pub(super) fn check_length(length: usize) -> Result<(), RulesDocumentError> {
     if length <= RulesDocument::MAX_LENGTH {
         return Ok(());
     }
-    let message = format!("its length of {length} bytes is above {}", RulesDocument::MAX_LENGTH);
+    let message = format!("it is longer than {} bytes", RulesDocument::MAX_LENGTH);
     Err(RulesDocumentError::new(RulesDocumentErrorKind::TooLong, message))
 }

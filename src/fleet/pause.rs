@@ -1,8 +1,8 @@
 //! The pauses of those who follow rules.
 
-use std::time::Duration;
+use std::{future::Future, time::Duration};
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::random;
 
@@ -12,13 +12,11 @@ const POLL: Duration = Duration::from_secs(1);
 /// The shortest time between two polls, whatever a source says.
 const SHORTEST: Duration = Duration::from_millis(50);
 
-/// Keeps a source that always says that it may have changed from being asked without end.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a poll is a pause, and no request waits for it"
-)]
-pub(super) async fn shortest() {
-    sleep(SHORTEST).await;
+/// Waits until the source may have changed. One that always says so is not asked without end.
+pub(super) async fn after_poll(change: impl Future<Output = ()>) {
+    let earliest = Instant::now() + SHORTEST;
+    change.await;
+    sleep_until(earliest).await;
 }
 
 /// Waits for a second, a quarter more or less.

@@ -52,8 +52,11 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
         Box::pin(super::pause::between_polls())
     }
 
-    /// Tells others which version an instance runs; `before` is its report before this one. By default nothing is told.
-    fn report<'a>(&'a self, report: &'a InstanceReport, before: Option<&'a InstanceReport>) -> SourceFuture<'a, ()> {
+    /// Tells others which version an instance runs, in place of its reports `before`, any of which may have arrived. By
+    /// default nothing is told.
+    ///
+    /// It runs beside the polls, has a second, and is not called again until it has ended.
+    fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
         let _ = (report, before);
         Box::pin(async { Ok(()) })
     }

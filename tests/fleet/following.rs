@@ -145,11 +145,7 @@ fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
             Reason::NewerFormat,
             "format 2 is newer than 1",
         ),
-        (
-            " ".repeat(10 << 20),
-            Reason::TooLong,
-            "its length of 10485760 bytes is above 1048576",
-        ),
+        (" ".repeat(10 << 20), Reason::TooLong, "it is longer than 1048576 bytes"),
         (
             of(version(6).with_roll_out(RollOut::new(1, Rules::new()))),
             Reason::Invalid,
@@ -670,6 +666,18 @@ async fn an_instance_reports_what_it_runs_every_ten_seconds_and_when_that_change
         follower.status().rejected().map(|rejected| rejected.version()),
         Some(bad)
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_report_without_an_answer_delays_no_poll() {
+    let (source, layer) = (Source::default(), layer());
+    source.state().hangs_on_reports = true;
+    let _follower = follow(&layer, &source);
+    pass(Duration::from_secs(100)).await;
+    let ([polls, _], reports) = (source.asked(), source.state().reports.len());
+    assert!(polls >= 80, "{polls}");
+    // It is tried again, one at a time.
+    assert!((40..=100).contains(&reports), "{reports}");
 }
 
 /// The lines of a page of metrics about rules, without the label that all lines share.

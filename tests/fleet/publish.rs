@@ -354,7 +354,7 @@ fn unreadable(other: &str) -> [(String, String, &'static str); 5] {
             newer.to_owned(),
             "the version is not a number and a digest",
         ),
-        (head(10, &huge), huge, "its length of 10000000 bytes is above 1048576"),
+        (head(10, &huge), huge, "it is longer than 1048576 bytes"),
     ]
 }
 

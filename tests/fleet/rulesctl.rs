@@ -216,8 +216,8 @@ async fn the_instances_that_do_not_follow_are_named() {
     let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
     let first = rules.version().await.unwrap();
     let report = |name: &str| InstanceReport::new(name).running(first);
-    rules.report(&report("web-1"), None).await.unwrap();
-    rules.report(&report("web-2").overridden(true), None).await.unwrap();
+    rules.report(&report("web-1"), &[]).await.unwrap();
+    rules.report(&report("web-2").overridden(true), &[]).await.unwrap();
     let (_, shown) = terminal.types("show").await;
     assert!(
         shown.ends_with("instances: 2\n  2 run version 1\n  web-2 is overridden by hand\n"),
@@ -232,10 +232,10 @@ async fn the_instances_that_do_not_follow_are_named() {
     assert_eq!(code, 5, "they are no real instances");
     let second = rules.version().await.unwrap();
     let newer = report("web-1").running(second);
-    rules.report(&newer, Some(&report("web-1"))).await.unwrap();
+    rules.report(&newer, &[report("web-1")]).await.unwrap();
     let rejecting = report("web-2").rejecting(Some(RulesVersion::of(2, b"")));
     rules
-        .report(&rejecting, Some(&report("web-2").overridden(true)))
+        .report(&rejecting, &[report("web-2").overridden(true)])
         .await
         .unwrap();
     let (_, shown) = terminal.types("show").await;

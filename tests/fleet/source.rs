@@ -37,6 +37,8 @@ pub(crate) struct State {
     /// The number of requests for the version and for the document.
     pub(crate) asked: [u32; 2],
     pub(crate) reports: Vec<InstanceReport>,
+    /// True if no report gets an answer.
+    pub(crate) hangs_on_reports: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -95,9 +97,13 @@ impl RulesSource for Source {
         self.answer(1, |state| state.document.clone())
     }
 
-    fn report<'a>(&'a self, report: &'a InstanceReport, _: Option<&'a InstanceReport>) -> SourceFuture<'a, ()> {
-        self.state().reports.push(report.clone());
-        Box::pin(async { Ok(()) })
+    fn report<'a>(&'a self, report: &'a InstanceReport, _: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
+        let mut state = self.state();
+        state.reports.push(report.clone());
+        match state.hangs_on_reports {
+            true => Box::pin(pending()),
+            false => Box::pin(async { Ok(()) }),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 mod builder;
 mod keeper;
 mod poller;
+mod reporter;
 mod shared;
 mod status;
 
@@ -21,7 +22,8 @@ use crate::rules::RulesHandle;
 ///
 /// You want it where many instances have the same rules, and an incident is no time to reach each of them. It is a task
 /// beside the requests, which never wait for it: they are limited by the rules in force. The task asks for the version once
-/// a second, a quarter more or less, so that instances change within two seconds of each other while the source answers.
+/// a second, a quarter more or less, so that instances change within two seconds of each other while the source answers each question
+/// within 300 ms.
 ///
 /// The last good rules stay while the source is unavailable, when nothing is published any more, and when a document is
 /// [rejected](RejectionReason). Before the first version, they are those of the program; a program that would rather

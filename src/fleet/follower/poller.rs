@@ -5,13 +5,13 @@ use std::{future::Future, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
 use super::{
+    reporter::Reporter,
     shared::Shared,
     status::{RejectedRules, RejectionReason},
 };
 use crate::fleet::{
     document::{RulesDocument, RulesDocumentError, RulesDocumentErrorKind},
     pause,
-    report::InstanceReport,
     source::{RulesSource, RulesSourceError},
     version::RulesVersion,
 };
@@ -23,10 +23,7 @@ pub(super) struct Poller {
     seen: Option<RulesVersion>,
     /// The version whose document was not its own, and the number of polls before it is read again.
     mismatched: Option<(RulesVersion, u32)>,
-    instance: String,
-    reported: Option<InstanceReport>,
-    /// The number of polls since the last report.
-    unreported: u32,
+    reporter: Reporter,
 }
 
 /// The result of reading a document.
@@ -38,7 +35,7 @@ enum Read {
 
 impl Poller {
     /// The time within which a version has to be there, and a report has to be written.
-    const SHORT: Duration = Duration::from_secs(1);
+    pub(super) const SHORT: Duration = Duration::from_secs(1);
 
     /// The time within which a document has to be there.
     const LONG: Duration = Duration::from_secs(5);
@@ -49,18 +46,13 @@ impl Poller {
     /// The number of polls between two reads of a document that is not that of its version.
     const PAUSES: u32 = 10;
 
-    /// The number of polls between two reports that say the same.
-    const REPORT: u32 = 10;
-
     pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn RulesSource>, instance: String) -> Self {
         Self {
+            reporter: Reporter::new(Arc::clone(&shared), Arc::clone(&source), instance),
             shared,
             source,
             seen: None,
             mismatched: None,
-            instance,
-            reported: None,
-            unreported: 0,
         }
     }
 
@@ -73,10 +65,9 @@ impl Poller {
             let is_read = polled.is_ok();
             self.shared.read(polled.err().map(|error| error.to_string()));
             if is_read {
-                self.report().await;
+                self.reporter.report();
             }
-            pause::shortest().await;
-            source.may_have_changed().await;
+            pause::after_poll(source.may_have_changed()).await;
         }
     }
 
@@ -163,29 +154,10 @@ impl Poller {
         self.shared.apply(version, document);
         Ok(Read::Seen)
     }
-
-    /// Tells the source about this instance when something has changed, and every ten seconds.
-    async fn report(&mut self) {
-        self.unreported += 1;
-        let status = self.shared.status();
-        let report = InstanceReport::new(&*self.instance)
-            .running(status.version())
-            .rejecting(status.rejected().map(RejectedRules::version))
-            .overridden(status.is_overridden());
-        if self.reported.as_ref() == Some(&report) && self.unreported < Self::REPORT {
-            return;
-        }
-        self.unreported = 0;
-        let reported = within(Self::SHORT, self.source.report(&report, self.reported.as_ref())).await;
-        match reported {
-            Ok(()) => self.reported = Some(report),
-            Err(error) => self.shared.telemetry.unreported(self.shared.clock().now(), &error),
-        }
-    }
 }
 
 /// The answer of a source that is there in time.
-async fn within<T>(
+pub(super) async fn within<T>(
     time: Duration,
     answer: impl Future<Output = Result<T, RulesSourceError>>,
 ) -> Result<T, RulesSourceError> {

@@ -24,6 +24,8 @@ const FRESH_MILLIS: u64 = 30_000;
 /// Older reports are deleted by those who report.
 const KEPT_MILLIS: u64 = 60_000;
 
+const REPORT: &str = include_str!("report.lua");
+
 const MOST_INSTANCES: usize = 10_000;
 
 /// A rule set in Redis, which instances follow and publishers write.
@@ -75,8 +77,6 @@ impl RedisRules {
     }
 
     /// The instances that have reported within the last thirty seconds, by the server's clock: at most 10 000.
-    ///
-    /// Two reports of one instance may be there for a moment, when it has just changed its version.
     ///
     /// # Errors
     ///
@@ -132,34 +132,25 @@ impl RedisRules {
     }
 
     async fn read_document(&self) -> Result<Vec<u8>, RulesSourceError> {
-        let (mut length, mut range) = (::redis::cmd("STRLEN"), ::redis::cmd("GETRANGE"));
-        length.arg(self.keys().document());
-        let Value::Int(length) = self.command(length).await? else {
-            return Err(unexpected("the length of the document").into());
-        };
-        check_length(usize::try_from(length).unwrap_or(usize::MAX))?;
-        // No more, even if a longer one has come meanwhile.
+        let mut range = ::redis::cmd("GETRANGE");
+        // One byte more than is allowed shows that it is too long, without a question of its own.
         range.arg(self.keys().document()).arg(0).arg(RulesDocument::MAX_LENGTH);
-        match self.command(range).await? {
-            Value::BulkString(document) => Ok(document),
-            _ => Err(unexpected("the document").into()),
-        }
+        let Value::BulkString(document) = self.command(range).await? else {
+            return Err(unexpected("the document").into());
+        };
+        check_length(document.len())?;
+        Ok(document)
     }
 
-    async fn write_report(&self, report: &InstanceReport, before: Option<&InstanceReport>) -> Result<(), StoreError> {
+    async fn write_report(&self, report: &InstanceReport, before: &[InstanceReport]) -> Result<(), StoreError> {
         let member = |report: &InstanceReport| serde_json::to_string(report).unwrap_or_default();
-        let (now, instances) = (self.now().await?, self.keys().instances());
-        let mut add = ::redis::cmd("ZADD");
-        add.arg(instances).arg(now).arg(member(report));
-        self.command(add).await?;
-        if let Some(before) = before.filter(|before| *before != report) {
-            let mut remove = ::redis::cmd("ZREM");
-            remove.arg(instances).arg(member(before));
-            self.command(remove).await?;
+        let mut write = ::redis::cmd("EVAL");
+        write.arg(REPORT).arg(1).arg(self.keys().instances());
+        write.arg(member(report)).arg(KEPT_MILLIS);
+        for before in before.iter().filter(|before| *before != report) {
+            write.arg(member(before));
         }
-        let mut expire = ::redis::cmd("ZREMRANGEBYSCORE");
-        expire.arg(instances).arg("-inf").arg(now.saturating_sub(KEPT_MILLIS));
-        self.command(expire).await.map(drop)
+        self.command(write).await.map(drop)
     }
 }
 
@@ -176,7 +167,7 @@ impl RulesSource for RedisRules {
         Box::pin(self.read_document())
     }
 
-    fn report<'a>(&'a self, report: &'a InstanceReport, before: Option<&'a InstanceReport>) -> SourceFuture<'a, ()> {
+    fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
         Box::pin(async move { Ok(self.write_report(report, before).await?) })
     }
 }
