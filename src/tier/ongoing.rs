@@ -99,11 +99,13 @@ impl Ongoing {
         true
     }
 
-    /// Ends the look-up without a question. The source has not failed, so the next request of the user may ask it.
+    /// Ends the look-up without a question. The source has not failed, so the pause does not grow.
     fn end_unasked(&mut self, error: &dyn Display) {
         let shared = Arc::clone(&self.shared);
-        shared.log.failed(shared.clock.now(), error);
-        self.leave(shared.shards.lock(self.user), None);
+        let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());
+        shard.pause(self.user, now, &shared.settings.times);
+        shared.log.failed(now, error);
+        self.leave(shard, None);
     }
 
     /// Ends the look-up without an answer.

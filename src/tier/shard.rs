@@ -153,9 +153,15 @@ impl Shard {
     }
 
     pub(super) fn fail(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
+        let failures = &mut self.user(user, now, times).failures;
+        *failures = failures.saturating_add(1);
+        self.pause(user, now, times);
+    }
+
+    /// The user's requests do not wait again at once. The pause grows with failures of the source only.
+    pub(super) fn pause(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
         let user = self.user(user, now, times);
-        user.failures = user.failures.saturating_add(1);
-        user.retry_at = now.saturating_add(times.pause(user.failures));
+        user.retry_at = now.saturating_add(times.pause(user.failures.max(1)));
     }
 
     pub(super) fn forget(&mut self, user: PartitionId) {

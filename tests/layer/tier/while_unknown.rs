@@ -182,17 +182,24 @@ async fn users_who_find_no_place_for_their_look_up_wait_for_one() {
     assert!((10..=12).contains(&service.scene.source.asked()));
 }
 
-/// The pause after a failure of the source took its effect although the source was never asked.
+/// The pause grew as after failures of the source, although the source was never asked.
 #[tokio::test(start_paused = true)]
-async fn a_user_who_found_no_place_is_looked_up_as_soon_as_there_is_one() {
-    let service = Limited::with(|builder| builder.max_look_ups(1));
+async fn a_user_who_found_no_place_twice_asks_for_one_again_after_the_shortest_pause() {
+    let service = Limited::with(|builder| builder.max_look_ups(1).failure_pause(2 * SECOND));
     for user in [1, 2] {
         service.scene.source.set(user, "pro");
     }
-    service.scene.source.mood(Mood::AnswersAfter(1_500 * MILLISECOND));
+    service.scene.source.mood(Mood::AnswersAfter(4_500 * MILLISECOND));
     let responses = join_all([service.request(1), service.request(2)]).await;
     assert_eq!(responses, [seen(200, 2, SECOND), seen(200, 2, SECOND)]);
-    service.scene.time.pass(600 * MILLISECOND).await;
+    assert_eq!(
+        service.request(2).await.waited,
+        Duration::ZERO,
+        "it does not wait again at once"
+    );
+    service.scene.time.pass(SECOND).await;
+    assert_eq!(service.request(2).await.waited, SECOND);
+    service.scene.time.pass(1_600 * MILLISECOND).await;
     service.scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));
     assert_eq!(service.request(2).await, seen(200, 20, 200 * MILLISECOND));
     assert_eq!(service.scene.source.asked(), 2);

@@ -1,6 +1,6 @@
 //! All policies of one caller.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use super::{
     Charge, Counter, State, Verdict,
@@ -60,9 +60,14 @@ fn identity(policy: &QuotaPolicy) -> String {
     format!("{} {kind} {:?}", policy.name(), policy.unit())
 }
 
+/// The time for which a policy blocks. One with quota 0 rejects everything already, and has no block while it does.
+fn block_time(policy: &QuotaPolicy) -> Option<Duration> {
+    policy.blocks_for().filter(|_| policy.quota() > 0)
+}
+
 /// A policy is used up.
 fn begin(block: &mut Block, policy: &QuotaPolicy, now: i128) {
-    if let Some(time) = policy.blocks_for() {
+    if let Some(time) = block_time(policy) {
         block.begin(now, time.as_micros() as i128);
     }
 }
@@ -329,7 +334,7 @@ impl Partition {
     /// The block of a policy; one that has none does not look at what others have begun.
     fn block(&self, now: i128, policy: &QuotaPolicy) -> Block {
         let mut block = match self.states.get(&blocking(policy)) {
-            Some(State::Block(block)) if policy.blocks_for().is_some() => block.clone(),
+            Some(State::Block(block)) if block_time(policy).is_some() => block.clone(),
             _ => Block::default(),
         };
         block.pass_to(now);
@@ -352,7 +357,7 @@ impl Partition {
         let blocks = policies
             .iter()
             .zip(blocks)
-            .filter(|(policy, _)| policy.blocks_for().is_some());
+            .filter(|(policy, _)| block_time(policy).is_some());
         kept.extend(blocks.map(|(policy, block)| (blocking(policy), State::Block(block.clone()))));
         let is_used = |state: &State| state.is_number() && state.get().used(now) > 0;
         self.written = kept.values().any(is_used).then_some(now);
