@@ -280,8 +280,8 @@ impl TierLayerBuilder {
     /// Sets the number of look-ups that may run at the same time, of all users together, from 1 to 65 536. Default: 256.
     ///
     /// One more look-up, of a user whose tier is [unknown](Self::while_unknown), waits for a place as long as its requests
-    /// wait. If it finds none, the user's requests go on as after one failed look-up, and the next one after the shortest
-    /// [pause](Self::failure_pause) waits again. A request with a stale answer goes on with that.
+    /// wait. If it finds none, the user's requests are counted as after one failed look-up, and wait for a place again after the
+    /// shortest [pause](Self::failure_pause). A request with a stale answer keeps that answer.
     ///
     /// ```
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); } use set_up::*;

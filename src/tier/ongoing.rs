@@ -10,7 +10,7 @@ use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 use super::{
     cache::{Answer, Ask, Shared, SourceAnswer},
     look_up::LookUp,
-    shard::Shard,
+    shard::{Shard, Times},
 };
 use crate::{clock::Timestamp, partition::PartitionId};
 
@@ -43,7 +43,8 @@ impl Ongoing {
     /// Asks until there is an answer that was not declared outdated while it was on its way.
     pub(super) async fn run(mut self, ask: Ask) {
         if let Err(error) = self.take_place().await {
-            return self.end_unasked(&error);
+            // The source has not failed, so the pause does not grow.
+            return self.end_in_vain(&error, Shard::pause);
         }
         let limit = self.shared.settings.look_up_timeout;
         loop {
@@ -99,20 +100,11 @@ impl Ongoing {
         true
     }
 
-    /// Ends the look-up without a question. The source has not failed, so the pause does not grow.
-    fn end_unasked(&mut self, error: &dyn Display) {
+    /// Ends the look-up without an answer. Requests of the user do not wait again until a pause is over.
+    fn end_in_vain(&mut self, error: &dyn Display, pause: impl FnOnce(&mut Shard, PartitionId, Timestamp, &Times)) {
         let shared = Arc::clone(&self.shared);
         let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());
-        shard.pause(self.user, now, &shared.settings.times);
-        shared.log.failed(now, error);
-        self.leave(shard, None);
-    }
-
-    /// Ends the look-up without an answer.
-    fn fail(&mut self, error: &dyn Display) {
-        let shared = Arc::clone(&self.shared);
-        let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());
-        shard.fail(self.user, now, &shared.settings.times);
+        pause(&mut shard, self.user, now, &shared.settings.times);
         shared.log.failed(now, error);
         self.leave(shard, None);
     }
@@ -130,7 +122,7 @@ impl Drop for Ongoing {
     /// Reached with a place only if the resolver has panicked or the runtime is shut down.
     fn drop(&mut self) {
         if self.place.is_some() {
-            self.fail(&"the look-up has panicked or was shut down");
+            self.end_in_vain(&"the look-up has panicked or was shut down", Shard::fail);
         }
     }
 }
