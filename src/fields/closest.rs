@@ -1,6 +1,6 @@
 //! The one limit that draft-06 and draft-07 show, beside one that another server has sent already.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -10,6 +10,7 @@ use super::{
     draft06::{RateLimitLimit, RateLimitRemaining, RateLimitReset},
     draft07::RateLimit,
     merge::insert,
+    syntax::push_integer,
 };
 
 /// The limit that is closest to being reached, as draft-06 and draft-07 show it.
@@ -57,9 +58,8 @@ impl ClosestLimit {
     /// A value that is written already, and the three numbers: all in one allocation.
     pub(crate) fn to_header_values_behind(self, text: &mut String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
         let before = text.len();
-        let numbers = [self.quota, self.remaining, self.reset].map(|number| number.min(MAX_INTEGER));
-        let ends = numbers.map(|number| {
-            let _ = write!(text, "{number}");
+        let ends = [self.quota, self.remaining, self.reset].map(|number| {
+            push_integer(text, number);
             text.len()
         });
         let text = Bytes::copy_from_slice(text.as_bytes());

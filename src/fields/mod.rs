@@ -100,8 +100,7 @@ use http::HeaderName;
 pub(crate) use self::{
     closest::{ClosestLimit, merge_draft06_limit, merge_draft07_limit},
     merge::{merge_draft06_policies, merge_draft11_lists, merge_in_between_lists},
-    parameters::{AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY},
-    syntax::integer,
+    syntax::push_integer,
 };
 pub use self::{
     error::{FieldError, FieldErrorKind},

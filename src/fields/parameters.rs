@@ -8,9 +8,9 @@ use super::{
     syntax::in_range,
 };
 
-pub(crate) const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
-pub(crate) const EFFECTIVE_WINDOW: &KeyRef = KeyRef::constant("t");
-pub(crate) const PARTITION_KEY: &KeyRef = KeyRef::constant("pk");
+pub(super) const AVAILABLE_QUOTA: &KeyRef = KeyRef::constant("r");
+pub(super) const EFFECTIVE_WINDOW: &KeyRef = KeyRef::constant("t");
+pub(super) const PARTITION_KEY: &KeyRef = KeyRef::constant("pk");
 pub(super) const QUOTA: &KeyRef = KeyRef::constant("q");
 pub(super) const QUOTA_UNIT: &KeyRef = KeyRef::constant("qu");
 pub(super) const WINDOW: &KeyRef = KeyRef::constant("w");

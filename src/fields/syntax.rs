@@ -124,8 +124,13 @@ pub(super) fn writable(parameter: &'static str, number: u64, minimum: u64) -> Re
 }
 
 /// A number that [`in_range`] or [`writable`] has checked.
-pub(crate) fn integer(number: u64) -> Integer {
+pub(super) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
+}
+
+/// Appends a number, or the greatest one that a field can hold.
+pub(crate) fn push_integer(field: &mut String, number: u64) {
+    field.push_str(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
 }
 
 /// Collects the Integers of a dictionary. Of a key that appears twice, the last member counts.

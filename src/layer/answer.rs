@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     exchange::{Costs, Decision, Outcome, Settlement},
-    response_fields::{PolicyFields, Times},
+    response_fields::Times,
     rules::QuotaSet,
 };
 
@@ -80,8 +80,7 @@ impl Limits {
         times: Times,
         response: &mut Response<B>,
     ) {
-        let nothing = PolicyFields::default();
-        let fields = policies.map_or(&nothing, |set| &set.fields);
+        let fields = policies.map(|set| &*set.fields);
         self.policies.fields().tell(&decision, fields, times, response);
         let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
         // A layer of ours inside of this one may have rejected what this one has allowed.

@@ -1,5 +1,6 @@
 //! The settings of response fields: dialect, responses, and detail.
 
+mod limit_members;
 mod policy_fields;
 mod shown;
 mod write;
@@ -598,12 +599,7 @@ mod tests {
     fn told(decision: &Decision) -> Option<String> {
         let mut response = Response::new(());
         let fields = ResponseFields::default();
-        fields.tell(
-            decision,
-            &PolicyFields::default(),
-            fields.times(decision),
-            &mut response,
-        );
+        fields.tell(decision, None, fields.times(decision), &mut response);
         let value = response.headers().get("ratelimit")?;
         Some(value.to_str().unwrap().to_owned())
     }

@@ -1,11 +1,12 @@
-//! `RateLimit-Policy`: what follows from the configuration alone, written once.
+//! What follows from the configuration alone, written once: `RateLimit-Policy`, and the beginning of each member of
+//! `RateLimit`.
 
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use http::HeaderValue;
 
-use super::{Form, ResponseFields};
+use super::{Form, ResponseFields, limit_members::LimitMembers};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::{FieldError, draft06, draft11, in_between},
@@ -13,12 +14,13 @@ use crate::{
     policy::{PolicySet, QuotaPolicy, QuotaUnit},
 };
 
-/// The field that describes a set of policies.
-#[derive(Debug, Default)]
+/// The fields of a set of policies, as far as they are known in advance.
+#[derive(Debug)]
 pub(crate) struct PolicyFields {
     shown: Shown,
     /// The policies in a form that says their units where they are not shown.
     pub(super) units: Option<HeaderValue>,
+    pub(super) members: Arc<LimitMembers>,
 }
 
 #[derive(Clone, Default)]
@@ -43,7 +45,8 @@ impl PolicyFields {
             shown => shown.clone(),
         };
         let units = self.units.as_ref().map(apart);
-        Self { shown, units }
+        let members = Arc::clone(&self.members);
+        Self { shown, units, members }
     }
 
     /// The value of `RateLimit-Policy` for the caller who has these keys, by the names of policies.
@@ -144,7 +147,15 @@ impl ResponseFields {
             Form::InBetween => named_policies!(in_between, visible()),
             Form::Legacy(_) | Form::None => Shown::Nothing,
         };
-        let mut fields = PolicyFields { shown, units: None };
+        let members = match self.form {
+            Form::Draft11 | Form::InBetween => LimitMembers::new(self.form, visible(), unsayable)?,
+            Form::Draft06 | Form::Draft07 | Form::Legacy(_) | Form::None => LimitMembers::default(),
+        };
+        let mut fields = PolicyFields {
+            shown,
+            units: None,
+            members: Arc::new(members),
+        };
         if self.without_policies {
             fields.units = fields.value(&|_| None);
             fields.shown = Shown::Nothing;

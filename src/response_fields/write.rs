@@ -1,19 +1,15 @@
 //! From what is shown to header fields.
 
-use std::{
-    fmt::Write,
-    time::{Duration, UNIX_EPOCH},
-};
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use sfv::{ListSerializer, StringRef, TokenRef};
 
-use super::{Form, LegacyReset, PolicyFields, ResponseFields};
+use super::{Form, LegacyReset, PolicyFields, ResponseFields, limit_members::LimitMembers};
 use crate::{
     clock::Clock,
     exchange::{Decision, Outcome},
     fields::{
-        self, AVAILABLE_QUOTA, ClosestLimit, EFFECTIVE_WINDOW, OwnFields, PARTITION_KEY, RetryAfter, integer,
+        self, ClosestLimit, OwnFields, RetryAfter,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
     },
     policy::QuotaPolicy,
@@ -49,7 +45,7 @@ impl ResponseFields {
     pub(crate) fn tell<B>(
         &self,
         decision: &Decision,
-        policies: &PolicyFields,
+        policies: Option<&PolicyFields>,
         times: Times,
         response: &mut Response<B>,
     ) {
@@ -117,7 +113,7 @@ impl ResponseFields {
 struct Telling<'a> {
     settings: &'a ResponseFields,
     decision: &'a Decision,
-    policies: &'a PolicyFields,
+    policies: Option<&'a PolicyFields>,
     jitter: u64,
     /// The seconds that `Retry-After` says.
     wait: Option<u64>,
@@ -148,7 +144,7 @@ impl Telling<'_> {
                     Some(limit) => fields::merge_draft06_limit(headers, limit, values_of(limit)),
                     None => {}
                 }
-                if let Some(policies) = self.policies.value(&|_| None) {
+                if let Some(policies) = self.policies.and_then(|policies| policies.value(&|_| None)) {
                     fields::merge_draft06_policies(response.headers_mut(), policies);
                 }
             }
@@ -165,8 +161,10 @@ impl Telling<'_> {
     fn lists(&self, rate_limit: Option<HeaderValue>) -> OwnFields {
         OwnFields {
             rate_limit,
-            rate_limit_policy: self.policies.value(&|name| self.key_of(name)),
-            hidden_policy: self.policies.units.clone(),
+            rate_limit_policy: self
+                .policies
+                .and_then(|policies| policies.value(&|name| self.key_of(name))),
+            hidden_policy: self.policies.and_then(|policies| policies.units.clone()),
             retry_after: None,
         }
     }
@@ -191,7 +189,8 @@ impl Telling<'_> {
 
     /// `"burst";r=9;t=1, "daily";r=4999;t=86383`; nothing if the list has no members, which is not sent at all.
     fn write_list(&self, field: &mut String) -> bool {
-        let mut list = ListSerializer::with_buffer(field);
+        let unprepared = LimitMembers::default();
+        let members = self.policies.map_or(&unprepared, |policies| &*policies.members);
         let moment = self.wait.filter(|_| self.settings.form == Form::InBetween);
         let nearest = moment.and_then(|_| self.nearest_item());
         for mut shown in self.settings.listed(self.decision, self.jitter) {
@@ -199,20 +198,9 @@ impl Telling<'_> {
             if let Some(seconds) = moment.filter(|_| shown.is_violated || is_nearest) {
                 shown = shown.resetting_after(seconds);
             }
-            let name = shown.policy.name();
-            let item = match self.settings.form {
-                Form::InBetween => list.bare_item(TokenRef::from_str(name).expect("build() rejects other names")),
-                _ => list.bare_item(StringRef::from_str(name).expect("build() rejects other names")),
-            };
-            let mut item = item.parameter(AVAILABLE_QUOTA, integer(shown.remaining));
-            if let Some(reset) = shown.reset {
-                item = item.parameter(EFFECTIVE_WINDOW, integer(reset));
-            }
-            if shown.policy.shows_partition_key {
-                let _ = item.parameter(PARTITION_KEY, &shown.partition.shown_key()[..]);
-            }
+            members.push(self.settings.form, &shown, field);
         }
-        list.finish().is_some()
+        !field.is_empty()
     }
 
     /// The item that `Retry-After` is about as far as the client can see: a violated one, or else the closest one.
@@ -282,7 +270,7 @@ impl Telling<'_> {
 /// `HeaderValue::from` would allocate twice.
 fn digits(number: u64) -> HeaderValue {
     scratch::with_text(|text| {
-        let _ = write!(text, "{number}");
+        fields::push_integer(text, number);
         HeaderValue::from_str(text).expect("digits are ASCII")
     })
 }

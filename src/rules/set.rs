@@ -129,14 +129,14 @@ impl QuotaSet {
         let parts = parts(&policies, &frame.keys)?;
         let units = units(&policies, &frame.units)?;
         let fields = frame.fields.prepare(&policies)?;
-        Ok(Self::of(policies, parts, units, fields))
+        Ok(Self::of(policies, parts, units, Arc::new(fields)))
     }
 
-    fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, units: Units, fields: PolicyFields) -> Self {
+    fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, units: Units, fields: Arc<PolicyFields>) -> Self {
         Self {
             parts,
             units,
-            fields: Arc::new(fields),
+            fields,
             follow_up: FollowUp::of(&policies),
             has_shadows: policies.iter().any(|policy| policy.policy().is_shadow()),
             policies,
@@ -205,7 +205,7 @@ impl QuotaSet {
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
         let same = || {
             let (policies, parts, units) = (self.policies.clone(), self.parts.clone(), self.units.clone());
-            Self::of(policies, parts, units, PolicyFields::default())
+            Self::of(policies, parts, units, Arc::clone(&self.fields))
         };
         let mut found = found.unwrap_or_else(same);
         if frame.fields.shows_usual_policies() {

@@ -195,9 +195,15 @@ async fn the_dialect_in_between_writes_tokens() {
 #[test]
 fn the_dialect_in_between_rejects_names_that_are_no_tokens() {
     let scene = Scene::new();
-    for name in ["1st", "a b"] {
-        let policy = QuotaPolicy::per_minute(name, 1);
-        let builder = scene.builder([policy]).response_fields(ResponseFields::in_between());
+    let requests = ["1st", "a b"].map(|name| QuotaPolicy::per_minute(name, 1));
+    // `RateLimit-Policy` does not have it, and `RateLimit` does.
+    let tokens = QuotaPolicy::per_minute("of tokens", 1).counting("tokens");
+    for policy in requests.into_iter().chain([tokens]) {
+        let name = policy.name().to_owned();
+        let builder = scene
+            .builder([policy])
+            .cost_of("tokens", |_| 1)
+            .response_fields(ResponseFields::in_between());
         let error = builder.build().unwrap_err().to_string();
         assert!(
             error.starts_with(&format!("policy {name:?}: ")) && error.contains("Token"),
