@@ -3,7 +3,7 @@
 use crate::policy::{Direction, MAX_UNITS, QuotaUnit, UnitId};
 
 /// The cost of a request, in each of the units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
     pub(crate) requests: u64,
     pub(crate) request_bytes: u64,

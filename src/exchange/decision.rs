@@ -40,7 +40,6 @@ impl Cached {
 pub(crate) type ChargeDenials = SmallVec<[Option<Denial>; 2]>;
 
 /// The origin of a decision.
-#[allow(clippy::large_enum_variant, reason = "a measurement is the usual case")]
 enum Source {
     /// No store was asked, or none has answered.
     Elsewhere,
@@ -48,8 +47,7 @@ enum Source {
     Store(Measurement),
 }
 
-/// A clone has no receipt: a charge is settled once. It copies the measurement: sharing it would cost each decision an
-/// allocation, and few are cloned.
+/// A clone has no receipt: a charge is settled once. It copies the measurement: few are cloned.
 impl Clone for Source {
     fn clone(&self) -> Self {
         match self {
@@ -96,8 +94,6 @@ pub struct Decision {
     is_reduced: bool,
     /// The wait that the application has named.
     wait: Option<Duration>,
-    /// The costs that are charged by now.
-    charged: Costs,
     /// Units that are known to be used since the store has answered.
     used_since: u64,
     source: Source,
@@ -183,12 +179,11 @@ impl Measurement {
     /// [`Store::decide`](crate::Store::decide) asks a store and does this at once.
     #[inline]
     pub fn decide(self) -> Decision {
-        let (outcome, charged) = match self.is_allowed() {
-            true => (Outcome::Allowed, self.plan().costs()),
-            false => (Outcome::Rejected, Costs::NOTHING),
+        let outcome = match self.is_allowed() {
+            true => Outcome::Allowed,
+            false => Outcome::Rejected,
         };
         Decision {
-            charged,
             source: Source::Store(self),
             ..Decision::unmeasured(outcome)
         }
@@ -220,7 +215,6 @@ impl Decision {
             by_fallback: false,
             is_reduced: false,
             wait: None,
-            charged: Costs::NOTHING,
             used_since: 0,
             source: Source::Elsewhere,
         }
@@ -322,12 +316,14 @@ impl Decision {
     /// The costs that are charged by now.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {
-        self.charged
+        self.measurement().map_or(Costs::NOTHING, Measurement::charged)
     }
 
     /// The charge was changed.
     pub(crate) fn set_charged(&mut self, charged: Costs) {
-        self.charged = charged;
+        if let Source::Store(measurement) = &mut self.source {
+            measurement.set_charged(charged);
+        }
     }
 
     /// The time that the request waits for its turn in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) before it is
@@ -386,11 +382,12 @@ impl Decision {
     /// and only those that reject the request if it is a [cached](Self::is_cached) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let mut measured = self.measurement().map(|measurement| {
-            measurement.charges().map(|measured| {
+            let charged = measurement.charged();
+            measurement.charges().map(move |measured| {
                 let policy = measured.charge().policy();
                 let (unit, weigh) = (policy.policy().unit(), |cost| policy.counter().weigh(cost));
                 let charged = match measured.is_charged() {
-                    true => weigh(self.charged.of(unit)) + weigh(self.used_since),
+                    true => weigh(charged.of(unit)) + weigh(self.used_since),
                     false => 0,
                 };
                 Allowance {
@@ -458,14 +455,14 @@ impl fmt::Debug for Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exchange::Read;
+    use crate::exchange::{Read, plan::Exchange};
 
     /// Each request moves a decision some times, and stores keep a reading for each policy of each call.
     #[test]
     fn a_reading_and_a_decision_are_small() {
-        let sizes = [size_of::<Read>(), size_of::<Measurement>(), size_of::<Decision>()];
+        let sizes = [size_of::<Read>(), size_of::<Exchange>(), size_of::<Decision>()];
         assert!(
-            sizes.iter().zip([64, 416, 520]).all(|(size, most)| *size <= most),
+            sizes.iter().zip([64, 496, 88]).all(|(size, most)| *size <= most),
             "{sizes:?}"
         );
     }

@@ -1,10 +1,16 @@
 //! The second waist: the readings of a store about a plan, and the charges that it has made.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    fmt,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use smallvec::SmallVec;
 
-use super::plan::{Charge, Mode, Plan};
+use super::{
+    costs::Costs,
+    plan::{Charge, Exchange, Mode, PartPlan, Plan},
+};
 use crate::{
     algorithm::{Form, Moment, Moments, PolicyReading},
     lease::LeaseId,
@@ -39,10 +45,12 @@ use crate::{
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-#[derive(Debug)]
 #[must_use = "a charge that is not settled stays as it is"]
-pub struct Measurement {
-    pub(super) plan: Plan,
+pub struct Measurement(Plan);
+
+/// The content of a measurement beside its plan.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
     /// One for each charge, in the plan's order.
     pub(super) read: Reads,
     /// The moment at which each partition was read, in the plan's order.
@@ -52,6 +60,8 @@ pub struct Measurement {
     pub(super) is_allowed: bool,
     /// The right to settle what was charged, once.
     receipt: AtomicBool,
+    /// The costs that are charged by now.
+    charged: Costs,
 }
 
 /// The finding of a store about one charge.
@@ -68,47 +78,74 @@ pub(crate) type Reads = SmallVec<[Read; 3]>;
 
 impl Measurement {
     /// The readings of a plan. `is_allowed` is the store's word that it has let the plan pass.
+    pub(crate) fn new(mut plan: Plan, moments: Moments, read: Reads, lease: Option<LeaseId>, is_allowed: bool) -> Self {
+        let answer = &mut plan.0.answer;
+        (answer.moments, answer.read) = (moments, read);
+        Self::answered(plan, lease, is_allowed)
+    }
+
+    /// The same for a plan of one partition, whose readings the store writes to where they stay. It returns their moment, and
+    /// if it has let the plan pass.
+    ///
+    /// A plan of several comes back.
     #[inline]
-    pub(crate) fn new(plan: Plan, moments: Moments, read: Reads, lease: Option<LeaseId>, is_allowed: bool) -> Self {
-        let receipt = AtomicBool::new(is_allowed && plan.mode() != Mode::Question);
-        Self {
-            plan,
-            read,
-            moments,
-            lease,
-            is_allowed,
-            receipt,
-        }
+    pub(crate) fn of_only_part(
+        mut plan: Plan,
+        lease: Option<LeaseId>,
+        acquire: impl FnOnce(PartPlan<'_>, &mut Reads) -> (Moment, bool),
+    ) -> Result<Self, Plan> {
+        let Exchange { question, answer } = &mut *plan.0;
+        let Some(part) = question.only_part() else {
+            return Err(plan);
+        };
+        let (moment, is_allowed) = acquire(part, &mut answer.read);
+        answer.moments.push(moment);
+        Ok(Self::answered(plan, lease, is_allowed))
     }
 
     /// The same from readings alone, which say which charges fit.
     pub(crate) fn of_readings(
-        plan: Plan,
+        mut plan: Plan,
         moments: Moments,
         readings: impl IntoIterator<Item = PolicyReading>,
         lease: Option<LeaseId>,
     ) -> Self {
-        let (mut read, mut is_allowed) = (Reads::new(), true);
-        let mut charges = plan.charges_for(&plan.costs);
+        let Exchange { question, answer } = &mut *plan.0;
+        let (mut charges, mut is_allowed) = (question.charges(), true);
         for reading in readings {
             let Some(charge) = charges.next() else { break };
             let moment: Moment = moments.get(charges.part_number()).copied().unwrap_or_default();
             let fits = charge.is_admitted(reading, moment);
             is_allowed &= fits || charge.is_shadow();
-            read.push(Read { reading, fits });
+            answer.read.push(Read { reading, fits });
         }
-        Self::new(plan, moments, read, lease, is_allowed)
+        answer.moments = moments;
+        Self::answered(plan, lease, is_allowed)
+    }
+
+    /// The plan's answer has its readings.
+    #[inline]
+    fn answered(mut plan: Plan, lease: Option<LeaseId>, is_allowed: bool) -> Self {
+        let Exchange { question, answer } = &mut *plan.0;
+        (answer.lease, answer.is_allowed) = (lease, is_allowed);
+        answer.receipt = AtomicBool::new(is_allowed && question.mode != Mode::Question);
+        if is_allowed {
+            answer.charged = question.costs;
+        }
+        Self(plan)
     }
 
     /// The same without the receipt.
     pub(crate) fn copy(&self) -> Self {
-        Self {
-            plan: self.plan.clone(),
-            read: self.read.clone(),
-            moments: self.moments.clone(),
+        let mut plan = self.plan().clone();
+        let answer = self.answer();
+        plan.0.answer = Answer {
+            read: answer.read.clone(),
+            moments: answer.moments.clone(),
             receipt: AtomicBool::new(false),
-            ..*self
-        }
+            ..*answer
+        };
+        Self(plan)
     }
 
     /// The measurement at the same moment of another plan with the same policies, after a charge of so many units.
@@ -118,34 +155,40 @@ impl Measurement {
             let (now, weight) = (measured.moment.now.as_micros(), limit.counter.weigh(units_before));
             limit.charged(measured.reading, now, weight)
         });
-        Self::of_readings(plan, self.moments.clone(), readings, self.lease)
+        Self::of_readings(plan, self.moments().clone(), readings, self.lease())
+    }
+
+    #[inline]
+    pub(super) fn answer(&self) -> &Answer {
+        &self.0.0.answer
     }
 
     /// Returns `true` if the plan fits. All of its charges are made then, except for those of [shadows](crate::QuotaPolicy::shadow)
     /// that do not fit. Otherwise none is, and none is for a [forecast](crate::Store::forecast) either.
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        self.is_allowed
+        self.answer().is_allowed
     }
 
     /// The plan that was measured.
     #[inline]
     pub fn plan(&self) -> &Plan {
-        &self.plan
+        &self.0
     }
 
     /// The charges with their findings, in the plan's order.
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
-        let mut charges = self.plan.charges_for(&self.plan.costs);
-        self.read.iter().map_while(move |read| {
+        let is_made = self.is_allowed() && self.plan().mode() != Mode::Question;
+        let mut charges = self.plan().question().charges();
+        self.answer().read.iter().map_while(move |read| {
             let charge = charges.next()?;
             Some(MeasuredCharge {
                 charge,
                 reading: read.reading,
                 moment: self.moment(charges.part_number()),
                 fits: read.fits,
-                is_made: self.is_allowed && self.plan.mode() != Mode::Question,
+                is_made,
             })
         })
     }
@@ -153,27 +196,47 @@ impl Measurement {
     /// The moment at which the plan's partition of this number was read.
     #[inline]
     pub(crate) fn moment(&self, part: usize) -> Moment {
-        self.moments.get(part).copied().unwrap_or_default()
+        self.moments().get(part).copied().unwrap_or_default()
     }
 
     #[inline]
     pub(crate) fn moments(&self) -> &Moments {
-        &self.moments
+        &self.answer().moments
     }
 
     #[inline]
     pub(crate) fn lease(&self) -> Option<LeaseId> {
-        self.lease
+        self.answer().lease
+    }
+
+    /// The costs that are charged by now.
+    #[inline]
+    pub(super) fn charged(&self) -> Costs {
+        self.answer().charged
+    }
+
+    /// The charge was changed.
+    pub(super) fn set_charged(&mut self, charged: Costs) {
+        self.0.0.answer.charged = charged;
     }
 
     /// Returns `true` if the charge can still be settled.
     pub(super) fn has_receipt(&self) -> bool {
-        self.receipt.load(Ordering::Relaxed)
+        self.answer().receipt.load(Ordering::Relaxed)
     }
 
     /// The same; afterwards the charge cannot be settled any more.
     pub(super) fn take_receipt(&self) -> bool {
-        self.receipt.swap(false, Ordering::Relaxed)
+        self.answer().receipt.swap(false, Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Measurement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Measurement")
+            .field("plan", self.plan())
+            .field("answer", self.answer())
+            .finish()
     }
 }
 

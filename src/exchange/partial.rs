@@ -60,7 +60,7 @@ impl Plan {
         // A plan that takes nothing has no parts.
         let has_parts = !self.asks_only() && self.charges().any(|charge| charge.cost() > 0);
         let mode = if has_parts { Mode::UpTo } else { Mode::Whole };
-        Ok(PartialPlan(Self { mode, ..self }))
+        Ok(PartialPlan(self.in_mode(mode)))
     }
 
     /// The plan that is asked first, which costs none of the units of which a part can be granted.
@@ -70,7 +70,8 @@ impl Plan {
 
     /// The plan that is carried out where a store has read this: for as many units as pass, or for one if none does.
     pub(crate) fn granting(self, readings: impl IntoIterator<Item = PolicyReading>, moment: Moment) -> Self {
-        let (mut granted, mut fits) = (self.costs.requests, true);
+        let asked_for = self.costs().requests;
+        let (mut granted, mut fits) = (asked_for, true);
         let without_parts = self.without_parts();
         let enforced = without_parts
             .charges()
@@ -84,10 +85,7 @@ impl Plan {
             }
         }
         let units = if fits { granted.max(1) } else { 1 };
-        Self {
-            mode: Mode::Whole,
-            ..self.costing(units.min(self.costs.requests))
-        }
+        self.costing(units.min(asked_for)).in_mode(Mode::Whole)
     }
 }
 

@@ -1,10 +1,10 @@
 //! The first waist: the question to a store.
 
-use std::{slice, sync::Arc, time::Duration};
+use std::{fmt, slice, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use super::costs::Costs;
+use super::{costs::Costs, measurement::Answer};
 use crate::{
     algorithm::{Moment, PolicyReading},
     partition::PartitionId,
@@ -34,8 +34,19 @@ use crate::{
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
+pub struct Plan(pub(super) Box<Exchange>);
+
+/// A question with room for its answer, on the heap from where it is asked: both go from hand to hand, and a copy of them takes
+/// as long as some of the arithmetic.
+pub(super) struct Exchange {
+    pub(super) question: Question,
+    /// Empty until a store has answered.
+    pub(super) answer: Answer,
+}
+
+/// The content of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub(super) struct Question {
     /// Most often one.
     pub(super) parts: SmallVec<[Part; 1]>,
     pub(super) costs: Costs,
@@ -68,7 +79,7 @@ pub(super) struct Part {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
-    plan: &'a Plan,
+    question: &'a Question,
 }
 
 impl Plan {
@@ -104,7 +115,7 @@ impl Plan {
     /// ```
     #[inline]
     pub fn new(policies: PolicySet, partition: PartitionId, cost: u64) -> Self {
-        Self {
+        Self::of(Question {
             parts: SmallVec::from_buf([Part {
                 policies,
                 partition,
@@ -117,7 +128,18 @@ impl Plan {
             },
             mode: Mode::Whole,
             deadline: None,
-        }
+        })
+    }
+
+    #[inline]
+    pub(super) fn of(question: Question) -> Self {
+        let answer = Answer::default();
+        Self(Box::new(Exchange { question, answer }))
+    }
+
+    #[inline]
+    pub(super) fn question(&self) -> &Question {
+        &self.0.question
     }
 
     /// The same plan with policies of another partition: of the caller's address beside the user, say.
@@ -150,10 +172,11 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn and(mut self, policies: PolicySet, partition: PartitionId) -> Self {
-        let same = self.parts.iter().filter(|part| part.partition == partition);
+        let parts = &mut self.0.question.parts;
+        let same = parts.iter().filter(|part| part.partition == partition);
         let known: SmallVec<[u32; 4]> = same.flat_map(|part| part.policies.iter().map(Policy::id)).collect();
         if let Some(policies) = policies.without(&known) {
-            self.parts.push(Part {
+            parts.push(Part {
                 policies,
                 partition,
                 label: None,
@@ -165,7 +188,8 @@ impl Plan {
     /// The same plan with a name for a partition.
     #[inline]
     pub(crate) fn labelled(mut self, partition: PartitionId, label: Option<&Arc<str>>) -> Self {
-        for part in self.parts.iter_mut().filter(|part| part.partition == partition) {
+        let parts = self.0.question.parts.iter_mut();
+        for part in parts.filter(|part| part.partition == partition) {
             part.label = label.cloned();
         }
         self
@@ -190,9 +214,9 @@ impl Plan {
     #[inline]
     #[must_use]
     pub fn with_content_bytes(mut self, request: u64, response: u64) -> Self {
-        if self.costs.slots > 0 {
-            self.costs.request_bytes = request;
-            self.costs.response_bytes = response;
+        let costs = &mut self.0.question.costs;
+        if costs.slots > 0 {
+            (costs.request_bytes, costs.response_bytes) = (request, response);
         }
         self
     }
@@ -232,8 +256,9 @@ impl Plan {
     /// The same for the number of the name.
     #[inline]
     pub(crate) fn with_unit_costs(mut self, unit: UnitId, amount: u64) -> Self {
-        if self.costs.slots > 0 {
-            self.costs.units.set(unit, amount);
+        let costs = &mut self.0.question.costs;
+        if costs.slots > 0 {
+            costs.units.set(unit, amount);
         }
         self
     }
@@ -241,14 +266,14 @@ impl Plan {
     /// The partition whose quota is charged, the first one where there are several.
     #[inline]
     pub fn partition(&self) -> PartitionId {
-        self.parts[0].partition
+        self.question().parts[0].partition
     }
 
     /// The partitions whose quota is charged, each of them once.
     pub fn partitions(&self) -> impl Iterator<Item = PartitionId> {
-        let parts = self.parts.iter().enumerate();
-        let first = parts.filter(|(number, part)| {
-            let mut before = self.parts[..*number].iter();
+        let parts = &self.question().parts;
+        let first = parts.iter().enumerate().filter(|(number, part)| {
+            let mut before = parts[..*number].iter();
             before.all(|other| other.partition != part.partition)
         });
         first.map(|(_, part)| part.partition)
@@ -257,81 +282,79 @@ impl Plan {
     /// The part about each partition.
     #[inline]
     pub(crate) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
-        self.parts.iter().map(|part| PartPlan { part, plan: self })
+        self.question().parts()
     }
 
     /// The same plan, whose decision is of use for this time.
     #[inline]
     pub(crate) fn within(mut self, deadline: Duration) -> Self {
-        self.deadline = Some(deadline);
+        self.0.question.deadline = Some(deadline);
         self
     }
 
     /// The time in which a decision is of use, if that is known: a store need not send a call whose answer would come too
     /// late.
     pub fn deadline(&self) -> Option<Duration> {
-        self.deadline
+        self.question().deadline
     }
 
     /// The name that operators see in place of a partition's digest, where the layer's
     /// [keys are readable](crate::RateLimitLayerBuilder::readable_keys).
     pub fn label(&self, partition: PartitionId) -> Option<&str> {
-        let part = self.parts.iter().find(|part| part.partition == partition)?;
+        let mut parts = self.question().parts.iter();
+        let part = parts.find(|part| part.partition == partition)?;
         part.label.as_deref()
     }
 
     /// The only part, if there is one only.
     #[inline]
     pub(crate) fn only_part(&self) -> Option<PartPlan<'_>> {
-        match &*self.parts {
-            [part] => Some(PartPlan { part, plan: self }),
-            _ => None,
-        }
+        self.question().only_part()
     }
 
     #[inline]
     pub(crate) fn policies(&self) -> impl Iterator<Item = &Policy> {
-        self.parts.iter().flat_map(|part| part.policies.iter())
+        self.question().parts.iter().flat_map(|part| part.policies.iter())
     }
 
     #[inline]
     pub(crate) fn costs(&self) -> Costs {
-        self.costs
+        self.question().costs
     }
 
     /// Returns `true` if it takes anything; a plan that does not only asks. Policies with quota 0 take nothing.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
-        !self.asks_only() && self.parts.iter().any(|part| part.is_charged(&self.costs))
+        self.question().is_charged()
     }
 
     /// Returns `true` if it takes nothing, whatever its policies are.
     #[inline]
     pub(crate) fn asks_only(&self) -> bool {
-        self.costs.slots == 0 || self.mode == Mode::Question
+        self.question().asks_only()
     }
 
     #[inline]
     pub(crate) fn mode(&self) -> Mode {
-        self.mode
+        self.question().mode
     }
 
     /// Returns `true` if it takes a slot of a limit of concurrent requests.
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
-        self.parts.iter().any(|part| part.policies.has_slots) && self.is_charged()
+        self.question().parts.iter().any(|part| part.policies.has_slots) && self.is_charged()
     }
 
     /// Returns `true` if no store can let it pass, because a policy has no quota.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.parts.iter().any(|part| part.policies.is_closed)
+        self.question().parts.iter().any(|part| part.policies.is_closed)
     }
 
     /// The terms on which units may be prefetched, if they may.
     #[inline]
     pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
-        match &*self.parts {
+        match &*self.question().parts {
             [part] if self.is_charged() => part.policies.block_terms(),
             _ => None,
         }
@@ -339,40 +362,99 @@ impl Plan {
 
     /// The same plan for requests that cost so much.
     pub(crate) fn costing(&self, requests: u64) -> Self {
-        Self {
-            parts: self.parts.clone(),
-            costs: Costs { requests, ..self.costs },
-            ..*self
-        }
+        let mut plan = self.clone();
+        plan.0.question.costs.requests = requests;
+        plan
     }
 
     /// The same question without a charge.
     pub(crate) fn uncharged(mut self) -> Self {
-        self.costs = Costs::NOTHING;
+        self.0.question.costs = Costs::NOTHING;
         self
     }
 
     /// The same plan, of which only the answer is asked for.
     pub(crate) fn asked(self) -> Self {
-        let mode = Mode::Question;
-        Self { mode, ..self }
+        self.in_mode(Mode::Question)
+    }
+
+    /// The same plan, of which another answer is asked for.
+    pub(super) fn in_mode(mut self, mode: Mode) -> Self {
+        self.0.question.mode = mode;
+        self
     }
 
     /// The charges, in the order in which the policies were configured, one partition after the other; see [`Charge`].
     #[inline]
     pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
-        self.charges_for(&self.costs)
+        self.question().charges()
     }
 
     /// The charges if the request had cost something else.
     #[inline]
     pub(crate) fn charges_for<'a>(&'a self, costs: &'a Costs) -> Charges<'a> {
+        self.question().charges_for(costs)
+    }
+}
+
+impl Question {
+    #[inline]
+    pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
+        self.parts.iter().map(|part| PartPlan { part, question: self })
+    }
+
+    #[inline]
+    pub(super) fn only_part(&self) -> Option<PartPlan<'_>> {
+        match &*self.parts {
+            [part] => Some(PartPlan { part, question: self }),
+            _ => None,
+        }
+    }
+
+    #[inline]
+    fn is_charged(&self) -> bool {
+        !self.asks_only() && self.parts.iter().any(|part| part.is_charged(&self.costs))
+    }
+
+    #[inline]
+    pub(super) fn asks_only(&self) -> bool {
+        self.costs.slots == 0 || self.mode == Mode::Question
+    }
+
+    #[inline]
+    pub(super) fn charges(&self) -> Charges<'_> {
+        self.charges_for(&self.costs)
+    }
+
+    #[inline]
+    fn charges_for<'a>(&'a self, costs: &'a Costs) -> Charges<'a> {
         Charges {
             parts: &self.parts,
             number: 0,
             policies: self.parts[0].policies.iter(),
             costs,
         }
+    }
+}
+
+/// A clone asks once more: it has no answer.
+impl Clone for Plan {
+    fn clone(&self) -> Self {
+        Self::of(self.question().clone())
+    }
+}
+
+impl PartialEq for Plan {
+    fn eq(&self, other: &Self) -> bool {
+        self.question() == other.question()
+    }
+}
+
+impl Eq for Plan {}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.question().fmt(f)
     }
 }
 
@@ -442,13 +524,14 @@ impl<'a> PartPlan<'a> {
     /// Returns `true` if the plan takes anything, of this partition or another one.
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
-        self.plan.is_charged()
+        self.question.is_charged()
     }
 
     #[inline]
     pub(crate) fn charges(self) -> impl ExactSizeIterator<Item = Charge<'a>> {
-        let Self { part, plan } = self;
-        part.policies.iter().map(move |policy| part.charge(policy, &plan.costs))
+        let Self { part, question } = self;
+        let charge = move |policy| part.charge(policy, &question.costs);
+        part.policies.iter().map(charge)
     }
 }
 

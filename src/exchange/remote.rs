@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{
     measurement::{Measurement, Reads},
-    plan::{PartPlan, Plan},
+    plan::{PartPlan, Plan, Question},
     settlement::{PartSettlement, Settlement},
 };
 use crate::lease::LeaseId;
@@ -15,10 +15,11 @@ pub(crate) type PartNumbers = SmallVec<[usize; 2]>;
 impl Plan {
     /// The same question about some of the partitions.
     pub(crate) fn only(&self, parts: &[usize]) -> Self {
-        Self {
-            parts: parts.iter().map(|part| self.parts[*part].clone()).collect(),
-            ..*self
-        }
+        let question = self.question();
+        Self::of(Question {
+            parts: parts.iter().map(|part| question.parts[*part].clone()).collect(),
+            ..*question
+        })
     }
 }
 
@@ -28,8 +29,8 @@ impl Measurement {
     pub(crate) fn joined(plan: &Plan, answers: &[(PartNumbers, Self)], lease: Option<LeaseId>) -> Self {
         let mut parts = Vec::with_capacity(plan.parts().len());
         for (numbers, answer) in answers {
-            let mut read = &*answer.read;
-            for ((number, part), moment) in numbers.iter().zip(answer.plan.parts()).zip(&answer.moments) {
+            let mut read = &*answer.answer().read;
+            for ((number, part), moment) in numbers.iter().zip(answer.plan().parts()).zip(answer.moments()) {
                 let (own, others) = read.split_at(part.charges().len());
                 read = others;
                 parts.push((*number, *moment, own));
@@ -39,7 +40,7 @@ impl Measurement {
         let numbers: PartNumbers = parts.iter().map(|(number, ..)| *number).collect();
         let read: Reads = parts.iter().flat_map(|(.., read)| read.iter().copied()).collect();
         let moments = parts.iter().map(|(_, moment, _)| *moment).collect();
-        let is_allowed = answers.iter().all(|(_, answer)| answer.is_allowed);
+        let is_allowed = answers.iter().all(|(_, answer)| answer.is_allowed());
         Self::new(plan.only(&numbers), moments, read, lease, is_allowed)
     }
 }

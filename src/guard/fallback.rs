@@ -76,27 +76,23 @@ pub(super) struct Fallback {
 
 impl Fallback {
     /// The plan once more, if there is another store that may be asked.
-    pub(super) fn spare(&self, plan: &Plan) -> Option<Box<Plan>> {
-        self.store.is_some().then(|| Box::new(plan.clone()))
+    pub(super) fn spare(&self, plan: &Plan) -> Option<Plan> {
+        self.store.is_some().then(|| plan.clone())
     }
 
     /// Asks the other store. Its answer may have to be waited for.
-    pub(super) fn begin(
-        &self,
-        spare: Option<Box<Plan>>,
-        error: &StoreError,
-    ) -> Result<Decision, BoxedAnswer<Measurement>> {
+    pub(super) fn begin(&self, spare: Option<Plan>, error: &StoreError) -> Result<Decision, BoxedAnswer<Measurement>> {
         self.log.undecided(self.clock.now(), error);
         let (Some(store), Some(plan)) = (&self.store, spare) else {
             return Ok(self.failed(error));
         };
-        let answer = store.acquire(*plan).into_ready()?;
+        let answer = store.acquire(plan).into_ready()?;
         Ok(answer.map_or_else(|_| self.failed(error), by_fallback))
     }
 
     pub(super) async fn finish(&self, answer: BoxedAnswer<Measurement>, error: &StoreError) -> Decision {
         match timeout(self.time, answer).await {
-            Ok(Ok(measurement)) => by_fallback(*measurement),
+            Ok(Ok(measurement)) => by_fallback(measurement),
             Ok(Err(_)) | Err(_) => self.failed(error),
         }
     }

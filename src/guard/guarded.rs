@@ -71,7 +71,7 @@ impl GuardedStore {
     }
 
     /// Waits for the answer until the deadline.
-    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Box<Measurement>, StoreError> {
+    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Measurement, StoreError> {
         let in_time = self.within(deadline, call.answer).await;
         let answer = in_time.unwrap_or_else(|| {
             let message = format!("no decision within {:?}", call.time);

@@ -48,18 +48,10 @@ pub(crate) struct Guard {
     log: Arc<StoreTelemetry>,
 }
 
-/// A decision, now or later. It lies on the heap, because it goes from hand to hand: a copy takes as long as two of its
-/// allocations.
+/// A decision, now or later.
 pub(crate) enum Deciding {
-    Decided(Box<Decision>),
+    Decided(Decision),
     Pending(PendingDecision),
-}
-
-impl Deciding {
-    #[inline]
-    pub(crate) fn now(decision: Decision) -> Self {
-        Self::Decided(Box::new(decision))
-    }
 }
 
 impl Guard {
@@ -96,16 +88,17 @@ impl Guard {
     /// begins when the request begins to wait.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> Deciding {
         if plan.is_closed() {
-            return Deciding::now(Decision::of_cache(Cached::closed(plan, self.clock.now())));
+            return Deciding::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));
         }
         let prefetch = plan.block_terms();
         let at_once = match prefetch {
-            Some(terms) => self.prefetch.spend(&plan, terms),
-            None => self.cache.reject(&plan),
+            Some(terms) => self.prefetch.spend(&plan, terms).ok_or(plan),
+            None => self.cache.reject(plan),
         };
-        if let Some(decision) = at_once {
-            return Deciding::now(decision);
-        }
+        let plan = match at_once {
+            Ok(decision) => return Deciding::Decided(decision),
+            Err(plan) => plan,
+        };
         let spare = self.fallback.spare(&plan);
         if self.places.are_taken() {
             return self.decide_without_store(spare, &self.places.overloaded());
@@ -115,7 +108,7 @@ impl Guard {
             let decision = async move {
                 let deadline = Instant::now() + guard.deadline;
                 let decided = guard.prefetch.decide(plan, terms, deadline).await;
-                guard.or_without_store(decided.map(Box::new), spare).await
+                guard.or_without_store(decided, spare).await
             };
             return PendingDecision::begin(self, decision);
         }
@@ -135,31 +128,27 @@ impl Guard {
     }
 
     /// A request without a place waits for the fallback only if a place is free.
-    fn decide_without_store(self: &Arc<Self>, spare: Option<Box<Plan>>, error: &StoreError) -> Deciding {
+    fn decide_without_store(self: &Arc<Self>, spare: Option<Plan>, error: &StoreError) -> Deciding {
         match self.fallback.begin(spare, error) {
-            Ok(decision) => Deciding::now(decision),
-            Err(_) if self.places.are_taken() => Deciding::now(self.fallback.failed(error)),
+            Ok(decision) => Deciding::Decided(decision),
+            Err(_) if self.places.are_taken() => Deciding::Decided(self.fallback.failed(error)),
             Err(answer) => {
                 let (guard, error) = (Arc::clone(self), error.clone());
-                let decision = async move { Box::new(guard.fallback.finish(answer, &error).await) };
+                let decision = async move { guard.fallback.finish(answer, &error).await };
                 Deciding::Pending(PendingDecision::new(self, decision))
             }
         }
     }
 
-    async fn or_without_store(
-        &self,
-        decided: Result<Box<Decision>, StoreError>,
-        spare: Option<Box<Plan>>,
-    ) -> Box<Decision> {
+    async fn or_without_store(&self, decided: Result<Decision, StoreError>, spare: Option<Plan>) -> Decision {
         let error = match decided {
             Ok(decision) => return decision,
             Err(error) => error,
         };
-        Box::new(match self.fallback.begin(spare, &error) {
+        match self.fallback.begin(spare, &error) {
             Ok(decision) => decision,
             Err(answer) => Box::pin(self.fallback.finish(answer, &error)).await,
-        })
+        }
     }
 
     /// Has the store that decided settle what it has charged. No request waits for it.

@@ -19,8 +19,8 @@ use crate::{
     telemetry::InSpan,
 };
 
-/// Both the future and its decision are on the heap from where they are made: they go through many hands.
-type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Box<Decision>> + Send>>>;
+/// The future is on the heap from where it is made: it goes through many hands.
+type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Decision> + Send>>>;
 
 /// A decision that is not there yet.
 pub(crate) struct PendingDecision {
@@ -31,7 +31,7 @@ pub(crate) struct PendingDecision {
 }
 
 impl PendingDecision {
-    pub(super) fn new(guard: &Arc<Guard>, decision: impl Future<Output = Box<Decision>> + Send + 'static) -> Self {
+    pub(super) fn new(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Self {
         Self {
             decision: Some((guard.log.waiting(Box::pin(decision)), Place::take(guard))),
             has_begun: false,
@@ -39,10 +39,7 @@ impl PendingDecision {
     }
 
     /// Begins the decision. A store in this process answers at once, and takes no place.
-    pub(super) fn begin(
-        guard: &Arc<Guard>,
-        decision: impl Future<Output = Box<Decision>> + Send + 'static,
-    ) -> Deciding {
+    pub(super) fn begin(guard: &Arc<Guard>, decision: impl Future<Output = Decision> + Send + 'static) -> Deciding {
         let mut decision: BoxedDecision = guard.log.waiting(Box::pin(decision));
         match Pin::new(&mut decision).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(decision) => Deciding::Decided(decision),
@@ -55,9 +52,9 @@ impl PendingDecision {
 }
 
 impl Future for PendingDecision {
-    type Output = Box<Decision>;
+    type Output = Decision;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Box<Decision>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Decision> {
         self.has_begun = true;
         // Taken out while it is polled: one that panics is not to be polled again.
         let (mut pending, place) = self.decision.take().expect("polled after it was ready");

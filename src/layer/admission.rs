@@ -51,7 +51,7 @@ pub(super) enum Judgement {
 /// An allowed request: its decision, the policies behind it, and the part of its charge that may still change.
 #[derive(Debug)]
 pub(super) struct Admitted {
-    pub(super) decision: Box<Decision>,
+    pub(super) decision: Decision,
     pub(super) policies: Option<Arc<QuotaSet>>,
     pub(super) charge: Option<Arc<OpenCharge>>,
 }
@@ -60,7 +60,7 @@ impl Limits {
     /// Screening → rules → attribution → plan → guard. The order within the screening: access list → kill switch →
     /// exemptions → hooks of the application.
     pub(super) fn ask(&self, request: &Parts) -> (Deciding, Selection) {
-        let at_once = |outcome, wait| Deciding::now(Decision::without_policies(outcome, wait));
+        let at_once = |outcome, wait| Deciding::Decided(Decision::without_policies(outcome, wait));
         let active = self.policies.active();
         let caller = self.attribution.caller(request);
         let Some(screened) = self.screening.screen(&caller, active.is_on()) else {
@@ -114,7 +114,7 @@ impl Limits {
     }
 
     /// Call, queue or reject: the only place where a decision becomes one of them.
-    pub(super) fn judge(&self, mut decision: Box<Decision>, selection: Selection, request: &mut Parts) -> Judgement {
+    pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Judgement {
         self.log.decided(self.scope_name(), selection.tier(), &decision);
         if selection.set.as_ref().is_some_and(|set| set.is_reduced) {
             decision.set_reduced_capacity();
@@ -192,7 +192,7 @@ impl Limits {
     }
 
     /// Keeps the charge open if anything of it may still change.
-    fn admit(&self, decision: Box<Decision>, policies: Option<Arc<QuotaSet>>, request: &mut Parts) -> Admitted {
+    fn admit(&self, decision: Decision, policies: Option<Arc<QuotaSet>>, request: &mut Parts) -> Admitted {
         if self.decision_in_request {
             request.extensions.insert(Decision::clone(&decision));
         }
@@ -205,7 +205,7 @@ impl Limits {
             };
         }
         let told = decision.clone();
-        let charge = OpenCharge::new(Arc::clone(&self.guard), *decision, &request.method);
+        let charge = OpenCharge::new(Arc::clone(&self.guard), decision, &request.method);
         if follow_up.counts_request_bytes
             && let Some(reader) = request.extensions.get::<Reader>()
         {
@@ -227,7 +227,7 @@ impl Limits {
     }
 
     /// The response to a request that is rejected.
-    fn reject(&self, decision: Box<Decision>, selection: &Selection, request: &Parts) -> Response<Bytes> {
+    fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
         let is_dear = |by: &Allowance<'_>| by.retry_after().is_none() && !by.policy().is_closed();
         if let Some(never) = decision.violated().find(is_dear) {
             self.log

@@ -75,7 +75,7 @@ impl Limits {
     /// allowed, or no limit applies to it.
     pub(super) fn tell<B>(
         &self,
-        decision: Box<Decision>,
+        decision: Decision,
         policies: Option<&QuotaSet>,
         times: Times,
         response: &mut Response<B>,
@@ -87,7 +87,7 @@ impl Limits {
         if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {
             // The charge is the layer's: others can read the decision, and not settle it.
             let _ = decision.take_receipt();
-            response.extensions_mut().insert(*decision);
+            response.extensions_mut().insert(decision);
         }
     }
 }

@@ -90,7 +90,7 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
     /// The decision is there: call the service, which is ready, wait for the request's turn, or answer with a rejection.
     pub(super) fn decided(
         limits: &Limits,
-        decision: Box<Decision>,
+        decision: Decision,
         selection: Selection,
         service: &mut S,
         mut parts: Parts,

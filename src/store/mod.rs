@@ -477,8 +477,8 @@ pub struct StoreFuture<T>(State<T>);
 /// ```
 pub type AcquireFuture = StoreFuture<Measurement>;
 
-/// A result of a store that has to be waited for. The result is on the heap, too, because it goes from hand to hand.
-pub(crate) type BoxedAnswer<T> = Pin<Box<dyn Future<Output = Result<Box<T>, StoreError>> + Send>>;
+/// A result of a store that has to be waited for.
+pub(crate) type BoxedAnswer<T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>;
 
 enum State<T> {
     Boxed(BoxedAnswer<T>),
@@ -494,11 +494,6 @@ impl<T> StoreFuture<T> {
 
     /// A result that has to be waited for.
     pub fn boxed(future: impl Future<Output = Result<T, StoreError>> + Send + 'static) -> Self {
-        Self::answered(async move { future.await.map(Box::new) })
-    }
-
-    /// The same for a result that is on the heap already.
-    pub(crate) fn answered(future: impl Future<Output = Result<Box<T>, StoreError>> + Send + 'static) -> Self {
         Self(State::Boxed(Box::pin(future)))
     }
 
@@ -510,7 +505,7 @@ impl<T> StoreFuture<T> {
     {
         match self.0 {
             State::Ready(result) => StoreFuture(State::Ready(result.map(|result| result.map(make)))),
-            State::Boxed(future) => StoreFuture::boxed(async move { future.await.map(|result| make(*result)) }),
+            State::Boxed(future) => StoreFuture::boxed(async move { future.await.map(make) }),
         }
     }
 
@@ -533,7 +528,7 @@ impl<T> Future for StoreFuture<T> {
     #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
-            State::Boxed(future) => future.as_mut().poll(cx).map_ok(|result| *result),
+            State::Boxed(future) => future.as_mut().poll(cx),
             State::Ready(result) => Poll::Ready(result.take().expect("polled after it was ready")),
         }
     }

@@ -82,19 +82,20 @@ impl DenialCache {
 
     /// The rejection of a plan, if it is known that the store would reject it.
     #[inline]
-    pub(super) fn reject(&self, plan: &Plan) -> Option<Decision> {
+    pub(super) fn reject(&self, plan: Plan) -> Result<Decision, Plan> {
         if self.len.load(Ordering::Relaxed) == 0 || !plan.is_charged() {
-            return None;
+            return Err(plan);
         }
-        let found = self.look_up(plan, self.clock.now());
-        found.is_rejected().then(|| {
-            self.log.remembered();
-            Decision::of_cache(Cached {
-                plan: plan.clone(),
-                denials: found.denials,
-                now: found.now,
-            })
-        })
+        let found = self.look_up(&plan, self.clock.now());
+        if !found.is_rejected() {
+            return Err(plan);
+        }
+        self.log.remembered();
+        Ok(Decision::of_cache(Cached {
+            plan,
+            denials: found.denials,
+            now: found.now,
+        }))
     }
 
     fn look_up(&self, plan: &Plan, now: Timestamp) -> Found {
@@ -137,34 +138,34 @@ impl DenialCache {
 
     /// Asks the store. Returns the answer if it is there at once, else the call to wait for.
     #[inline]
-    pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Box<Decision>, StoreError>, StoreCall> {
+    pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, StoreCall> {
         let answer = self.store.begin(plan, time)?;
-        Ok(answer.map(|measurement| Box::new(measurement.decide())))
+        Ok(answer.map(Measurement::decide))
     }
 
     /// Waits for the answer, whose rejections are cached.
-    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Box<Decision>, StoreError> {
+    pub(super) async fn finish(&self, call: StoreCall, deadline: Instant) -> Result<Decision, StoreError> {
         let asked_at = self.asked();
         let measurement = self.store.finish(call, deadline).await?;
         self.learn(&measurement, asked_at);
-        Ok(Box::new(measurement.decide()))
+        Ok(measurement.decide())
     }
 
     /// Decides a plan by the cache, else by the store.
     pub(super) async fn decide(&self, plan: Plan, deadline: Instant) -> Result<Decision, StoreError> {
-        if let Some(rejection) = self.reject(&plan) {
-            return Ok(rejection);
-        }
+        let plan = match self.reject(plan) {
+            Ok(rejection) => return Ok(rejection),
+            Err(plan) => plan,
+        };
         let time = deadline.saturating_duration_since(Instant::now());
         if time.is_zero() {
             let message = "the deadline was over before the store was asked";
             return Err(StoreError::new(StoreErrorKind::TimedOut, message));
         }
-        let answer = match self.begin(plan, time) {
+        match self.begin(plan, time) {
             Ok(answer) => answer,
             Err(call) => self.finish(call, deadline).await,
-        };
-        answer.map(|decision| *decision)
+        }
     }
 
     /// Settles what the store has charged, whether or not the future is polled. A refund ends the rejections of its

@@ -78,7 +78,7 @@ impl Instance {
     /// A decision that is there at once; the others are sent.
     fn decide(&mut self, plan: Plan) -> Option<Decision> {
         match self.guard.decide(plan) {
-            Deciding::Decided(decision) => Some(*decision),
+            Deciding::Decided(decision) => Some(decision),
             Deciding::Pending(decision) => {
                 self.under_way.push(decision);
                 self.answers = self.answers();
@@ -93,7 +93,7 @@ impl Instance {
         self.under_way.retain_mut(
             |decision| match Pin::new(decision).poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(decision) => {
-                    answers.push(*decision);
+                    answers.push(decision);
                     false
                 }
                 Poll::Pending => true,
@@ -401,7 +401,7 @@ impl Memory {
     }
 
     fn has_cached(&self, plan: &Plan) -> bool {
-        self.cache.reject(plan).is_some()
+        self.cache.reject(plan.clone()).is_ok()
     }
 }
 
@@ -453,10 +453,10 @@ fn a_key_that_goes_on_is_rejected_without_a_lock_until_something_changes() {
     let plan = Plan::new(checked([QuotaPolicy::per_day("day", 2)]), alice(), 1);
     let charged = memory.ask(&plan);
     memory.reject(&plan);
-    let first = memory.cache.reject(&plan).unwrap();
+    let first = memory.cache.reject(plan.clone()).unwrap();
     let lock = memory.cache.shards.lock(alice());
     memory.clock.advance(Duration::from_micros(5));
-    let later = memory.cache.reject(&plan).unwrap();
+    let later = memory.cache.reject(plan.clone()).unwrap();
     drop(lock);
     assert!(later.is_cached());
     let wait = |decision: &Decision| decision.retry_after().unwrap();
@@ -546,7 +546,7 @@ fn a_cached_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
         memory.clock.set(Timestamp::from_micros(moved));
         memory.reject(&plan);
         for _ in 0..8 {
-            let (store, cached) = (memory.ask(&plan), memory.cache.reject(&plan));
+            let (store, cached) = (memory.ask(&plan), memory.cache.reject(plan.clone()).ok());
             let cached = cached.expect("it is not a second old");
             assert_eq!(cached.retry_after(), store.retry_after(), "{algorithm:?}, {back}");
             assert_eq!(cached.now(), store.now());
@@ -807,13 +807,13 @@ fn a_larger_charge_than_the_one_that_was_rejected_waits_for_every_policy_that_re
         let charged = memory.ask(&of(1));
         memory.learn(&charged, memory.clock.now());
     }
-    assert_eq!(memory.cache.reject(&of(1)).unwrap().violated().count(), 1);
+    assert_eq!(memory.cache.reject(of(1)).unwrap().violated().count(), 1);
     assert!(!memory.has_cached(&of(3)), "the day may reject it, too");
 
     let rejected = memory.ask(&of(3));
     memory.learn(&rejected, memory.clock.now());
     for cost in [1, 2, 3] {
-        let (cached, stored) = (memory.cache.reject(&of(cost)).unwrap(), memory.ask(&of(cost)));
+        let (cached, stored) = (memory.cache.reject(of(cost)).unwrap(), memory.ask(&of(cost)));
         assert_eq!(cached.retry_after(), stored.retry_after(), "{cost}");
         assert_eq!(cached.violated().count(), stored.violated().count(), "{cost}");
     }
@@ -834,10 +834,10 @@ fn a_charge_above_a_capacity_never_passes_whatever_else_rejects_it() {
     let never = memory.ask(&of(4));
     memory.learn(&never, memory.clock.now());
     assert_eq!(
-        (never.retry_after(), memory.cache.reject(&of(4)).unwrap().retry_after()),
+        (never.retry_after(), memory.cache.reject(of(4)).unwrap().retry_after()),
         (None, None)
     );
-    assert!(memory.cache.reject(&of(1)).unwrap().retry_after().is_some());
+    assert!(memory.cache.reject(of(1)).unwrap().retry_after().is_some());
 }
 
 /// Names cost an attacker nothing: what is unknown of each of them must not open the limit of the address.

@@ -48,10 +48,10 @@ impl Fetch {
         }
     }
 
-    fn land(self, result: Result<Box<Decision>, StoreError>) {
+    fn land(self, result: Result<Decision, StoreError>) {
         let mut verdicts = Verdicts::new();
         match result {
-            Ok(decision) => self.decided(*decision, &mut verdicts),
+            Ok(decision) => self.decided(decision, &mut verdicts),
             Err(error) => self.failed(&error, &mut verdicts),
         }
         for (sender, verdict) in verdicts {

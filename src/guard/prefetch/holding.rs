@@ -37,7 +37,7 @@ pub(super) type Blocks = SmallVec<[Box<Block>; Holding::MAX_BLOCKS]>;
 pub(super) enum Step {
     /// It asks the store for itself.
     Alone,
-    Decided(Box<Decision>),
+    Decided(Decision),
     /// It fetches a block, and waits for it.
     Fetch(Order, Receiver<Verdict>),
     /// It waits for a block that is being fetched.
@@ -126,7 +126,7 @@ impl Holding {
     /// The next step of a request that was not decided yet. `id` is the name of a block that it fetches.
     pub(super) fn step(&mut self, plan: &Plan, terms: BlockTerms, now: Timestamp, id: u64) -> Step {
         if let Some(decision) = self.spend(plan, now) {
-            return Step::Decided(Box::new(decision));
+            return Step::Decided(decision);
         }
         let cost = plan.costs().requests;
         if let Some(verdict) = self.fetching.as_mut().and_then(|fetching| fetching.join(plan)) {

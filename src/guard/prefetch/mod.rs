@@ -115,7 +115,7 @@ impl Prefetch {
     ) -> Result<Decision, StoreError> {
         let verdict = match self.step(&plan, terms) {
             Step::Alone => return self.decide_alone(&plan, terms, deadline).await,
-            Step::Decided(decision) => return Ok(*decision),
+            Step::Decided(decision) => return Ok(decision),
             Step::Fetch(order, verdict) => {
                 Fetch::new(self, &plan, terms, order).begin(deadline);
                 verdict

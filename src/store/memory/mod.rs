@@ -7,10 +7,9 @@ use std::{fmt, sync::Arc};
 use self::shard::Shard;
 use super::{AcquireFuture, Store, StoreFuture};
 use crate::{
-    algorithm::{Moment, Moments},
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
-    exchange::{Decision, Measurement, Mode, Plan, Reads, Settlement},
+    exchange::{Measurement, Mode, PartPlan, Plan, Reads, Settlement},
     lease::{Lease, LeaseId},
     ledger::{Step, acquire_together},
     sharded::Sharded,
@@ -137,19 +136,19 @@ impl Shards {
             id: LeaseId::unique(),
             until: u64::MAX,
         });
-        let Some(part) = plan.only_part().filter(|_| plan.mode() != Mode::UpTo) else {
+        if plan.mode() == Mode::UpTo {
             return self.acquire_together(plan, lease);
-        };
-        let mut reads = Reads::new();
-        let found = {
+        }
+        let acquire = |part: PartPlan<'_>, reads: &mut Reads| {
             let mut shard = self.shards.lock(part.partition());
             shard.begin_call();
             // Read under the lock, so that the decisions of a partition see time in order.
             let now = self.clock.now();
-            shard.acquire(now, part, Step::Charge(lease), &mut reads)
+            let found = shard.acquire(now, part, Step::Charge(lease), reads);
+            (found.moment, found.fits)
         };
-        let moments = Moments::from_buf_and_len([found.moment, Moment::default()], 1);
-        Measurement::new(plan, moments, reads, lease.map(|lease| lease.id), found.fits)
+        let measurement = Measurement::of_only_part(plan, lease.map(|lease| lease.id), acquire);
+        measurement.unwrap_or_else(|plan| self.acquire_together(plan, lease))
     }
 
     /// Decides for several partitions at once: all are asked, and charged if all of them fit.
@@ -176,11 +175,6 @@ impl Shards {
 impl Store for MemoryStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
         AcquireFuture::ready(Ok(self.0.acquire(plan)))
-    }
-
-    /// As by default, but with fewer moves of the measurement, which cost as much as the arithmetic.
-    fn decide(&self, plan: Plan) -> StoreFuture<Decision> {
-        StoreFuture::ready(Ok(self.0.acquire(plan).decide()))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

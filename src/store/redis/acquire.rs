@@ -34,7 +34,7 @@ pub(super) struct Engine {
 impl Engine {
     /// A decision that shares a call needs a few bytes while it waits, and one with a call of its own a thousand: those are
     /// on the heap for it only.
-    pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Box<Measurement>, StoreError> {
+    pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Measurement, StoreError> {
         if self.server.order.is_before(&plan) {
             return self.acquire_alone(plan).await;
         }
@@ -45,8 +45,8 @@ impl Engine {
         }
     }
 
-    async fn acquire_alone(&self, plan: Plan) -> Result<Box<Measurement>, StoreError> {
-        Box::pin(self.acquire_apart(plan)).await.map(Box::new)
+    async fn acquire_alone(&self, plan: Plan) -> Result<Measurement, StoreError> {
+        Box::pin(self.acquire_apart(plan)).await
     }
 
     async fn acquire_apart(&self, plan: Plan) -> Result<Measurement, StoreError> {

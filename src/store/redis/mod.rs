@@ -307,7 +307,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn acquire(&self, plan: Plan) -> AcquireFuture {
-        AcquireFuture::answered(Arc::clone(&self.0).acquire(plan))
+        AcquireFuture::boxed(Arc::clone(&self.0).acquire(plan))
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

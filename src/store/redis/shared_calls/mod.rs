@@ -54,7 +54,7 @@ const QUEUE: usize = 65_536;
 /// fails alone.
 const APART: Duration = Duration::from_secs(1);
 
-type Acquired = Result<Box<Measurement>, StoreError>;
+type Acquired = Result<Measurement, StoreError>;
 
 /// Lets decisions that are under way at the same time share calls.
 ///
@@ -156,7 +156,7 @@ async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
         None => {}
         Some(Ok(reply)) => {
             for (answer, decision) in answers.into_iter().zip(script::decode_each(plans, &reply)) {
-                let _ = answer.send(decision.map(Box::new));
+                let _ = answer.send(decision);
             }
         }
         Some(Err(error)) => {

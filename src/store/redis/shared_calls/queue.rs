@@ -236,7 +236,7 @@ mod tests {
             inner.in_flight.fetch_sub(1, Ordering::SeqCst);
             for waiting in waiting {
                 let measurement = Measurement::of_readings(waiting.plan, Moments::new(), [], None);
-                let _ = waiting.answer.send(Ok(Box::new(measurement)));
+                let _ = waiting.answer.send(Ok(measurement));
             }
         }
 
