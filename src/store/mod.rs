@@ -422,7 +422,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// The answer of a [`Store`]: there at once, without an allocation, or boxed.
+/// The answer of a [`Store`]: there at once, or boxed.
 ///
 /// You make one in a store of your own. Once it is ready it must not be polled again.
 ///
