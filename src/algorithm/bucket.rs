@@ -195,17 +195,19 @@ impl Arithmetic for Bucket {
         used.saturating_add(charge)
     }
 
-    /// Parts of a unit are rounded down.
     /// It has filled the bucket at most.
     fn any_mark(&self) -> u64 {
         self.limit
     }
 
+    /// Parts of a unit are rounded down.
+    #[inline]
     fn remaining(&self, used: u64, _now: u64) -> u64 {
         self.limit.saturating_sub(used) / self.weight
     }
 
     /// The time in which the rate gives as many units as are left, or until the next one if there is none.
+    #[inline]
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         Some(match self.remaining(used, now) {
             0 => self.wait(used, now, self.weight).unwrap_or(0),

@@ -265,8 +265,12 @@ impl Counter {
         step!(self, |own| own.remaining(A::of(&reading), now))
     }
 
-    pub(crate) fn reset(&self, reading: Reading, now: u64) -> Option<u64> {
-        step!(self, |own| own.reset(A::of(&reading), now))
+    /// The units that are left, and their effective window.
+    pub(crate) fn left(&self, reading: &Reading, now: u64) -> (u64, Option<u64>) {
+        step!(self, |own| {
+            let reading = A::of(reading);
+            (own.remaining(reading, now), own.reset(reading, now))
+        })
     }
 
     pub(crate) fn full_after(&self, reading: Reading, now: u64) -> Option<u64> {

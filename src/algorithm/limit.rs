@@ -58,12 +58,15 @@ impl Limit {
         }
     }
 
-    pub(crate) fn reset(&self, reading: PolicyReading, now: u64) -> Option<u64> {
-        match (reading.blocked, self.counter.remaining(reading.counted, now)) {
-            (0, _) => self.counter.reset(reading.counted, now),
+    /// The units that are left, and their effective window.
+    #[inline]
+    pub(crate) fn left(&self, reading: &PolicyReading, now: u64) -> (u64, Option<u64>) {
+        let (remaining, reset) = self.counter.left(&reading.counted, now);
+        match (reading.blocked, remaining) {
+            (0, _) => (remaining, reset),
             // Until the next unit is there, and may be used.
-            (blocked, 0) => Some(self.counter.reset(reading.counted, now)?.max(blocked)),
-            (blocked, _) => Some(blocked),
+            (blocked, 0) => (0, reset.map(|reset| reset.max(blocked))),
+            (blocked, _) => (0, Some(blocked)),
         }
     }
 

@@ -73,14 +73,7 @@ impl<'a> Allowance<'a> {
     /// 0 while the policy [blocks](QuotaPolicy::blocking_for), and in a [cached](crate::Decision::is_cached) rejection: fewer than the request costs are left, and others may have used those
     /// since.
     pub fn remaining(&self) -> u64 {
-        match self.known {
-            Known::Denial(_) => 0,
-            Known::Measured { measured, charged } => {
-                let now = measured.moment.now.as_micros();
-                self.limit()
-                    .remaining(self.limit().charged(measured.reading, now, charged), now)
-            }
-        }
+        self.left().0
     }
 
     /// The effective window: a time in which the caller may spread the remaining units. A limit of concurrent requests
@@ -92,20 +85,24 @@ impl<'a> Allowance<'a> {
     /// `remaining` units in this time never asks for more than the rate; and for a window, the time until it ends or its
     /// oldest unit leaves it, but never so short that such a client would ask for more than twice the rate.
     pub fn effective_window(&self) -> Option<Duration> {
-        let micros = match (self.wait(), self.known) {
-            (Some(wait), _) if self.policy().is_timed() => Some(wait),
-            (_, Known::Measured { measured, charged }) => {
-                let now = measured.moment.now.as_micros();
-                let reset = self
-                    .limit()
-                    .reset(self.limit().charged(measured.reading, now, charged), now);
-                reset.map(|micros| measured.moment.until(micros))
+        self.left().1
+    }
+
+    /// What [remains](Self::remaining), and its [effective window](Self::effective_window).
+    #[inline]
+    pub(crate) fn left(&self) -> (u64, Option<Duration>) {
+        let wait = self.wait().filter(|_| self.policy().is_timed());
+        let (remaining, micros) = match self.known {
+            Known::Measured { measured, charged } => {
+                let (limit, now) = (self.limit(), measured.moment.now.as_micros());
+                let (remaining, reset) = limit.left(&limit.charged(*measured.reading, now, charged), now);
+                (remaining, wait.or(reset.map(|micros| measured.moment.until(micros))))
             }
-            (_, Known::Denial(_)) if self.policy().is_closed() => None,
-            // The request never passes, and after a second at most the cache no longer knows it.
-            (_, Known::Denial(_)) => Some(1_000_000),
+            Known::Denial(_) if self.policy().is_closed() => (0, wait),
+            // One that never passes is no longer known to the cache after a second at most.
+            Known::Denial(_) => (0, wait.or(Some(1_000_000))),
         };
-        micros.map(Duration::from_micros)
+        (remaining, micros.map(Duration::from_micros))
     }
 
     /// Returns `true` if this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
@@ -168,7 +165,7 @@ impl<'a> Allowance<'a> {
             return None;
         };
         let (limit, now) = (self.limit(), measured.moment.now.as_micros());
-        let micros = limit.full_after(limit.charged(measured.reading, now, charged), now)?;
+        let micros = limit.full_after(limit.charged(*measured.reading, now, charged), now)?;
         Some(Duration::from_micros(measured.moment.until(micros)))
     }
 
@@ -180,7 +177,7 @@ impl<'a> Allowance<'a> {
                 let moment = measured.moment;
                 let wait = self
                     .limit()
-                    .wait(measured.reading, moment.now.as_micros(), self.charge.weight());
+                    .wait(*measured.reading, moment.now.as_micros(), self.charge.weight());
                 // A slot becomes free at any time.
                 let is_timed = self.policy().is_timed();
                 wait.map(|micros| if is_timed { moment.until(micros) } else { micros })

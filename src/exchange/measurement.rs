@@ -153,7 +153,7 @@ impl Measurement {
         let readings = self.charges().map(|measured| {
             let limit = measured.charge.policy().limit();
             let (now, weight) = (measured.moment.now.as_micros(), limit.counter.weigh(units_before));
-            limit.charged(measured.reading, now, weight)
+            limit.charged(*measured.reading, now, weight)
         });
         Self::of_readings(plan, self.moments().clone(), readings, self.lease())
     }
@@ -185,7 +185,7 @@ impl Measurement {
             let charge = charges.next()?;
             Some(MeasuredCharge {
                 charge,
-                reading: read.reading,
+                reading: &read.reading,
                 moment: self.moment(charges.part_number()),
                 fits: read.fits,
                 is_made,
@@ -244,7 +244,7 @@ impl fmt::Debug for Measurement {
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredCharge<'a> {
     charge: Charge<'a>,
-    pub(crate) reading: PolicyReading,
+    pub(crate) reading: &'a PolicyReading,
     pub(crate) moment: Moment,
     fits: bool,
     /// True if the store has made all charges that fit.

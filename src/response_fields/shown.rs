@@ -60,11 +60,11 @@ impl ResponseFields {
     }
 
     fn shown<'a>(&self, allowance: &Allowance<'a>, jitter: u64) -> Shown<'a> {
-        let (policy, mut remaining) = (allowance.policy(), allowance.remaining());
+        let (policy, (mut remaining, window)) = (allowance.policy(), allowance.left());
         if let Some(lower) = &self.lowered_by {
             remaining = lower(allowance).min(remaining);
         }
-        let mut reset = allowance.effective_window().map(whole_seconds);
+        let mut reset = window.map(whole_seconds);
         // A shadow rejects nothing, so no client waits for it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
         if let (RatioCap::Once, Some(seconds), Some(window)) = (self.ratio_cap, &mut reset, allowance.window()) {

@@ -299,7 +299,7 @@ impl<S: Store> Check<S> {
         let mut is_allowed = true;
         for measured in measurement.charges() {
             let charge = measured.charge();
-            let fits = charge.is_admitted(measured.reading, measured.moment);
+            let fits = charge.is_admitted(*measured.reading, measured.moment);
             assert_eq!(measured.fits(), fits, "{charge:?} of {}", self.report());
             is_allowed &= fits || charge.is_shadow();
         }

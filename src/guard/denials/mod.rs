@@ -282,7 +282,7 @@ fn findings<'a>(
         policies: part.policies(),
         index,
         weight: measured.charge().weight(),
-        reading: measured.reading,
+        reading: *measured.reading,
         is_charged: measurement.is_allowed(),
         at: measured.moment,
         asked_at,
