@@ -19,7 +19,7 @@ use super::{
     RateLimitBody,
     admission::{Admitted, Judgement, Limits},
 };
-use crate::{exchange::Decision, guard::PendingDecision, lanes::LaneRef, rules::Selection};
+use crate::{guard::PendingDecision, lanes::LaneRef, rules::Selection};
 
 pin_project! {
     /// The future of [`RateLimit`](crate::RateLimit).
@@ -87,20 +87,13 @@ pin_project! {
 }
 
 impl<S: Service<Request<B>> + Clone, B> State<S, B> {
-    /// The decision is there: call the service, which is ready, wait for the request's turn, or answer with a rejection.
-    pub(super) fn decided(
-        limits: &Limits,
-        decision: Decision,
-        selection: Selection,
-        service: &mut S,
-        mut parts: Parts,
-        body: B,
-    ) -> Self {
-        match limits.judge(decision, selection, &mut parts) {
-            Judgement::Call(admitted) => Self::calling(service, Request::from_parts(parts, body), admitted),
+    /// The request is judged: call the service, which is ready, wait for the request's turn, or answer with a rejection.
+    pub(super) fn judged(judgement: Judgement, service: &mut S, request: Request<B>) -> Self {
+        match judgement {
+            Judgement::Call(admitted) => Self::calling(service, request, admitted),
             Judgement::Queue(delay, admitted) => Self::Queued {
                 sleep: sleep(delay),
-                held: Some((service.clone(), Request::from_parts(parts, body), admitted)),
+                held: Some((service.clone(), request, admitted)),
             },
             Judgement::Reject(response) => Self::Rejected {
                 response: Some(response),
@@ -142,9 +135,9 @@ where
                     held,
                 } => {
                     let decision = ready!(Pin::new(decision).poll(cx));
-                    let (mut service, parts, body) = held.take().expect("a decision is polled to its end once");
-                    let selection = std::mem::take(selection);
-                    State::decided(this.limits, decision, selection, &mut service, parts, body)
+                    let (mut service, mut parts, body) = held.take().expect("a decision is polled to its end once");
+                    let judgement = this.limits.judge(decision, std::mem::take(selection), &mut parts);
+                    State::judged(judgement, &mut service, Request::from_parts(parts, body))
                 }
                 // ## Queued => Calling
                 StateProjection::Queued { sleep, held } => {

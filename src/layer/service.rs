@@ -92,7 +92,8 @@ where
         let (deciding, selection) = limits.ask(&parts);
         let state = match deciding {
             Deciding::Decided(decision) => {
-                let state = State::decided(&limits, decision, selection, inner, parts, body);
+                let judgement = limits.judge(decision, selection, &mut parts);
+                let state = State::judged(judgement, inner, Request::from_parts(parts, body));
                 if !matches!(state, State::Calling { .. }) {
                     // A service that is ready may hold a permit that others need.
                     drop(take_ready(inner));
