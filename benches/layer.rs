@@ -1,4 +1,4 @@
-//! The cost of a layer for a request: time, heap allocations, and the time that two threads take from each other.
+//! The cost of a layer for a request: time, and the time that two threads take from each other.
 //!
 //!     cargo bench --bench layer
 //!
@@ -13,12 +13,15 @@
 //!   rejected from the denial cache, to that where one thread does. On two processors that share nothing it is 1; *no layer*
 //!   shows what this machine makes of it.
 //!
+//! The feature `count-allocations` has the heap allocations counted, at a cost in time.
+//!
 //! `TIMES` is how many requests are one turn of a side (50 000), `ROUNDS` how many turns each side has (31). `SIDE=3` makes
 //! the requests of one side alone, by its place in the first table from 0 on, for a profiler. `-- --json FILE --svg FILE`
 //! writes the times of one thread for machines, and as a picture.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
+mod allocations;
 mod by_hand;
 #[path = "../tests/support/remote_store.rs"]
 mod remote_store;
@@ -27,7 +30,6 @@ mod results;
 mod rounds;
 
 use std::{
-    alloc::System,
     env,
     future::{Ready, ready},
     process::exit,
@@ -40,7 +42,6 @@ use axum::body::Body;
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use serde_json::json;
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
 use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Store, key};
@@ -51,9 +52,6 @@ use self::{
     results::outputs::{Outputs, USAGE, rounded},
     rounds::{Side, Values},
 };
-
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const USER: HeaderName = HeaderName::from_static("x-user-id");
 const USERS: usize = 10_000;
@@ -182,16 +180,13 @@ fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outpu
         for _ in 0..USERS {
             send();
         }
-        let region = Region::new(ALLOCATOR);
-        (0..1_000).for_each(|_| send());
-        let change = region.change();
-        let count = (change.allocations + change.reallocations) as f64 / 1_000.0;
+        let note = allocations::note(1_000, || (0..1_000).for_each(|_| send()));
         let mut side = Side::new(name, move || {
             let start = Instant::now();
             (0..times).for_each(|_| send());
             start.elapsed().as_nanos() as f64 / times as f64
         });
-        side.note = format!("{count:.2} allocations");
+        side.note = note;
         side
     });
     let values = rounds::measure(rounds, &mut sides);

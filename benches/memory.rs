@@ -1,4 +1,4 @@
-//! Time and heap allocations per decision of `MemoryStore`, next to governor's keyed limiter.
+//! Time per decision of `MemoryStore`, next to governor's keyed limiter.
 //!
 //!     cargo bench --bench memory
 //!
@@ -18,18 +18,18 @@
 //!   none of them. `cargo bench --bench layer` has the layer without screening.
 //!
 //! Criterion measures each alone; the tables at the end, which a filter or an option leaves out, have all sides of a
-//! group in turns, and only they should be used for comparisons. The bytes are those of all allocations together. The
-//! allocator counts, at a cost of some nanoseconds for each allocation.
+//! group in turns, and only they should be used for comparisons. With the feature `count-allocations` they have the heap
+//! allocations, and the bytes of all of them together; counting costs time.
 //!
 //! `SIDE=7 TIMES=100000` makes so many decisions of one side alone, by its place in the tables from 0 on, for a profiler:
 //! two runs that differ in `TIMES` give the instructions of one decision.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
+mod allocations;
 mod rounds;
 
 use std::{
-    alloc::System,
     convert::Infallible,
     future::{Future, Ready, ready},
     hash::Hash,
@@ -45,7 +45,6 @@ use criterion::Criterion;
 use futures_util::FutureExt;
 use governor::{Quota, RateLimiter};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tower::{Layer, Service, service_fn};
 use tower_quota::{
     Access, AccessList, AccessRules, Algorithm, Decision, Exemption, MemoryStore, Outcome, PartitionId, PartitionKey,
@@ -54,9 +53,6 @@ use tower_quota::{
 };
 
 use self::rounds::Side;
-
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 const KEYS: usize = 10_000;
 const THREE_CHECKS: &str = "governor, three windows in a row";
@@ -115,14 +111,6 @@ impl Case {
         (self.decide)(times);
         start.elapsed()
     }
-
-    /// Allocations and bytes in so many decisions.
-    fn allocations(&mut self, times: u64) -> (usize, usize) {
-        let region = Region::new(ALLOCATOR);
-        (self.decide)(times);
-        let change = region.change();
-        (change.allocations + change.reallocations, change.bytes_allocated)
-    }
 }
 
 impl Group {
@@ -130,8 +118,7 @@ impl Group {
     fn print(&mut self) {
         let mut sides = Vec::new();
         for case in &mut self.cases {
-            let (count, bytes) = case.allocations(100_000);
-            let note = format!("{:.2} allocations, {:.0} bytes", count as f64 / 1e5, bytes as f64 / 1e5);
+            let note = allocations::note(100_000, || (case.decide)(100_000));
             let times = (TURN.as_nanos() / (case.time(10_000).as_nanos() / 10_000).max(1)) as u64;
             let mut side = Side::new(case.name, move || case.time(times).as_nanos() as f64 / times as f64);
             side.note = note;
