@@ -265,11 +265,12 @@ impl Counter {
         step!(self, |own| own.remaining(A::of(&reading), now))
     }
 
-    /// The units that are left, and their effective window.
-    pub(crate) fn left(&self, reading: &Reading, now: u64) -> (u64, Option<u64>) {
+    /// The units that are left after a charge, and their effective window.
+    #[inline]
+    pub(crate) fn left_after(&self, reading: &Reading, now: u64, charge: u64) -> (u64, Option<u64>) {
         step!(self, |own| {
-            let reading = A::of(reading);
-            (own.remaining(reading, now), own.reset(reading, now))
+            let charged = own.charged(A::of(reading), charge);
+            (own.remaining(charged, now), own.reset(charged, now))
         })
     }
 

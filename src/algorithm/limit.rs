@@ -36,17 +36,18 @@ impl Limit {
     #[inline]
     pub(crate) fn charged(&self, reading: PolicyReading, now: u64, charge: u64) -> PolicyReading {
         let counted = self.counter.charged(reading.counted, charge);
+        let remaining = || self.counter.remaining(counted, now);
         PolicyReading {
             counted,
-            blocked: self.blocked_by(reading.blocked, counted, now, charge),
+            blocked: self.blocked_by(reading.blocked, charge, remaining),
         }
     }
 
     /// The rest of a block, or a new one if a charge has used the counter up.
     #[inline]
-    fn blocked_by(&self, left: u64, charged: Reading, now: u64, charge: u64) -> u64 {
+    fn blocked_by(&self, left: u64, charge: u64, remaining: impl FnOnce() -> u64) -> u64 {
         match self.block {
-            Some(block) if left == 0 && charge > 0 && self.counter.remaining(charged, now) == 0 => block.micros,
+            Some(block) if left == 0 && charge > 0 && remaining() == 0 => block.micros,
             _ => left,
         }
     }
@@ -58,11 +59,11 @@ impl Limit {
         }
     }
 
-    /// The units that are left, and their effective window.
+    /// The units that are left after a charge, and their effective window.
     #[inline]
-    pub(crate) fn left(&self, reading: &PolicyReading, now: u64) -> (u64, Option<u64>) {
-        let (remaining, reset) = self.counter.left(&reading.counted, now);
-        match (reading.blocked, remaining) {
+    pub(crate) fn left_after(&self, reading: &PolicyReading, now: u64, charge: u64) -> (u64, Option<u64>) {
+        let (remaining, reset) = self.counter.left_after(&reading.counted, now, charge);
+        match (self.blocked_by(reading.blocked, charge, || remaining), remaining) {
             (0, _) => (remaining, reset),
             // Until the next unit is there, and may be used.
             (blocked, 0) => (0, reset.map(|reset| reset.max(blocked))),
@@ -107,9 +108,10 @@ impl Limit {
     ) -> Option<PolicyReading> {
         let counted = self.counter.foreseen(reading.counted, now, elapsed, charge, hold)?;
         let left = reading.blocked.saturating_sub(elapsed);
+        let remaining = || self.counter.remaining(counted, now.saturating_add(elapsed));
         Some(PolicyReading {
             counted,
-            blocked: self.blocked_by(left, counted, now.saturating_add(elapsed), charge),
+            blocked: self.blocked_by(left, charge, remaining),
         })
     }
 }

@@ -94,8 +94,8 @@ impl<'a> Allowance<'a> {
         let wait = self.wait().filter(|_| self.policy().is_timed());
         let (remaining, micros) = match self.known {
             Known::Measured { measured, charged } => {
-                let (limit, now) = (self.limit(), measured.moment.now.as_micros());
-                let (remaining, reset) = limit.left(&limit.charged(*measured.reading, now, charged), now);
+                let now = measured.moment.now.as_micros();
+                let (remaining, reset) = self.limit().left_after(measured.reading, now, charged);
                 (remaining, wait.or(reset.map(|micros| measured.moment.until(micros))))
             }
             Known::Denial(_) if self.policy().is_closed() => (0, wait),
