@@ -342,13 +342,20 @@ impl Plan {
     /// Returns `true` if it takes a slot of a limit of concurrent requests.
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
-        self.question().parts.iter().any(|part| part.policies.has_slots) && self.is_charged()
+        self.question()
+            .parts
+            .iter()
+            .any(|part| part.policies.traits().has_slots)
+            && self.is_charged()
     }
 
     /// Returns `true` if no store can let it pass, because a policy has no quota.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.question().parts.iter().any(|part| part.policies.is_closed)
+        self.question()
+            .parts
+            .iter()
+            .any(|part| part.policies.traits().is_closed)
     }
 
     /// The terms on which units may be prefetched, if they may.
@@ -496,7 +503,7 @@ impl Part {
     fn is_charged(&self, costs: &Costs) -> bool {
         let mut policies = self.policies.iter();
         // The first is so for nearly every plan, and no charge need be weighed for it.
-        costs.requests > 0 && self.policies.counts_requests
+        costs.requests > 0 && self.policies.traits().counts_requests
             || policies.any(|policy| self.charge(policy, costs).weight() > 0)
     }
 

@@ -128,7 +128,7 @@ impl PartitionState {
             let counter = charge.policy().counter();
             counter.charge(state, now.as_micros(), &read.reading.counted, cost, lease);
         }
-        if plan.policies().has_blocks {
+        if plan.policies().traits().has_blocks {
             let charged = plan.charges().zip(reads);
             let charged = charged.filter(|(charge, _)| charge.policy().block().is_some());
             for ((charge, read), block) in charged.zip(&mut self.states[plan.charges().len()..]) {
@@ -272,7 +272,7 @@ impl PartitionState {
     /// Only what these policies are about counts, as in Redis, where each log is a key of its own.
     #[inline]
     fn time(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
-        if clock >= self.at && !policies.has_logs {
+        if clock >= self.at && !policies.traits().has_logs {
             return clock;
         }
         self.time_behind(clock, policies)

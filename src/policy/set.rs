@@ -8,7 +8,7 @@ use super::{Algorithm, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
     algorithm::{Block, Counter, Form, Limit},
     error::{ConfigError, ConfigErrorKind},
-    lanes::{LaneRef, Line},
+    lanes::Line,
 };
 
 /// A policy that `build()` has found valid, with the numbers that stores compute with.
@@ -106,8 +106,18 @@ impl Policy {
 /// # }).unwrap();
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct PolicySet {
-    policies: LaneRef<[Policy]>,
+pub struct PolicySet(Arc<Line<Listed>>);
+
+/// The policies, and what follows from them. Clones of a set are counted where this is, apart from those of other lanes.
+#[derive(Clone, PartialEq, Eq)]
+struct Listed {
+    policies: Arc<[Policy]>,
+    traits: Traits,
+}
+
+/// Answers about all policies of a set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Traits {
     /// True if any of them limits concurrent requests.
     pub(crate) has_slots: bool,
     /// True if any of them lets nothing pass, whatever a store says.
@@ -195,15 +205,21 @@ impl PolicySet {
         let takes_a_request =
             |policy: &Policy| policy.policy.unit == QuotaUnit::Requests && policy.counter().weigh(1) > 0;
         let has_form = |form| checked.iter().any(|policy| policy.counter().form() == form);
-        Self {
+        let traits = Traits {
             has_slots: has_form(Form::Slots),
             is_closed: checked.iter().any(Policy::is_closed),
             counts_requests: checked.iter().any(takes_a_request),
             has_logs: has_form(Form::Log),
             has_blocks: checked.iter().any(|policy| policy.block().is_some()),
             has_prefetch: checked.iter().all(|policy| BlockTerms::of(&policy.policy).is_some()),
-            policies: Arc::new(Line(checked.into())),
-        }
+        };
+        let policies = checked.into();
+        Self(Arc::new(Line(Listed { policies, traits })))
+    }
+
+    #[inline]
+    pub(crate) fn traits(&self) -> &Traits {
+        &self.0.traits
     }
 
     /// The units of the program's own, each of them once, in the order of the policies.
@@ -253,27 +269,24 @@ impl PolicySet {
     /// The policies alone, for what is kept many times.
     #[inline]
     pub(crate) fn list(&self) -> &Arc<[Policy]> {
-        &self.policies
+        &self.0.policies
     }
 
     /// The same policies, of which clones are counted apart, for another lane.
     pub(crate) fn apart(&self) -> Self {
-        Self {
-            policies: Arc::new(Line(Arc::clone(self.list()))),
-            ..*self
-        }
+        Self(Arc::new(Line(Listed::clone(&self.0))))
     }
 
     /// The policies, in the order in which they were given.
     #[inline]
     pub fn iter(&self) -> std::slice::Iter<'_, Policy> {
-        self.policies.iter()
+        self.0.policies.iter()
     }
 
     /// On which terms units of all of them may be taken in advance.
     #[inline]
     pub(crate) fn block_terms(&self) -> Option<BlockTerms> {
-        if !self.has_prefetch {
+        if !self.traits().has_prefetch {
             return None;
         }
         let terms = self.iter().filter_map(|policy| BlockTerms::of(&policy.policy));

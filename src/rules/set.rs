@@ -113,7 +113,7 @@ impl FollowUp {
             counts_request_bytes: counts(Direction::Request),
             counts_response_bytes: counts(Direction::Response),
             has_queue: any(&|policy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })),
-            has_slots: policies.has_slots,
+            has_slots: policies.traits().has_slots,
             has_units: any(&|policy| matches!(policy.unit(), QuotaUnit::Custom(_))),
         }
     }

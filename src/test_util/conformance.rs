@@ -159,7 +159,7 @@ struct Check<S> {
 impl<S: Store> Check<S> {
     async fn step(&mut self) {
         let advances = [0, 0, 1, 100_000, 999_999, 2_000_000, 30_000_000, 40_000_000_000];
-        let advances = match self.policies.has_slots {
+        let advances = match self.policies.traits().has_slots {
             true => &advances[..6],
             false if self.has_calendar() => &advances[..],
             false => &advances[..7],
@@ -167,7 +167,7 @@ impl<S: Store> Check<S> {
         self.clock
             .advance(Duration::from_micros(advances[self.random.below(advances.len())]));
         // No request may hold a slot for longer than a store keeps it.
-        while self.policies.has_slots && self.open.first().is_some_and(|open| self.is_old(open)) {
+        while self.policies.traits().has_slots && self.open.first().is_some_and(|open| self.is_old(open)) {
             self.settle(0).await;
         }
         let plan = self.plan();
