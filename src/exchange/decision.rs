@@ -10,39 +10,57 @@ use super::{
     measurement::Measurement,
     plan::Plan,
 };
-use crate::{algorithm::Denial, clock::Timestamp, partition::PartitionId};
+use crate::{
+    algorithm::{Denial, Moment},
+    clock::Timestamp,
+    partition::PartitionId,
+};
 
-/// The knowledge of the denial cache about a plan that it rejects.
-#[derive(Clone, Debug)]
-pub(crate) struct Cached {
-    pub(crate) plan: Plan,
-    /// The denial of each charge, in the plan's order; `None` where it is not known to be rejected.
-    pub(crate) denials: ChargeDenials,
-    /// The store's time, as far as it is known.
-    pub(crate) now: Timestamp,
-}
+/// A plan that is rejected, with what is known about it without a store.
+pub(crate) struct Cached(Plan);
 
 impl Cached {
+    /// Time is the store's, as far as it is known.
+    pub(crate) fn new(mut plan: Plan, denials: ChargeDenials, now: Timestamp) -> Self {
+        let answer = &mut plan.0.answer;
+        answer.denials = denials;
+        answer.moments.push(Moment {
+            now,
+            ..Moment::default()
+        });
+        Self(plan)
+    }
+
     /// The rejection by policies without quota, which no store need be asked about.
     pub(crate) fn closed(plan: Plan, now: Timestamp) -> Self {
-        let denials = plan
-            .charges()
-            .map(|charge| charge.policy().is_closed().then_some(Denial::Never));
-        Self {
-            denials: denials.collect(),
-            plan,
-            now,
-        }
+        let denials = plan.charges();
+        let denials = denials.map(|charge| charge.policy().is_closed().then_some(Denial::Never));
+        let denials = denials.collect();
+        Self::new(plan, denials, now)
+    }
+
+    fn denials(&self) -> &ChargeDenials {
+        &self.0.0.answer.denials
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.0.answer.moments[0].now
     }
 }
 
-/// One for each charge, in a plan's order.
+impl Clone for Cached {
+    fn clone(&self) -> Self {
+        Self::new(self.0.clone(), self.denials().clone(), self.now())
+    }
+}
+
+/// The denial of each charge, in a plan's order; `None` where it is not known to be rejected.
 pub(crate) type ChargeDenials = SmallVec<[Option<Denial>; 2]>;
 
 /// The origin of a decision.
 enum Source {
-    /// No store was asked, or none has answered.
-    Elsewhere,
+    /// No store was asked, or none has answered. The application may have named a wait.
+    Elsewhere(Option<Duration>),
     Cached(Cached),
     Store(Measurement),
 }
@@ -51,7 +69,7 @@ enum Source {
 impl Clone for Source {
     fn clone(&self) -> Self {
         match self {
-            Self::Elsewhere => Self::Elsewhere,
+            Self::Elsewhere(wait) => Self::Elsewhere(*wait),
             Self::Cached(cached) => Self::Cached(cached.clone()),
             Self::Store(measurement) => Self::Store(measurement.copy()),
         }
@@ -92,10 +110,6 @@ pub struct Decision {
     by_fallback: bool,
     /// True if the quotas were lowered because the service has less capacity than usual.
     is_reduced: bool,
-    /// The wait that the application has named.
-    wait: Option<Duration>,
-    /// Units that are known to be used since the store has answered.
-    used_since: u64,
     source: Source,
 }
 
@@ -202,11 +216,8 @@ impl Decision {
     /// The decision at the same moment about another plan with the same policies, after a charge of so many units; `None` if
     /// no store has made this one. The units that were used since are only shown: their moment is not known.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
-        let another = self.measurement()?.of_another(plan, units_before);
-        Some(Self {
-            used_since,
-            ..another.decide()
-        })
+        let another = self.measurement()?.of_another(plan, units_before, used_since);
+        Some(another.decide())
     }
 
     pub(crate) const fn unmeasured(outcome: Outcome) -> Self {
@@ -214,16 +225,14 @@ impl Decision {
             outcome,
             by_fallback: false,
             is_reduced: false,
-            wait: None,
-            used_since: 0,
-            source: Source::Elsewhere,
+            source: Source::Elsewhere(None),
         }
     }
 
     /// Decided by the application, which may say how long to wait.
     pub(crate) fn without_policies(outcome: Outcome, wait: Option<Duration>) -> Self {
         Self {
-            wait,
+            source: Source::Elsewhere(wait),
             ..Self::unmeasured(outcome)
         }
     }
@@ -250,8 +259,8 @@ impl Decision {
     /// The store's time.
     pub(crate) fn now(&self) -> Option<Timestamp> {
         match &self.source {
-            Source::Elsewhere => None,
-            Source::Cached(cached) => Some(cached.now),
+            Source::Elsewhere(_) => None,
+            Source::Cached(cached) => Some(cached.now()),
             Source::Store(measurement) => Some(measurement.moment(0).server_time()),
         }
     }
@@ -261,7 +270,7 @@ impl Decision {
     pub(crate) fn measurement(&self) -> Option<&Measurement> {
         match &self.source {
             Source::Store(measurement) => Some(measurement),
-            Source::Elsewhere | Source::Cached(_) => None,
+            Source::Elsewhere(_) | Source::Cached(_) => None,
         }
     }
 
@@ -269,14 +278,14 @@ impl Decision {
     fn cached(&self) -> Option<&Cached> {
         match &self.source {
             Source::Cached(cached) => Some(cached),
-            Source::Elsewhere | Source::Store(_) => None,
+            Source::Elsewhere(_) | Source::Store(_) => None,
         }
     }
 
     /// The partition that a policy of this name counts, also where it is not known what is left of it.
     pub(crate) fn partition_of(&self, policy: &str) -> Option<PartitionId> {
         let measured = self.measurement().map(Measurement::plan);
-        let plan = measured.or_else(|| Some(&self.cached()?.plan))?;
+        let plan = measured.or_else(|| Some(&self.cached()?.0))?;
         let mut charges = plan.charges();
         let charge = charges.find(|charge| charge.policy().policy().name() == policy)?;
         Some(charge.partition())
@@ -382,12 +391,12 @@ impl Decision {
     /// and only those that reject the request if it is a [cached](Self::is_cached) one.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let mut measured = self.measurement().map(|measurement| {
-            let charged = measurement.charged();
+            let (charged, used_since) = (measurement.charged(), measurement.used_since());
             measurement.charges().map(move |measured| {
                 let policy = measured.charge().policy();
                 let (unit, weigh) = (policy.policy().unit(), |cost| policy.counter().weigh(cost));
                 let charged = match measured.is_charged() {
-                    true => weigh(charged.of(unit)) + weigh(self.used_since),
+                    true => weigh(charged.of(unit)) + weigh(used_since),
                     false => 0,
                 };
                 Allowance {
@@ -397,7 +406,7 @@ impl Decision {
             })
         });
         let mut cached = self.cached().map(|cached| {
-            let known = cached.plan.charges().zip(&cached.denials);
+            let known = cached.0.charges().zip(cached.denials());
             known.filter_map(|(charge, denial)| {
                 let known = Known::Denial((*denial)?);
                 Some(Allowance { charge, known })
@@ -433,7 +442,10 @@ impl Decision {
     pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome {
             Outcome::FailedClosed => return Some(Duration::from_secs(1)),
-            Outcome::Abnormal | Outcome::Overloaded => return self.wait,
+            Outcome::Abnormal | Outcome::Overloaded => match self.source {
+                Source::Elsewhere(wait) => return wait,
+                Source::Cached(_) | Source::Store(_) => {}
+            },
             outcome if outcome.is_pass() => return None,
             _ => {}
         }
@@ -462,7 +474,7 @@ mod tests {
     fn a_reading_and_a_decision_are_small() {
         let sizes = [size_of::<Read>(), size_of::<Exchange>(), size_of::<Decision>()];
         assert!(
-            sizes.iter().zip([64, 496, 88]).all(|(size, most)| *size <= most),
+            sizes.iter().zip([64, 528, 24]).all(|(size, most)| *size <= most),
             "{sizes:?}"
         );
     }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 
 use super::{
     costs::Costs,
+    decision::ChargeDenials,
     plan::{Charge, Exchange, Mode, PartPlan, Plan},
 };
 use crate::{
@@ -62,6 +63,10 @@ pub(super) struct Answer {
     receipt: AtomicBool,
     /// The costs that are charged by now.
     charged: Costs,
+    /// Units that are known to be used since the store has answered.
+    used_since: u64,
+    /// Where no store was asked.
+    pub(super) denials: ChargeDenials,
 }
 
 /// The finding of a store about one charge.
@@ -136,26 +141,29 @@ impl Measurement {
     }
 
     /// The same without the receipt.
-    pub(crate) fn copy(&self) -> Self {
-        let mut plan = self.plan().clone();
-        let answer = self.answer();
+    pub(super) fn copy(&self) -> Self {
+        let (mut plan, answer) = (self.plan().clone(), self.answer());
         plan.0.answer = Answer {
             read: answer.read.clone(),
             moments: answer.moments.clone(),
             receipt: AtomicBool::new(false),
+            denials: ChargeDenials::new(),
             ..*answer
         };
         Self(plan)
     }
 
     /// The measurement at the same moment of another plan with the same policies, after a charge of so many units.
-    pub(crate) fn of_another(&self, plan: Plan, units_before: u64) -> Self {
+    /// More may have been used since, at an unknown moment.
+    pub(super) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Self {
         let readings = self.charges().map(|measured| {
             let limit = measured.charge.policy().limit();
             let (now, weight) = (measured.moment.now.as_micros(), limit.counter.weigh(units_before));
             limit.charged(*measured.reading, now, weight)
         });
-        Self::of_readings(plan, self.moments().clone(), readings, self.lease())
+        let mut another = Self::of_readings(plan, self.moments().clone(), readings, self.lease());
+        another.0.0.answer.used_since = used_since;
+        another
     }
 
     #[inline]
@@ -213,6 +221,11 @@ impl Measurement {
     #[inline]
     pub(super) fn charged(&self) -> Costs {
         self.answer().charged
+    }
+
+    #[inline]
+    pub(super) fn used_since(&self) -> u64 {
+        self.answer().used_since
     }
 
     /// The charge was changed.

@@ -91,11 +91,7 @@ impl DenialCache {
             return Err(plan);
         }
         self.log.remembered();
-        Ok(Decision::of_cache(Cached {
-            plan,
-            denials: found.denials,
-            now: found.now,
-        }))
+        Ok(Decision::of_cache(Cached::new(plan, found.denials, found.now)))
     }
 
     fn look_up(&self, plan: &Plan, now: Timestamp) -> Found {
