@@ -88,7 +88,7 @@ impl<'a> Allowance<'a> {
         self.left().1
     }
 
-    /// What [remains](Self::remaining), and its [effective window](Self::effective_window).
+    /// The units that [remain](Self::remaining), and their [effective window](Self::effective_window).
     #[inline]
     pub(crate) fn left(&self) -> (u64, Option<Duration>) {
         let wait = self.wait().filter(|_| self.policy().is_timed());

@@ -1,4 +1,4 @@
-//! The members of `RateLimit`: what the configuration alone says of them, written once.
+//! The members of `RateLimit`, each up to its first number written once.
 
 use sfv::ItemSerializer;
 

@@ -1,5 +1,5 @@
-//! What follows from the configuration alone, written once: `RateLimit-Policy`, and the beginning of each member of
-//! `RateLimit`.
+//! The part of the fields that follows from the configuration alone, written once: `RateLimit-Policy`, and the beginning of
+//! each member of `RateLimit`.
 
 use std::{fmt, sync::Arc};
 
